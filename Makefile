@@ -1,0 +1,110 @@
+# Needs Python 3.11 or newer and make. The first target that needs it builds .venv from requirements-dev.lock.
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Where KAI Scheduler's recorded decisions are; see CONTRIBUTING.md.
+CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
+# More arguments for pytest, as in `make test PYTEST_ARGS="-k gang"`.
+PYTEST_ARGS ?=
+TEST_WORKERS ?= auto
+# `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
+UPGRADE ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check lint format format-check types layers conformance bench mutants venv lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/ready ## run the demo
+	@$(BIN)/kai demo
+
+test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
+	@if [ -d "$(CONFORMANCE_DIR)" ]; then \
+		KAI_CONFORMANCE_DIR="$$(cd "$(CONFORMANCE_DIR)" && pwd)"; export KAI_CONFORMANCE_DIR; \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO CONFORMANCE CASES: $(CONFORMANCE_DIR) is missing."; \
+		echo "**  The recorded decisions of KAI Scheduler are NOT tested in this run."; \
+		echo "**  Set KAI_CONFORMANCE_DIR to the folder that holds them."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi; \
+	echo "Running the tests"; \
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+check: lint format-check types layers ## lint, format-check, types and layers
+
+lint: $(VENV)/ready ## ruff check
+	@echo "Linting"
+	@$(BIN)/python -m ruff check .
+
+format: $(VENV)/ready ## rewrite the sources in the project's format
+	@$(BIN)/python -m ruff format .
+
+format-check: $(VENV)/ready ## fail where `make format` would change something
+	@echo "Checking the format"
+	@$(BIN)/python -m ruff format --check .
+
+types: $(VENV)/ready ## mypy, strict
+	@echo "Checking types"
+	@$(BIN)/python -m mypy
+
+layers: $(VENV)/ready ## import-linter: who may import whom
+	@echo "Checking layers"
+	@$(BIN)/lint-imports
+
+conformance: $(VENV)/ready ## compare with KAI Scheduler's recorded decisions (CONFORMANCE_DIR)
+	@$(BIN)/kai conformance "$(CONFORMANCE_DIR)"
+
+bench: $(VENV)/ready ## run all benchmarks
+	@$(BIN)/kai bench --all
+
+mutants: $(VENV)/ready ## break the code on purpose and see that the tests notice
+	@$(BIN)/python tools/mutants.py
+
+venv: $(VENV)/ready ## build .venv
+
+lock: $(VENV)/ready ## write requirements.lock and requirements-dev.lock anew (UPGRADE=1: newest versions)
+	@echo "Locking the runtime"
+	@$(COMPILE) -o requirements.lock pyproject.toml
+	@echo "Locking the runtime, the tools and the build backend"
+	@$(COMPILE) --group dev --group build -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One lock for all platforms and for Python 3.11 and newer, one version of each package, no address of an index in it.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
+
+# A virtual environment holds absolute paths: copied or moved along with its checkout it would run the other checkout's
+# code, and without its interpreter nothing at all. In both cases it is built anew.
+ifneq ($(shell test -x $(BIN)/python && cat $(VENV)/created 2>/dev/null),$(CURDIR))
+.PHONY: $(VENV)/created
+endif
+
+$(VENV)/created:
+	@python=python3.11; "$$python" -c '' 2>/dev/null || python=python3; \
+	if ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "PyKAI needs Python 3.11 or newer; found $$("$$python" --version 2>/dev/null || echo none)." >&2; exit 1; \
+	fi; \
+	echo "Creating $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv --clear $(VENV) || { \
+		echo "Cannot create $(VENV): does this Python lack the module venv or ensurepip?" >&2; exit 1; }
+	@printf '%s\n' "$(CURDIR)" > $@
+
+$(VENV)/locked: requirements-dev.lock $(VENV)/created
+	@echo "Installing requirements-dev.lock (about 250 MB on disk; this takes a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/ready: pyproject.toml $(VENV)/locked
+	@echo "Installing PyKAI in $(VENV), editable"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,161 @@
+"""The slow path of decoding: mends nulls as Go would read them, and finds the exact field that is wrong.
+
+`mend` walks a parsed document beside the types it should have. In: the document (dicts, lists, scalars) and a wire
+type. Out: the same document without the nulls that the types do not admit and without unknown fields, which msgspec
+then converts; or a `FieldError` with the path to the first field that is wrong, indices and map keys included.
+Objects come here only after the fast decoder refused them, so this may take its time.
+
+A null stands for the zero value, as in Go: a struct's field takes its default; an element of a list or a value of a
+map becomes empty text, 0, false or an empty object. Dropping it instead would widen what the object says:
+`nodeSelector: {zone: null}` asks for an empty zone, not for any zone.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+from msgspec import inspect
+
+from pykai.api.meta import Wire
+
+
+class FieldError(ValueError):
+    """A field has a value that its type does not admit."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+
+def mend(document: object, wire_type: type[Wire]) -> dict[str, Any]:
+    """The document with its nulls replaced, ready for conversion to the type."""
+    mended = _mend(document, _type_info(wire_type), "")
+    assert isinstance(mended, dict)  # a struct type mends to an object or raises
+    return mended
+
+
+@cache
+def _type_info(wire_type: type[Wire]) -> inspect.Type:
+    return inspect.type_info(wire_type)
+
+
+def _mend(value: Any, kind: inspect.Type, path: str) -> Any:
+    if isinstance(kind, inspect.AnyType):
+        return value
+    if isinstance(kind, inspect.UnionType):
+        return _mend_union(value, kind, path)
+    if isinstance(kind, inspect.StructType):
+        return _mend_struct(value, kind, path)
+    if isinstance(kind, inspect.DictType):
+        return _mend_map(value, kind, path)
+    if isinstance(kind, inspect.ListType):
+        if not isinstance(value, list):
+            raise FieldError(path, f"expected a list, got {shown(value)}")
+        return [_mend_element(element, kind.item_type, f"{path}[{index}]") for index, element in enumerate(value)]
+    return _checked(value, kind, path)
+
+
+def _mend_struct(value: Any, kind: inspect.StructType, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FieldError(path, f"expected an object, got {shown(value)}")
+    mended = {}
+    for member in kind.fields:
+        element = value.get(member.encode_name)
+        if element is not None:
+            below = f"{path}.{member.encode_name}" if path else member.encode_name
+            mended[member.encode_name] = _mend(element, member.type, below)
+    return mended
+
+
+def _mend_map(value: Any, kind: inspect.DictType, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FieldError(path, f"expected a map, got {shown(value)}")
+    mended = {}
+    for key, element in value.items():
+        if not isinstance(key, str):
+            raise FieldError(path, f"expected text as key, got {shown(key)}")
+        mended[key] = _mend_element(element, kind.value_type, f"{path}[{key!r}]")
+    return mended
+
+
+def _mend_union(value: Any, kind: inspect.UnionType, path: str) -> Any:
+    members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+    if value is None and len(members) < len(kind.types):
+        return None
+    if len(members) == 1:
+        return _mend(value, members[0], path)
+    # The only other unions are those of raw quantities, so all members are scalars.
+    if any(_admits(member, value) for member in members):
+        return value
+    raise FieldError(path, f"expected {' or '.join(map(_named, members))}, got {shown(value)}")
+
+
+def _mend_element(value: Any, kind: inspect.Type, path: str) -> Any:
+    return _mend(_zero(kind) if value is None else value, kind, path)
+
+
+def _checked(value: Any, kind: inspect.Type, path: str) -> Any:
+    if not _admits(kind, value):
+        raise FieldError(path, f"expected {_named(kind)}, got {shown(value)}")
+    return value
+
+
+def _admits(kind: inspect.Type, value: Any) -> bool:
+    if isinstance(kind, inspect.StrType):
+        return isinstance(value, str)
+    if isinstance(kind, inspect.BoolType):
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if isinstance(kind, inspect.IntType):
+        return isinstance(value, int) and _within(kind, value)
+    if isinstance(kind, inspect.FloatType):
+        # isfinite() of an int beyond the range of floats raises; comparing it does not.
+        finite = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+        return finite and _within(kind, value)
+    raise TypeError(f"wire types do not use {type(kind).__name__}")
+
+
+def _within(kind: inspect.IntType | inspect.FloatType, value: float) -> bool:
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+
+
+def _zero(kind: inspect.Type) -> Any:
+    if isinstance(kind, inspect.StructType | inspect.DictType):
+        return {}
+    if isinstance(kind, inspect.ListType):
+        return []
+    if isinstance(kind, inspect.StrType):
+        return ""
+    if isinstance(kind, inspect.BoolType):
+        return False
+    if isinstance(kind, inspect.AnyType):
+        return None
+    return 0
+
+
+def _named(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.StrType):
+        return "text"
+    if isinstance(kind, inspect.BoolType):
+        return "true or false"
+    return "a whole number of 64 bits" if isinstance(kind, inspect.IntType) else "a finite number"
+
+
+def shown(value: object) -> str:
+    """The value in a few words, for messages."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value!r}" if len(value) <= 64 else f"the text {value[:61]!r}..."
+    # repr of an int of thousands of digits raises.
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "a huge number"
+    return f"{value!r}" if isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -1,0 +1,67 @@
+"""What all wire types share: the Struct base, object metadata and label selectors.
+
+Structs carry only the fields a scheduler reads; unknown fields are skipped while decoding, so a newer API server does
+no harm. Enumerations are plain text, so that a value nobody knew yet survives. Every field has a default. Structs are
+frozen, because the same object is shared by caches, snapshots and threads; `msgspec.structs.replace` makes a changed
+copy. They are pruned: never write one back over the object it came from.
+
+Nulls: Go writers emit `null` for empty maps, lists and objects, and Go readers take a null for "leave the zero
+value". The types here say what code wants to read (`labels` is always a map) and know of null only where absence has
+a meaning of its own. `decode` therefore retries an object that failed with its nulls mended by `leniency`; the usual
+object without nulls pays nothing. Timestamps admit null directly, because nearly every generated manifest says
+`creationTimestamp: null`.
+"""
+
+from typing import Annotated, dataclass_transform
+
+from msgspec import Meta, Struct, field
+
+#: An integer that fits the columns of the tables; Kubernetes itself knows no larger ones.
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Wire(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of all wire types: camelCase on the wire, snake_case in Python, read-only.
+
+    `gc=False` keeps a hundred thousand pods out of the garbage collector's sight; frozen trees hold no cycles.
+    """
+
+
+class OwnerReference(Wire):
+    """Who owns an object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Wire):
+    """Identity, labels and life dates; timestamps are RFC 3339 text for `timestamp.parse_timestamp`."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    resource_version: str = ""
+    owner_references: list[OwnerReference] = field(default_factory=list)
+
+
+class LabelSelectorRequirement(Wire):
+    """One expression of a label selector: In, NotIn, Exists, DoesNotExist."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = field(default_factory=list)
+
+
+class LabelSelector(Wire):
+    """Selects objects by labels; an empty selector matches everything, an absent one usually nothing."""
+
+    match_labels: dict[str, str] = field(default_factory=dict)
+    match_expressions: list[LabelSelectorRequirement] = field(default_factory=list)

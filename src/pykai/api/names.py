@@ -1,0 +1,309 @@
+"""Every name of the wire contract, once: labels, annotations, resource names, reasons and defaults.
+
+Other modules import a constant from here and never spell a key themselves, so that a search for the constant finds
+every reader and writer of that key. The values are those of KAI Scheduler and must not change: other programs read
+and write the same keys. `runai` in a key is history and stays.
+
+A constant says by its ending what it names: `_LABEL` and `_ANNOTATION` are keys in metadata, `_NODE_LABEL` keys on
+nodes, `_APP` values of the label `app`, `REASON_` reasons of unschedulable groups, `EVENT_` reasons of events. Units
+stand at the end of numbers (`_S` seconds, `_MIB` mebibytes).
+"""
+
+from typing import Final
+
+# API groups and versions of the custom resources.
+SCHEDULING_GROUP: Final = "scheduling.run.ai"
+KAI_GROUP: Final = "kai.scheduler"
+DRA_GROUP: Final = "resource.k8s.io"
+NUMA_GROUP: Final = "topology.node.k8s.io"
+PRIORITY_GROUP: Final = "scheduling.k8s.io"
+QUEUE_API_VERSION: Final = "scheduling.run.ai/v2"
+POD_GROUP_API_VERSION: Final = "scheduling.run.ai/v2alpha2"
+BIND_REQUEST_API_VERSION: Final = "scheduling.run.ai/v1alpha2"
+TOPOLOGY_API_VERSION: Final = "kai.scheduler/v1alpha1"
+NUMA_API_VERSION: Final = "topology.node.k8s.io/v1alpha2"
+DRA_API_VERSION: Final = "resource.k8s.io/v1"
+PRIORITY_API_VERSION: Final = "scheduling.k8s.io/v1"
+
+# Who schedules.
+SCHEDULER_NAME: Final = "kai-scheduler"
+DEFAULT_NAMESPACE: Final = "kai-scheduler"
+METRICS_NAMESPACE: Final = "kai"
+
+# How pods, groups, queues and shards refer to each other.
+POD_GROUP_ANNOTATION: Final = "pod-group-name"
+SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
+TASK_PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
+QUEUE_LABEL: Final = "kai.scheduler/queue"
+NODE_POOL_LABEL: Final = "kai.scheduler/node-pool"
+SELECTED_NODE_LABEL: Final = "selected-node"
+APP_LABEL: Final = "app"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+
+# What a user asks of the pod grouper, on the pod or on one of its owners.
+PREEMPTIBILITY_LABEL: Final = "kai.scheduler/preemptibility"
+PRIORITY_CLASS_LABEL: Final = "priorityClassName"
+PROJECT_LABEL: Final = "project"
+USER_LABEL: Final = "user"
+USER_ANNOTATION: Final = "user"
+PREEMPTION_DELAY_ANNOTATION: Final = "kai.scheduler/preemption-delay"
+STALENESS_GRACE_PERIOD_ANNOTATION: Final = "kai.scheduler/staleness-grace-period"
+TOPOLOGY_ANNOTATION: Final = "kai.scheduler/topology"
+TOPOLOGY_REQUIRED_ANNOTATION: Final = "kai.scheduler/topology-required-placement"
+TOPOLOGY_PREFERRED_ANNOTATION: Final = "kai.scheduler/topology-preferred-placement"
+SEGMENT_SIZE_ANNOTATION: Final = "kai.scheduler/segment-size"
+SEGMENT_TOPOLOGY_REQUIRED_ANNOTATION: Final = "kai.scheduler/segment-topology-required-placement"
+SEGMENT_TOPOLOGY_PREFERRED_ANNOTATION: Final = "kai.scheduler/segment-topology-preferred-placement"
+BATCH_MIN_MEMBER_ANNOTATION: Final = "kai.scheduler/batch-min-member"
+SKIP_POD_GROUPER_ANNOTATION: Final = "kai.scheduler/skip-podgrouper"
+TOP_OWNER_METADATA_ANNOTATION: Final = "kai.scheduler/top-owner-metadata"
+
+# What a scheduler remembers on a PodGroup (RFC 3339, UTC).
+STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
+LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
+LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
+
+# Shared GPUs: what a pod asks for, and what it was given.
+GPU_FRACTION_ANNOTATION: Final = "gpu-fraction"
+GPU_MEMORY_ANNOTATION: Final = "gpu-memory"
+GPU_NUM_DEVICES_ANNOTATION: Final = "gpu-fraction-num-devices"
+GPU_FRACTION_CONTAINER_ANNOTATION: Final = "gpu-fraction-container-name"
+MPS_ANNOTATION: Final = "mps"
+RECEIVED_TYPE_ANNOTATION: Final = "received-resource-type"
+SHARED_GPU_CONFIGMAP_ANNOTATION: Final = "runai/shared-gpu-configmap"
+GPU_GROUP_LABEL: Final = "runai-gpu-group"
+# Pods with several shared devices carry one label a group: `runai-gpu-group/<group>` = `<group>`.
+GPU_GROUP_LABEL_PREFIX: Final = "runai-gpu-group/"
+# The value is the UUID of the GPU; only the key still speaks of an index.
+RESERVED_GPU_ANNOTATION: Final = "run.ai/reserve_for_gpu_index"
+FAKE_GPU_NODE_LABEL: Final = "run.ai/fake.gpu"
+# Stands for a whole GPU that nobody shares yet, in lists of GPU groups.
+WHOLE_GPU_GROUP: Final = "-2"
+
+# NUMA placement of a pod: what the scheduler foresaw, and what the exporter saw.
+NUMA_PREDICTED_ANNOTATION: Final = "kai.scheduler/numa-placement-predicted"
+NUMA_OBSERVED_ANNOTATION: Final = "kai.scheduler/numa-placement-observed"
+NUMA_POLICY_ATTRIBUTE: Final = "topologyManagerPolicy"
+NUMA_SCOPE_ATTRIBUTE: Final = "topologyManagerScope"
+NUMA_ZONE_TYPE_NODE: Final = "Node"
+
+# Facts about nodes.
+GPU_MEMORY_NODE_LABEL: Final = "nvidia.com/gpu.memory"
+GPU_COUNT_NODE_LABEL: Final = "nvidia.com/gpu.count"
+MIG_STRATEGY_NODE_LABEL: Final = "nvidia.com/mig.strategy"
+MIG_ENABLED_NODE_LABEL: Final = "node-role.kubernetes.io/mig-enabled"
+GPU_WORKER_NODE_LABEL: Final = "node-role.kubernetes.io/gpu-worker"
+CPU_WORKER_NODE_LABEL: Final = "node-role.kubernetes.io/cpu-worker"
+MIG_STRATEGY_SINGLE: Final = "single"
+MIG_STRATEGY_MIXED: Final = "mixed"
+
+# KAI's own pods: they hold or attract GPUs for others and are no workload.
+RESERVATION_APP: Final = "kai-resource-reservation"
+SCALE_ADJUST_APP: Final = "kai-scale-adjust"
+SCALING_POD_APP: Final = "scaling-pod"
+RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
+SCALE_ADJUST_NAMESPACE: Final = "kai-scale-adjust"
+SHARED_GPU_POD_NAME_LABEL: Final = "shared-gpu-pod-name"
+SHARED_GPU_POD_NAMESPACE_LABEL: Final = "shared-gpu-pod-namespace"
+KARPENTER_DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
+
+# Labels of workload frameworks that decide the order of tasks.
+KUBEFLOW_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
+KUBEFLOW_FIRST_ROLES: Final = frozenset({"master", "launcher"})
+RAY_NODE_TYPE_LABEL: Final = "ray.io/node-type"
+RAY_HEAD: Final = "head"
+
+# Resource names.
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+PODS: Final = "pods"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+STORAGE: Final = "storage"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+ATTACHABLE_VOLUMES_PREFIX: Final = "attachable-volumes-"
+NATIVE_RESOURCE_PREFIX: Final = "kubernetes.io/"
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+AMD_GPU: Final = "amd.com/gpu"
+GPU_SUFFIX: Final = "/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
+
+# DRA.
+EXTENDED_RESOURCE_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+DEVICE_CLASS_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+DRA_DELETE_PROTECTION_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+ALLOCATION_EXACT_COUNT: Final = "ExactCount"
+ALLOCATION_ALL: Final = "All"
+# A device class or driver whose name contains this, in any case, deals in GPUs.
+DRA_GPU_MARK: Final = "gpu"
+CLAIM_MAX_CONSUMERS: Final = 256
+CLAIM_MAX_RESULTS: Final = 32
+
+# Storage.
+SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
+
+# `BindRequest.spec.receivedResourceType`.
+RECEIVED_REGULAR: Final = "Regular"
+RECEIVED_FRACTION: Final = "Fraction"
+RECEIVED_MIG: Final = "MigInstance"
+
+# `BindRequest.status.phase`.
+BIND_PENDING: Final = "Pending"
+BIND_SUCCEEDED: Final = "Succeeded"
+BIND_FAILED: Final = "Failed"
+
+# `PodGroup.spec.preemptibility`.
+PREEMPTIBLE: Final = "preemptible"
+NON_PREEMPTIBLE: Final = "non-preemptible"
+SEMI_PREEMPTIBLE: Final = "semi-preemptible"
+
+# `PodGroup.spec.schedulingBackoff`: try for ever, or stop after one failed cycle in this node pool.
+BACKOFF_NONE: Final = -1
+BACKOFF_ONCE: Final = 1
+
+# Priorities, where an object says nothing. A group below NON_PREEMPTIBLE_PRIORITY is preemptible.
+DEFAULT_JOB_PRIORITY: Final = 50
+NON_PREEMPTIBLE_PRIORITY: Final = 100
+DEFAULT_QUEUE_PRIORITY: Final = 100
+
+# Names that stand for "none was given".
+DEFAULT_SUBGROUP: Final = "default"
+ROOT_SUBGROUP: Final = ""
+DEFAULT_NODE_POOL: Final = "default"
+DEFAULT_QUEUE: Final = "default-queue"
+DEFAULT_PARENT_QUEUE: Final = "default-parent-queue"
+# The parent of all queues when the hierarchy above the leaves is switched off.
+SYNTHETIC_PARENT_QUEUE: Final = "default"
+
+# Quota and limit on the wire: exactly this number means unlimited.
+UNLIMITED: Final = -1
+
+# Why a group did not fit (reasons of its fit errors).
+REASON_POD_SCHEDULING_ERRORS: Final = "PodSchedulingErrors"
+REASON_NON_PREEMPTIBLE_OVER_QUOTA: Final = "NonPreemptibleOverQuota"
+REASON_OVER_LIMIT: Final = "OverLimit"
+REASON_PREEMPTION_DELAY: Final = "PreemptionDelayNotElapsed"
+REASON_QUEUE_DOES_NOT_EXIST: Final = "QueueDoesNotExist"
+REASON_NOT_ENOUGH_RESOURCES: Final = "Not enough resources for the workload"
+
+# Reasons of events.
+EVENT_SCHEDULED: Final = "Scheduled"
+EVENT_FAILED_BINDING: Final = "FailedBinding"
+EVENT_EVICT: Final = "Evict"
+EVENT_PIPELINED: Final = "Pipelined"
+EVENT_UNSCHEDULABLE: Final = "Unschedulable"
+EVENT_NOT_READY: Final = "NotReady"
+EVENT_STALE_JOB: Final = "StaleJob"
+EVENT_BOUND: Final = "Bound"
+EVENT_BINDING_ERROR: Final = "BindingError"
+
+# Annotations of eviction events.
+EVICTED_PODS_ANNOTATION: Final = "num-evicted-pods"
+EVICTOR_ACTION_ANNOTATION: Final = "evictor-action-type"
+EVICTOR_POD_GROUP_ANNOTATION: Final = "evictor-pod-group-name"
+EVICTOR_POD_GROUP_NAMESPACE_ANNOTATION: Final = "evictor-pod-group-namespace"
+
+# Condition types and their reasons.
+CONDITION_POD_SCHEDULED: Final = "PodScheduled"
+CONDITION_POD_BOUND: Final = "PodBound"
+CONDITION_DISRUPTION_TARGET: Final = "DisruptionTarget"
+CONDITION_UNSCHEDULABLE_ON_NODE_POOL: Final = "UnschedulableOnNodePool"
+CONDITION_REASON_UNSCHEDULABLE: Final = "Unschedulable"
+CONDITION_REASON_BINDING_ERROR: Final = "BindingError"
+CONDITION_REASON_PREEMPTION: Final = "PreemptionByScheduler"
+
+# Node conditions: the first must be True, the others must be False.
+NODE_READY: Final = "Ready"
+NODE_BAD_CONDITIONS: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+# Predicates, as they are named in messages.
+PREDICATE_HOST_PORTS: Final = "PodFitsHostPorts"
+PREDICATE_NODE_AFFINITY: Final = "NodeAffinity"
+PREDICATE_POD_AFFINITY: Final = "PodAffinity"
+PREDICATE_VOLUME_BINDING: Final = "VolumeBinding"
+PREDICATE_MAX_NODE_POOL_RESOURCES: Final = "MaxNodePoolResources"
+PREDICATE_CONFIG_MAP: Final = "ConfigMap"
+
+# Actions, in the default order.
+ACTION_ALLOCATE: Final = "allocate"
+ACTION_CONSOLIDATION: Final = "consolidation"
+ACTION_RECLAIM: Final = "reclaim"
+ACTION_PREEMPT: Final = "preempt"
+ACTION_STALE_GANG_EVICTION: Final = "stalegangeviction"
+DEFAULT_ACTIONS: Final = (
+    ACTION_ALLOCATE,
+    ACTION_CONSOLIDATION,
+    ACTION_RECLAIM,
+    ACTION_PREEMPT,
+    ACTION_STALE_GANG_EVICTION,
+)
+
+# Plugins, in the order of the built-in configuration.
+DEFAULT_PLUGINS: Final = (
+    "predicates",
+    "proportion",
+    "priority",
+    "elastic",
+    "kubeflow",
+    "ray",
+    "nodeavailability",
+    "gpusharingorder",
+    "gpupack",
+    "resourcetype",
+    "subgrouporder",
+    "taskorder",
+    "nominatednode",
+    "dynamicresources",
+    "nodeplacement",
+    "minruntime",
+    "topology",
+    "snapshot",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
+)
+STRATEGY_BINPACK: Final = "binpack"
+STRATEGY_SPREAD: Final = "spread"
+RESOLVE_LCA: Final = "lca"
+RESOLVE_QUEUE: Final = "queue"
+
+# Scenario generators and the other keys of the search budgets.
+GENERATOR_NODE_LOCAL_GREEDY: Final = "NodeLocalGreedy"
+GENERATOR_MULTI_NODE_GANG: Final = "MultiNodeGang"
+BUDGET_DEFAULT: Final = "default"
+
+# Defaults of the scheduler's flags.
+SCHEDULE_PERIOD_S: Final = 1
+STALENESS_GRACE_S: Final = 60
+STUCK_IN_RELEASING_S: Final = 120
+MAX_CONSOLIDATION_PREEMPTEES: Final = 16
+STATUS_WORKERS: Final = 5
+CLIENT_QPS: Final = 50
+CLIENT_BURST: Final = 300
+METRICS_ADDRESS: Final = ":8080"
+PLUGIN_SERVER_PORT: Final = 8081
+PROFILER_PORT: Final = 8182
+LOG_VERBOSITY: Final = 3
+LOG_FLUSH_S: Final = 5
+
+# Defaults of plugin arguments and search budgets. A maximum of 0 means unlimited.
+K_VALUE: Final = 1.0
+SATURATION_MULTIPLIER: Final = 1.0
+PREEMPT_MIN_RUNTIME_S: Final = 0
+RECLAIM_MIN_RUNTIME_S: Final = 0
+CEL_CACHE_ENTRIES: Final = 10
+MAX_ACTION_SEARCH_S: Final = 300
+MAX_JOB_SEARCH_S: Final = 240
+MIN_JOB_SEARCH_S: Final = 0
+MAX_GENERATOR_SEARCH_S: Final = 120
+MAX_NODE_LOCAL_GREEDY_SEARCH_S: Final = 30
+MAX_MULTI_NODE_GANG_SEARCH_S: Final = 120
+
+# Per-GPU memory of a node whose label is missing or unreadable, and the size above which a label counts bytes.
+UNKNOWN_GPU_MEMORY_MIB: Final = 100
+GPU_MEMORY_BYTES_FROM: Final = 1 << 20
+GPU_MEMORY_STEP_MIB: Final = 100
+
+# Leader election.
+LEASE_DURATION_S: Final = 15
+LEASE_RENEW_DEADLINE_S: Final = 10
+LEASE_RETRY_S: Final = 5

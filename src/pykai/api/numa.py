@@ -1,0 +1,41 @@
+"""NodeResourceTopology (topology.node.k8s.io/v1alpha2): what each NUMA zone of a node holds and has left.
+
+A node agent publishes one object a node, under the node's name. Its fields lie at the top level, not under `spec`.
+The policy of the kubelet's Topology Manager stands in `attributes`; older agents wrote `topologyPolicies` instead.
+"""
+
+from msgspec import field
+
+from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.quantity import RawQuantity
+
+
+class TopologyAttribute(Wire):
+    name: str = ""
+    value: str = ""
+
+
+class ZoneResource(Wire):
+    """One resource of a zone: all of it, what pods may have, what is left."""
+
+    name: str = ""
+    capacity: RawQuantity = 0
+    allocatable: RawQuantity = 0
+    available: RawQuantity = 0
+
+
+class Zone(Wire):
+    """A zone; those of type Node are NUMA nodes."""
+
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] = field(default_factory=list)
+
+
+class NodeResourceTopology(Wire):
+    """The zones of the node of the same name."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    attributes: list[TopologyAttribute] = field(default_factory=list)
+    topology_policies: list[str] = field(default_factory=list)
+    zones: list[Zone] = field(default_factory=list)

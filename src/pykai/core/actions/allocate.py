@@ -1,0 +1,154 @@
+"""Allocate: pending work on free resources, in fair order, all or nothing (cycle:12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pykai.api import names
+from pykai.core.decisions import Bind, BrokenTree, Nominate, NoQueue, NotLeafQueue, NotReady, NotSupported
+from pykai.core.fairshare.ledger import Amounts
+from pykai.core.gangs import BranchRun, Gang, LeafRun
+from pykai.core.order.queues import QueueWalk
+from pykai.core.place.gang import place_gang
+from pykai.core.session import Session
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.state import Placement
+from pykai.core.status import Status
+from pykai.core.tasks import Task
+from pykai.core.validate import check_state
+
+
+def allocate(session: Session) -> None:
+    """Serve waiting gangs in fair order until none is left."""
+    state = session.state
+    walk = walk_of(session, "allocate")
+    while (gang := walk.pop()) is not None:
+        mark = state.mark()
+        if not place_gang(session, gang):
+            continue
+        if any(leaf.pipelined and leaf.active_allocated - leaf.pipelined < leaf.minimum for leaf in gang.leaves):
+            # A gang never starts in parts: if some of the minimum must wait, all of it waits (cycle:ALC-5).
+            state.convert_to_pipelined(gang, mark)
+        _carry_out(session, gang, mark)
+        if session.policy.validate:
+            check_state(session)
+        if session.next_tasks(gang):
+            walk.push(gang)
+
+
+def walk_of(session: Session, action: str) -> QueueWalk:
+    """The fair order of everything that may be placed; what may not gets its refusal here."""
+    rules, state = session.rules, session.state
+    queue_key, queue_tie = rules.queue_key, rules.queue_tie
+
+    def request(gang: Gang) -> Amounts:
+        return session.amounts(session.next_tasks(gang), session.smallest_gpu_mib)
+
+    return QueueWalk(
+        session.snapshot.tree,
+        _eligible(session),
+        gang_key=session.group_order,
+        request=request,
+        queue_key=(lambda row, amounts: queue_key(state, row, amounts)) if queue_key is not None else None,
+        beats=(lambda row, other: queue_tie(state, row, other)) if queue_tie is not None else None,
+        depth=session.policy.queue_depth.get(action),
+    )
+
+
+def _eligible(session: Session) -> Iterator[Gang]:
+    """Gangs that may be placed at all (cycle:ORD-1)."""
+    tree = session.snapshot.tree
+    for gang in session.waiting():
+        group = gang.group
+        if gang.queue < 0:
+            session.refuse(gang, NoQueue(group.queue))
+        elif tree.children[gang.queue]:
+            session.refuse(gang, NotLeafQueue(group.queue))
+        elif group.tree_error:
+            session.refuse(gang, BrokenTree(group.tree_error))
+        elif not gang.root.ready:
+            for leaf in _unready(gang.root):
+                session.refuse(gang, NotReady(leaf.name, leaf.minimum, leaf.alive, leaf.gated))
+        elif what := _not_supported(gang):
+            session.refuse(gang, NotSupported(what))
+        else:
+            yield gang
+
+
+def _unready(branch: BranchRun) -> Iterator[LeafRun]:
+    for child in branch.children:
+        if not child.ready:
+            if isinstance(child, LeafRun):
+                yield child
+            else:
+                yield from _unready(child)
+
+
+def _not_supported(gang: Gang) -> tuple[str, ...]:
+    what = {item for leaf in gang.leaves for task in leaf.tasks for item in task.shape.unsupported}
+    if gang.group.names_topology:
+        what.add("topology constraints")
+    return tuple(sorted(what))
+
+
+class _Received(NamedTuple):
+    type: str
+    count: int
+    portion: str
+
+
+def _received(session: Session, shape: Shape, row: int) -> _Received:
+    """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
+    gpu = shape.gpu
+    if gpu.kind is GpuKind.NONE:
+        return _Received(names.RECEIVED_REGULAR, 0, "")
+    if gpu.kind is GpuKind.WHOLE:
+        return _Received(names.RECEIVED_REGULAR, gpu.devices, "1.00")
+    if gpu.kind is GpuKind.MIG:
+        return _Received(names.RECEIVED_MIG, 0, "")
+    portion = session.state.amounts_on(shape, row)[2] / gpu.devices / 100.0
+    return _Received(names.RECEIVED_FRACTION, gpu.devices, f"{portion:.2f}")
+
+
+def _carry_out(session: Session, gang: Gang, mark: int) -> None:
+    """Turn what was placed since the mark into decisions."""
+    pipelined = False
+    for task, placement in session.state.commit(mark):
+        if placement.status is Status.BINDING:
+            session.binds.append(_bind(session, gang, task, placement))
+        else:
+            pipelined = True
+            session.nominations.append(
+                Nominate(
+                    task.namespace,
+                    task.name,
+                    task.uid,
+                    gang.key,
+                    session.snapshot.nodes.names[placement.row],
+                    placement.gpu_groups,
+                )
+            )
+    if not pipelined and not gang.started_before:
+        gang.started_before = True
+        session.started.append(gang.key)
+
+
+def _bind(session: Session, gang: Gang, task: Task, placement: Placement) -> Bind:
+    node = session.snapshot.nodes.names[placement.row]
+    received = _received(session, task.shape, placement.row)
+    annotations: dict[str, str] = {}
+    for mutate in session.rules.bind_annotations:
+        annotations.update(mutate(task, node))
+    return Bind(
+        task.namespace,
+        task.name,
+        task.uid,
+        gang.key,
+        node,
+        received.type,
+        received.count,
+        received.portion,
+        placement.gpu_groups,
+        annotations,
+    )

@@ -1,0 +1,103 @@
+"""Resource names as rows of the node columns, and the unit of each.
+
+Columns are resource-major, `column[axis, node]`, so one comparison covers a resource of every node.  Three axes always
+exist: cpu (milli), memory (bytes) and pods (count).  Every other name gets its own axis when it is first seen, which is
+why fit is per resource name: a pod that asks for `nvidia.com/gpu` never fits the `amd.com/gpu` of another node.  For
+quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice counts as
+many GPUs as its profile says (cycle:R-6).
+
+Amounts are `int64` and saturate at 2^62, so sums and undo are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from pykai.api import names
+from pykai.api.quantity import milli, whole
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+CPU, MEMORY, PODS = 0, 1, 2
+_FIRST_AXES = ("cpu", "memory", "pods")
+
+#: A demand no node can fail to meet: stands for "not asked for" in a compare over all axes (cycle:R-4, Do better).
+UNASKED = -(2**62)
+
+_WHOLE_UNITS = frozenset(("memory", "pods", "ephemeral-storage", "storage"))
+_MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.(\d+)gb(?:\.[a-z0-9.]+)?$")
+
+
+def is_gpu(name: str) -> bool:
+    """Whether the resource is a whole GPU of some vendor."""
+    return name.endswith("/gpu")
+
+
+def is_mig(name: str) -> bool:
+    """Whether the resource is a slice of a partitioned NVIDIA GPU."""
+    return name.startswith(names.MIG_PREFIX)
+
+
+@lru_cache(maxsize=4096)
+def mig_gpus(name: str) -> int:
+    """How many GPUs of quota one slice of this profile costs; 0 for a name that is no profile."""
+    match = _MIG_PROFILE.match(name)
+    return int(match.group(1)) if match else 0
+
+
+@lru_cache(maxsize=4096)
+def is_tracked(name: str) -> bool:
+    """Whether Kubernetes treats the name as something a node can run out of (cycle:R-2)."""
+    if name in ("cpu", *_WHOLE_UNITS):
+        return True
+    if name.startswith(("hugepages-", "attachable-volumes-")):
+        return True
+    return "/" in name and not name.startswith("requests.")
+
+
+def amount(name: str, raw: str | int | float) -> int:
+    """The amount in the unit of its axis: milli for cpu and unknown scalars, whole for the rest."""
+    if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name):
+        return whole(raw)
+    return milli(raw)
+
+
+class Axes:
+    """The register of resource names; it only ever grows, so an axis keeps its number."""
+
+    __slots__ = ("gpu_axes", "index", "mig_axes", "names")
+
+    def __init__(self) -> None:
+        #: axis -> resource name
+        self.names: list[str] = []
+        #: resource name -> axis
+        self.index: dict[str, int] = {}
+        #: axes of whole GPUs
+        self.gpu_axes: list[int] = []
+        #: axes of MIG slices
+        self.mig_axes: list[int] = []
+        for name in _FIRST_AXES:
+            self.axis(name)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def axis(self, name: str) -> int:
+        """The axis of a resource, a new one if the name was never seen."""
+        known = self.index.get(name)
+        if known is not None:
+            return known
+        axis = len(self.names)
+        self.names.append(name)
+        self.index[name] = axis
+        if is_gpu(name):
+            self.gpu_axes.append(axis)
+        elif is_mig(name):
+            self.mig_axes.append(axis)
+        return axis

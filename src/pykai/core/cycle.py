@@ -1,0 +1,58 @@
+"""One scheduling cycle, from a snapshot to a plan.  Read this first.
+
+    schedule(snapshot, policy) -> Plan
+
+1. Plugins prepare their rules for this snapshot (`hooks.py`).
+2. The books are opened: sums per queue, fair shares (`fairshare/ledger.py`).
+3. The actions run one after the other on one mutable `State` and see each other's effects (cycle:CYC-6).
+4. What happened, and why the rest waits, becomes a `Plan` (`decisions.py`).
+
+No clock, no randomness, no I/O: the same snapshot and policy give the same bytes.
+"""
+
+from __future__ import annotations
+
+from pykai.core.actions import ACTIONS
+from pykai.core.decisions import Plan
+from pykai.core.fairshare.ledger import open_ledger
+from pykai.core.fairshare.tree import CPU, GPU, MEMORY
+from pykai.core.hooks import Rules
+from pykai.core.plugins.proportion import Proportion
+from pykai.core.policy import Policy
+from pykai.core.reckoning import reckon
+from pykai.core.session import Session
+from pykai.core.snapshot import Snapshot
+from pykai.core.state import State
+
+
+def open_session(snapshot: Snapshot, policy: Policy) -> Session:
+    """Prepare the rules and open the books."""
+    rules = Rules.of(named.plugin.prepare(snapshot) for named in policy.plugins)
+    sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
+    usage = _usage_columns(snapshot, policy) if policy.usage else None
+    ledger = open_ledger(snapshot, usage=usage, k=sharing.k_value, strict_remainders=sharing.strict_remainders)
+    state = State(snapshot, ledger)
+    state.observers.extend(rules.observers)
+    state.quota_gate = rules.quota_gate
+    state.gpu_scores = rules.gpu_scores
+    return Session(snapshot, policy, rules, state)
+
+
+def run(session: Session) -> None:
+    """Run the actions of the policy in order."""
+    for name in session.policy.actions:
+        action = ACTIONS.get(name)
+        if action is not None:
+            action(session)
+
+
+def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
+    """One cycle."""
+    session = open_session(snapshot, policy)
+    run(session)
+    return reckon(session)
+
+
+def _usage_columns(snapshot: Snapshot, policy: Policy) -> list[list[float]]:
+    rows = [policy.usage.get(name, (0.0, 0.0, 0.0)) for name in snapshot.tree.names]
+    return [[row[resource] for row in rows] for resource in (CPU, MEMORY, GPU)]

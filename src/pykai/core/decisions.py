@@ -1,0 +1,171 @@
+"""What a cycle decided, as data.
+
+Services carry these records out, the command line and the dashboard show them, tests compare them; `explain.py` turns
+refusals into sentences.  All are plain frozen structs: the same plan is the same bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: cpu milli, memory bytes, GPU devices
+Figures = tuple[float, float, float]
+
+
+class Bind(msgspec.Struct, frozen=True, gc=False):
+    """Start a pod on a node: the content of a BindRequest (cycle:OUT-1)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    received_type: str
+    gpu_count: int = 0
+    gpu_portion: str = ""
+    gpu_groups: tuple[str, ...] = ()
+    annotations: dict[str, str] = {}
+
+
+class Nominate(msgspec.Struct, frozen=True, gc=False):
+    """Keep a pod in mind for a node whose resources are still being released (cycle:OUT-8)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+
+
+class NoPlace(msgspec.Struct, frozen=True, tag=True):
+    """A task for which no node was found (cycle:ALC-8, EXP-1)."""
+
+    pod: str
+    #: "pod": not a gang or beyond its minimum; "gang": one plain gang; "subgroup": a gang with subgroups
+    form: str
+    #: tasks of the attempt that had found a place
+    found: int
+    subgroup: str
+    minimum: int
+    #: why no node was even looked at, "" otherwise
+    base: str = ""
+    #: reason -> how many nodes gave it
+    nodes: dict[str, int] = {}
+    #: no eviction would help (cycle:FLT-9)
+    unresolvable: bool = False
+
+
+class OverCapacity(msgspec.Struct, frozen=True, tag=True):
+    """A queue may not take the work on (queues:Q-200, Q-206)."""
+
+    #: "limit" or "quota"
+    rule: str
+    queue: str
+    display_name: str
+    #: "CPU", "Memory" or "GPU"
+    resource: str
+    bound: float
+    used: float
+    requested: float
+    #: what the group asked for
+    asked: Figures
+    preemptible: bool
+
+
+class NoQueue(msgspec.Struct, frozen=True, tag=True):
+    """The queue does not exist, or its place in the tree is broken."""
+
+    queue: str
+
+
+class NotLeafQueue(msgspec.Struct, frozen=True, tag=True):
+    """Only leaf queues run workloads (queues:Q-66, Do better)."""
+
+    queue: str
+
+
+class NotReady(msgspec.Struct, frozen=True, tag=True):
+    """Too few pods exist to reach the minimum (cycle:EXP-10)."""
+
+    subgroup: str
+    minimum: int
+    alive: int
+    gated: int
+
+
+class BrokenTree(msgspec.Struct, frozen=True, tag=True):
+    """The subgroups of the PodGroup make no tree (cycle:PG-1, Do better)."""
+
+    text: str
+
+
+class StrayPod(msgspec.Struct, frozen=True, tag=True):
+    """A pod names a subgroup its group does not have (cycle:PG-4)."""
+
+    pod: str
+    subgroup: str
+    group: str
+
+
+class NotSupported(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot honour something the group asks for, so it does not guess."""
+
+    what: tuple[str, ...]
+
+
+Refusal = NoPlace | OverCapacity | NoQueue | NotLeafQueue | NotReady | BrokenTree | StrayPod | NotSupported
+
+
+class Unscheduled(msgspec.Struct, frozen=True):
+    """A group with pods left waiting, and why."""
+
+    namespace: str
+    group: str
+    queue: str
+    pending: int
+    refusals: tuple[Refusal, ...]
+
+
+class OrphanPod(msgspec.Struct, frozen=True):
+    """A pod that asks for this scheduler but belongs to no known PodGroup."""
+
+    namespace: str
+    pod: str
+    #: the PodGroup it names, "" when it names none
+    group: str
+
+
+class QueueFigures(msgspec.Struct, frozen=True):
+    """A queue when the cycle ended; fair share and request are those of its beginning."""
+
+    name: str
+    display_name: str
+    parent: str
+    fair_share: Figures
+    quota: Figures
+    limit: Figures
+    request: Figures
+    allocated: Figures
+    allocated_non_preemptible: Figures
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything a cycle decided, in the order it was decided."""
+
+    now_ns: int
+    binds: tuple[Bind, ...]
+    nominations: tuple[Nominate, ...]
+    #: groups that run from now on: their last-start timestamp is `now_ns`
+    started: tuple[str, ...]
+    unscheduled: tuple[Unscheduled, ...]
+    orphans: tuple[OrphanPod, ...]
+    queues: tuple[QueueFigures, ...]
+    #: things that could not be read, one line each
+    problems: tuple[str, ...]
+    #: units of work done
+    work: int
+
+    def encoded(self) -> bytes:
+        """The plan as JSON, the same bytes for the same decisions."""
+        return msgspec.json.encode(self, order="deterministic")

@@ -1,0 +1,152 @@
+"""Shared GPUs of a node: who sits on which device, and what that leaves (gpu:4).
+
+A shared device is a *group*: an id, and tenants that each hold some MiB of it.  What a group does to the whole-GPU
+column of its node follows from the sets of its tenants alone, never from the order in which they came, so adding and
+removing in any order ends in the same numbers (gpu:S-6, and the "Do better" that replaces S-4/S-5 by sets):
+
+- a device with a live or releasing tenant is not idle;
+- a device all of whose tenants are releasing is one whole releasing GPU;
+- a tenant pipelined onto a device without live tenants takes that releasing GPU (or, on a fresh id, promises one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykai.core.axes import IntArray
+from pykai.core.shapes import GpuAsk
+from pykai.core.status import Status
+from pykai.core.vectors import FREE, IDLE
+from pykai.core.vectors import RELEASING as RELEASING_PLANE
+
+#: How a task holds its node: the rows of the accounting table in cycle:4.
+LIVE, RELEASING, PIPELINED = 0, 1, 2
+
+_HOLDINGS = {Status.RELEASING: RELEASING, Status.PIPELINED: PIPELINED}
+
+
+def holding_of(status: Status) -> int:
+    """How a task in this status holds its node."""
+    return _HOLDINGS.get(status, LIVE)
+
+
+class DeviceUse(NamedTuple):
+    """Tenants and memory (MiB) of one shared GPU."""
+
+    live: int = 0
+    releasing: int = 0
+    pipelined: int = 0
+    #: memory of all tenants
+    used_mib: int = 0
+    #: memory of live and releasing tenants
+    allocated_mib: int = 0
+    #: memory of releasing tenants less that promised to pipelined ones; may be negative (gpu:S-7)
+    releasing_mib: int = 0
+
+    @property
+    def idle_gpus(self) -> int:
+        """Change of the node's idle GPUs caused by this device."""
+        return -1 if self.live or self.releasing else 0
+
+    @property
+    def releasing_gpus(self) -> int:
+        """Change of the node's releasing GPUs caused by this device."""
+        if self.live:
+            return 0
+        return (1 if self.releasing else 0) - (1 if self.pipelined else 0)
+
+    def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
+        """The device after a tenant came (sign 1) or left (sign -1)."""
+        live, releasing, pipelined, used, allocated, freed = self
+        used += sign * mib
+        if holding == LIVE:
+            live += sign
+            allocated += sign * mib
+        elif holding == RELEASING:
+            releasing += sign
+            allocated += sign * mib
+            freed += sign * mib
+        else:
+            pipelined += sign
+            freed -= sign * mib
+        return DeviceUse(live, releasing, pipelined, used, allocated, freed)
+
+    @property
+    def empty(self) -> bool:
+        """No tenant at all."""
+        return not (self.live or self.releasing or self.pipelined)
+
+    def has_room(self, mib: int, gpu_mib: int) -> bool:
+        """Room for a tenant counting what is being released (gpu:F-3).
+
+        A device that is released altogether is reached as a whole GPU instead.
+        """
+        return (
+            self.used_mib != 0
+            and gpu_mib - self.allocated_mib + self.releasing_mib - mib >= 0
+            and self.allocated_mib != self.releasing_mib
+        )
+
+    def has_idle_room(self, mib: int, gpu_mib: int) -> bool:
+        """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""
+        return (self.live > 0 or self.releasing > 0) and gpu_mib - self.allocated_mib - mib >= 0
+
+
+FREE_DEVICE = DeviceUse()
+
+
+def tenant_mib(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """Memory one device gives this ask on a node (gpu:C-2).
+
+    A request for all the memory the node advertises is a request for the whole device, although the engine's own
+    figure is floored to a multiple of 100 (gpu:C-1, Do better).
+    """
+    if ask.memory_mib > 0:
+        return min(ask.memory_mib, gpu_mib) if ask.memory_mib <= label_mib else ask.memory_mib
+    return int(ask.portion * gpu_mib)
+
+
+def portion_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """Portion of one device on a node in hundredths, rounded up for memory asks (gpu:C-3)."""
+    if ask.memory_mib > 0:
+        return -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
+    return int(ask.portion * 100 + 0.5)
+
+
+def quota_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """What the per-node quota check charges for a shared ask (gpu:C-9)."""
+    return ask.devices * -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
+
+
+def fits_device(ask: GpuAsk, gpu_mib: int, label_mib: int) -> bool:
+    """Whether one device of the node is big enough at all (gpu:C-4); more than a whole device never is."""
+    return tenant_mib(ask, gpu_mib, label_mib) <= gpu_mib
+
+
+class Seat(NamedTuple):
+    """A tenant's place: memory it takes of each device, and how it holds it."""
+
+    mib: int
+    holding: int
+
+
+def seat(
+    columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], groups: Iterable[str], tenant: Seat, sign: int
+) -> None:
+    """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
+
+    `columns` is [plane, axis, node]; the whole-GPU figures of the node follow what becomes of its devices.
+    """
+    for group in groups:
+        before = devices.get(group, FREE_DEVICE)
+        after = before.with_tenant(tenant.holding, tenant.mib, sign)
+        if after.empty:
+            del devices[group]
+        else:
+            devices[group] = after
+        idle = after.idle_gpus - before.idle_gpus
+        releasing = after.releasing_gpus - before.releasing_gpus
+        columns[IDLE, axis, row] += idle
+        columns[RELEASING_PLANE, axis, row] += releasing
+        columns[FREE, axis, row] += idle + releasing

@@ -1,0 +1,176 @@
+"""Reasons as sentences: the texts of cycle:17, cycle:12 (ALC-8) and queues:Q-208.
+
+Everything here is a pure function of a record in `decisions.py`.  Texts are sorted, so the same situation always gives
+the same sentence and conditions do not flap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf, isinf, trunc
+
+from pykai.api import names
+from pykai.core.decisions import (
+    BrokenTree,
+    NoPlace,
+    NoQueue,
+    NotLeafQueue,
+    NotReady,
+    NotSupported,
+    OrphanPod,
+    OverCapacity,
+    Refusal,
+    StrayPod,
+    Unscheduled,
+)
+
+NO_NODES = "no nodes with enough resources were found"
+UNABLE = "Unable to schedule podgroup"
+_SEPARATOR = ". \n"
+
+#: What the resources are called: (limit text, unit, quota text), and how many ledger units make one of them.
+_RESOURCE_WORDS = {
+    "CPU": ("CPU cores", "cores", "CPU cores", 1000.0),
+    "Memory": ("memory", "GB", "GB memory", 1e9),
+    "GPU": ("GPUs", "GPUs", "GPUs", 1.0),
+}
+
+
+def number(value: float) -> str:
+    """At most three decimals, cut not rounded, without trailing zeros (queues:Q-209)."""
+    if isinf(value):
+        return "Unlimited"
+    text = f"{value:.6f}"
+    text = text[: len(text) - 3]
+    return text.rstrip("0").rstrip(".")
+
+
+def raw_number(value: float) -> str:
+    """A number as Go prints a float: no trailing zeros."""
+    return str(trunc(value)) if value == trunc(value) and abs(value) < inf else repr(value)
+
+
+def histogram(counts: dict[str, int]) -> str:
+    """Reasons with their counts, sorted as strings."""
+    return _SEPARATOR.join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+
+
+def task_text(refusal: NoPlace) -> str:
+    """Why no node was found for a task (cycle:EXP-1)."""
+    base = (refusal.base or NO_NODES).replace("{pod}", refusal.pod)
+    if not refusal.nodes:
+        return base
+    return f"{base}: {histogram(refusal.nodes)}.".replace("{pod}", refusal.pod)
+
+
+def _no_place(refusal: NoPlace) -> str:
+    why = task_text(refusal)
+    if refusal.form == "pod":
+        return f"Resources were not found for pod {refusal.pod} due to: {why}"
+    if refusal.form == "gang":
+        return (
+            f"Resources were found for {refusal.found} pods while {refusal.minimum} are required for gang scheduling. "
+            f"Additional pods cannot be scheduled due to: {why}"
+        )
+    return (
+        f"Resources were found for {refusal.found} pods from all sub-groups while sub-group {refusal.subgroup} requires "
+        f"{refusal.minimum} pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {why}"
+    )
+
+
+def _over_capacity(refusal: OverCapacity) -> str:
+    what, unit, quota_what, scale = _RESOURCE_WORDS[refusal.resource]
+    bound, used = number(refusal.bound / scale), number(refusal.used / scale)
+    requested = refusal.requested / scale
+    if refusal.rule == "limit":
+        return (
+            f"{refusal.display_name} quota has reached the allowable limit of {what}. Limit is {bound} {unit}, "
+            f"currently {used} {unit} allocated and workload requested {number(requested)} {unit}"
+        )
+    asked = raw_number(requested) if refusal.resource == "GPU" else number(requested)
+    return (
+        f"Non-preemptible workload is over quota. Workload requested {asked} {quota_what}, but {refusal.display_name} "
+        f"quota is {bound} {unit}, while {used} {unit} are already allocated for non-preemptible pods. "
+        "Use a preemptible workload to go over quota."
+    )
+
+
+def not_ready_text(refusals: tuple[NotReady, ...]) -> str:
+    """What a group still waits for (cycle:EXP-10)."""
+    text = "Job is not ready for scheduling."
+    for missing in refusals:
+        if missing.subgroup == names.DEFAULT_SUBGROUP:
+            text += f" Waiting for {missing.minimum} pods, currently {missing.alive} exist, {missing.gated} are gated"
+        else:
+            text += (
+                f" Waiting for {missing.minimum} pods for SubGroup {missing.subgroup}, currently {missing.alive} exist, "
+                f"{missing.gated} are gated."
+            )
+    return text
+
+
+def reason_of(refusal: Refusal) -> str:
+    """The reason word of a refusal (cycle:EXP-6)."""
+    match refusal:
+        case OverCapacity(rule="limit"):
+            return names.REASON_OVER_LIMIT
+        case OverCapacity():
+            return names.REASON_NON_PREEMPTIBLE_OVER_QUOTA
+        case NoQueue() | NotLeafQueue():
+            return names.REASON_QUEUE_DOES_NOT_EXIST
+        case NotReady():
+            return "NotReady"
+        case _:
+            return names.REASON_POD_SCHEDULING_ERRORS
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """One refusal as a sentence."""
+    match refusal:
+        case NoPlace():
+            return _no_place(refusal)
+        case OverCapacity():
+            return _over_capacity(refusal)
+        case NoQueue(queue=queue):
+            return f"Queue '{queue}' does not exist"
+        case NotLeafQueue(queue=queue):
+            return f"Queue '{queue}' is not a leaf queue; workloads run in leaf queues only"
+        case NotReady():
+            return not_ready_text((refusal,))
+        case BrokenTree(text=text):
+            return f"The subgroups of the PodGroup are invalid: {text}"
+        case StrayPod(pod=pod, subgroup=subgroup, group=group):
+            return f'Pod {pod} references subgroup "{subgroup}", which does not exist in PodGroup {group}'
+        case NotSupported(what=what):
+            return f"This scheduler does not support {' and '.join(what)} yet, so the pods are not placed"
+
+
+def group_text(group: Unscheduled) -> str:
+    """Why a group waits, in one text (cycle:EXP-5)."""
+    if not group.refusals:
+        return UNABLE
+    waiting = tuple(refusal for refusal in group.refusals if isinstance(refusal, NotReady))
+    if waiting:
+        return not_ready_text(waiting)
+    head = reason_of(group.refusals[0]) if len(group.refusals) == 1 else UNABLE
+    counts = Counter(refusal_text(refusal) for refusal in group.refusals)
+    lines = sorted(f"{count} {text}" if count > 1 else text for text, count in counts.items())
+    return f"{head}: {_SEPARATOR.join(lines)}."
+
+
+def detailed_group_text(group: Unscheduled) -> str:
+    """The same in the detailed form (cycle:EXP-5): the reason, then one line per refusal."""
+    reasons = {reason_of(refusal) for refusal in group.refusals}
+    head = reasons.pop() if len(group.refusals) == 1 else UNABLE
+    lines = sorted({refusal_text(refusal) for refusal in group.refusals})
+    return f"\n{head}." + "".join(f"\n{line}." for line in lines)
+
+
+def orphan_text(orphan: OrphanPod) -> str:
+    """Why a pod without a group waits."""
+    if orphan.group:
+        return f"Pod {orphan.namespace}/{orphan.pod} belongs to PodGroup {orphan.group}, which does not exist (yet)"
+    return (
+        f"Pod {orphan.namespace}/{orphan.pod} has no annotation {names.POD_GROUP_ANNOTATION}; "
+        "the pod grouper has not put it into a PodGroup (yet)"
+    )

@@ -1,0 +1,238 @@
+"""The books of the queues during one cycle: what each has, may have, and deserves.
+
+One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that sums
+of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible) follow
+every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.  Everything else
+is fixed when the cycle starts.  Figures are plain floats in lists: a placement touches three numbers of two or three
+rows, which is where Python is quicker than NumPy.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
+from pykai.core.snapshot import Snapshot
+
+#: cpu milli, memory bytes, GPU hundredths
+Amounts = tuple[float, float, float]
+
+#: A queue that has a resource of which it may have nothing ranks by this multiple of it (queues:1.3).
+_ZERO_SHARE = 1000.0
+
+
+class Refusal(NamedTuple):
+    """A capacity check that failed: which queue, which resource, and the figures."""
+
+    #: "limit" or "quota"
+    rule: str
+    queue: int
+    resource: int
+    #: limit or quota, in ledger units
+    bound: float
+    #: allocated, or allocated to non-preemptible work
+    used: float
+    requested: float
+
+
+def _scaled(devices: float) -> float:
+    """Devices to hundredths, without the last-bit noise of values such as 0.07."""
+    return round(devices * 100.0, 9)
+
+
+class Ledger:
+    """Figures of all queues; rows are those of the tree."""
+
+    __slots__ = (
+        "allocatable",
+        "allocated",
+        "committed",
+        "fair_share",
+        "limit",
+        "priorities",
+        "quota",
+        "request",
+        "total",
+        "tree",
+    )
+
+    def __init__(
+        self,
+        tree: QueueTree,
+        total: list[float],
+        allocated: list[list[float]],
+        committed: list[list[float]],
+        request: list[list[float]],
+        fair_share: list[list[float]],
+    ) -> None:
+        """All lists are [queue][resource] in ledger units, rolled up."""
+        self.tree = tree
+        self.total = total
+        self.allocated = allocated
+        self.committed = committed
+        self.request = request
+        self.fair_share = fair_share
+        self.priorities = tree.priorities
+        rows = range(len(tree.names))
+        self.quota = [(tree.quota[CPU][q], tree.quota[MEMORY][q], _scaled(tree.quota[GPU][q])) for q in rows]
+        self.limit = [(tree.limit[CPU][q], tree.limit[MEMORY][q], _scaled(tree.limit[GPU][q])) for q in rows]
+        self.allocatable = [
+            tuple(
+                self.limit[q][r]
+                if self.quota[q][r] == inf
+                else min(max(self.quota[q][r], fair_share[q][r]), self.limit[q][r])
+                for r in range(RESOURCES)
+            )
+            for q in rows
+        ]
+
+    def add(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> list[list[float]]:
+        """Charge a queue and its ancestors; returns what `restore` needs to take it back."""
+        cpu, memory, gpu = amounts
+        saved = []
+        for queue in chain:
+            row = self.allocated[queue]
+            saved.append(row)
+            self.allocated[queue] = [row[0] + cpu, row[1] + memory, row[2] + gpu]
+            if committed:
+                row = self.committed[queue]
+                saved.append(row)
+                self.committed[queue] = [row[0] + cpu, row[1] + memory, row[2] + gpu]
+        return saved
+
+    def restore(self, chain: tuple[int, ...], saved: list[list[float]], committed: bool) -> None:
+        """Put back the figures of before an `add`; undo runs strictly backwards."""
+        if committed:
+            for index, queue in enumerate(chain):
+                self.allocated[queue] = saved[2 * index]
+                self.committed[queue] = saved[2 * index + 1]
+        else:
+            for index, queue in enumerate(chain):
+                self.allocated[queue] = saved[index]
+
+    def refusal(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> Refusal | None:
+        """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201)."""
+        for queue in chain:
+            allocated, limit = self.allocated[queue], self.limit[queue]
+            for resource in range(RESOURCES):
+                wanted = amounts[resource]
+                if wanted > 0 and limit[resource] < allocated[resource] + wanted:
+                    return Refusal("limit", queue, resource, limit[resource], allocated[resource], wanted)
+        if committed:
+            for queue in chain:
+                held, quota = self.committed[queue], self.quota[queue]
+                for resource in range(RESOURCES):
+                    wanted = amounts[resource]
+                    if wanted > 0 and quota[resource] < held[resource] + wanted:
+                        return Refusal("quota", queue, resource, quota[resource], held[resource], wanted)
+        return None
+
+    def order_key(self, queue: int, request: Amounts) -> tuple[bool, bool, int, bool, float, float]:
+        """Rules 1 to 6 of the queue order as a sort key, smallest served first (queues:10.1)."""
+        cpu, memory, gpu = self.allocated[queue]
+        share_cpu, share_memory, share_gpu = self.fair_share[queue]
+        quota_cpu, quota_memory, quota_gpu = self.quota[queue]
+        may_cpu, may_memory, may_gpu = self.allocatable[queue]
+        total = self.total
+        with_cpu, with_memory, with_gpu = cpu + request[0], memory + request[1], gpu + request[2]
+        over = share_cpu < cpu and share_memory < memory and share_gpu < gpu
+        starved = with_cpu <= quota_cpu and with_memory <= quota_memory and with_gpu <= quota_gpu
+        violator = (
+            (may_cpu == 0 and with_cpu > 0) or (may_memory == 0 and with_memory > 0) or (may_gpu == 0 and with_gpu > 0)
+        )
+        if may_cpu == inf:
+            may_cpu = total[0]
+        if may_memory == inf:
+            may_memory = total[1]
+        if may_gpu == inf:
+            may_gpu = total[2]
+        dominant_with = max(
+            0.0,
+            with_cpu / may_cpu if may_cpu else with_cpu * _ZERO_SHARE,
+            with_memory / may_memory if may_memory else with_memory * _ZERO_SHARE,
+            with_gpu / may_gpu if may_gpu else with_gpu / 100.0 * _ZERO_SHARE,
+        )
+        dominant = max(
+            0.0,
+            cpu / may_cpu if may_cpu else cpu * _ZERO_SHARE,
+            memory / may_memory if may_memory else memory * _ZERO_SHARE,
+            gpu / may_gpu if may_gpu else gpu / 100.0 * _ZERO_SHARE,
+        )
+        return (over, not starved, -self.priorities[queue], violator, dominant_with, dominant)
+
+    def beats_on_tie(self, queue: int, other: int) -> bool:
+        """Rule 7: a queue that may have less everywhere and less somewhere goes first (queues:10.1)."""
+        mine, theirs = self.allocatable[queue], self.allocatable[other]
+        return all(a <= b for a, b in zip(mine, theirs, strict=True)) and mine != theirs
+
+
+def open_ledger(
+    snapshot: Snapshot,
+    *,
+    usage: list[list[float]] | None = None,
+    k: float = 1.0,
+    strict_remainders: bool = False,
+) -> Ledger:
+    """Sum up the groups, divide the cluster, and open the books (queues:7, 8).
+
+    `usage` is historical usage as a fraction of the cluster, [resource][queue row].
+    """
+    tree = snapshot.tree
+    size = len(tree.names)
+    allocated = [[0] * size for _ in range(RESOURCES)]
+    committed = [[0] * size for _ in range(RESOURCES)]
+    wanted = [[0] * size for _ in range(RESOURCES)]
+    wanted_mib = [0] * size
+    rows = tree.rows
+    for entry in snapshot.groups.values():
+        group = entry.group
+        if group is None or (queue := rows.get(group.queue)) is None or not snapshot.in_cycle(group):
+            continue
+        used, wants = entry.allocated, entry.wanted
+        if used[0] or used[1] or used[2]:
+            for resource in range(RESOURCES):
+                allocated[resource][queue] += used[resource]
+            if not snapshot.preemptible(group, snapshot.priority_of(group)):
+                for resource in range(RESOURCES):
+                    committed[resource][queue] += used[resource]
+        if not tree.children[queue]:
+            # Demand that names an inner queue can never be served there (queues section 5, Do better).
+            for resource in range(RESOURCES):
+                wanted[resource][queue] += wants[resource]
+            wanted_mib[queue] += entry.wanted_mib
+
+    gpu_range = snapshot.gpu_memory_range()
+    smallest = gpu_range[0] if gpu_range else 0
+    request = [
+        [float(allocated[resource][q] + wanted[resource][q]) for q in range(size)] for resource in range(RESOURCES)
+    ]
+    for queue in range(size):
+        request[GPU][queue] /= 100.0
+        if smallest:
+            request[GPU][queue] += wanted_mib[queue] / smallest
+    allocated_f = [[float(value) for value in column] for column in allocated]
+    committed_f = [[float(value) for value in column] for column in committed]
+    for columns in (request, allocated_f, committed_f):
+        roll_up(tree, columns)
+    total = snapshot.totals()
+    shares = fair_shares(
+        tree,
+        [total[CPU], total[MEMORY], total[GPU] / 100.0],
+        request,
+        usage=usage,
+        k=k,
+        strict_remainders=strict_remainders,
+    )
+
+    def by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[float]]:
+        return [[columns[CPU][q], columns[MEMORY][q], round(columns[GPU][q] * gpu_scale, 9)] for q in range(size)]
+
+    return Ledger(
+        tree,
+        total,
+        by_queue(allocated_f),
+        by_queue(committed_f),
+        by_queue(request, 100.0),
+        by_queue(shares, 100.0),
+    )

@@ -1,0 +1,272 @@
+"""The division of one resource among sibling queues (queues section 8).
+
+In come a pool (the cluster total, or the parent's own fair share) and one claim per sibling; out comes one fair share
+per claim.  It runs in three phases: the guaranteed part, `min(quota, request, limit)`; then the surplus, by priority
+bucket and inside a bucket in rounds proportional to weight; then leftovers in whole units by largest fraction.
+Historical usage only bends the weights of the second phase (queues:Q-138, queues:Q-346).
+
+Subtle, and all of it on purpose:
+
+* Results equal upstream's bit for bit, so the operations keep their order: `pot * (s / S)`, a want taken as
+  `cap - share` anew each round, sums added up one by one by (creation, name).  The builtin `sum` is not used because
+  from Python 3.12 on it compensates rounding errors; NumPy adds pairwise.
+* The first phase is not capped by the pool, so shares may add up to more than there is (queues:Q-130).
+* Inside a round `left == 0` is meant and not `left <= 0`: rounding may take `left` a hair below zero in the middle of a
+  round, and upstream then still serves the rest of that round.
+* A round costs the number of queues still unsatisfied.  Rounds are few: what one queue leaves over is spread over all
+  others, so a want that the next round satisfies but this one does not must lie in an ever smaller gap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+#: Stands in for a pool without bound: keeps every difference and product of the division a number.
+_LARGEST_POOL = 2.0**1023
+
+
+class Claim(NamedTuple):
+    """What one queue brings to the division of one resource; amounts in the unit of that resource."""
+
+    #: metadata.name, the last tie-break.
+    name: str
+    #: Creation time; the older queue goes first.
+    creation_ns: int
+    #: Surplus goes to the highest value first.
+    priority: int
+    #: Guaranteed amount; inf claims the whole pool.
+    quota: float
+    #: Hard cap; inf is none.
+    limit: float
+    #: Relative part of the surplus; 0 takes none.
+    weight: float
+    #: Allocated plus pending.
+    request: float
+    #: Past consumption as a part of cluster capacity.
+    usage: float = 0.0
+
+
+class Siblings(NamedTuple):
+    """The claims as parallel columns; position order must be (creation_ns, name) ascending (queues:Q-140)."""
+
+    priorities: Sequence[int]
+    quotas: Sequence[float]
+    limits: Sequence[float]
+    weights: Sequence[float]
+    requests: Sequence[float]
+    usages: Sequence[float]
+
+
+class Round(NamedTuple):
+    """What one surplus round meant for one queue."""
+
+    #: The queue's part of the pot of this round.
+    entitled: float
+    #: How much larger that part would be without anyone's historical usage; negative if usage helped.
+    usage_penalty: float
+    #: What it got: its whole want, or the entitlement rounded down.
+    granted: float
+
+
+@dataclass(slots=True)
+class Explanation:
+    """How a share came about: guaranteed + rounds + remainder."""
+
+    share: float = 0.0
+    #: First phase.
+    guaranteed: float = 0.0
+    #: Second phase: the rounds the queue took part in, in order.
+    rounds: list[Round] = field(default_factory=list)
+    #: Third phase.
+    remainder: float = 0.0
+
+
+def divide(total: float, claims: Sequence[Claim], *, k: float = 1.0, strict_remainders: bool = False) -> list[float]:
+    """One fair share per claim, in input order; the order of the input has no influence on the shares."""
+    return _divide_claims(total, claims, k, strict_remainders, None)
+
+
+def divide_explained(
+    total: float, claims: Sequence[Claim], *, k: float = 1.0, strict_remainders: bool = False
+) -> list[Explanation]:
+    """The shares of `divide` with every grant they consist of, in input order."""
+    explanations = [Explanation() for _ in claims]
+    shares = _divide_claims(total, claims, k, strict_remainders, explanations)
+    for explanation, share in zip(explanations, shares, strict=True):
+        explanation.share = share
+    return explanations
+
+
+def _divide_claims(
+    total: float, claims: Sequence[Claim], k: float, strict_remainders: bool, explanations: list[Explanation] | None
+) -> list[float]:
+    order = sorted(range(len(claims)), key=lambda position: (claims[position].creation_ns, claims[position].name))
+    ordered = [claims[position] for position in order]
+    siblings = Siblings(
+        priorities=[claim.priority for claim in ordered],
+        quotas=[claim.quota for claim in ordered],
+        limits=[claim.limit for claim in ordered],
+        weights=[claim.weight for claim in ordered],
+        requests=[claim.request for claim in ordered],
+        usages=[claim.usage for claim in ordered],
+    )
+    trace = None if explanations is None else [explanations[position] for position in order]
+    shares = [0.0] * len(claims)
+    divided = divide_siblings(total, siblings, k=k, strict_remainders=strict_remainders, trace=trace)
+    for position, share in zip(order, divided, strict=True):
+        shares[position] = share
+    return shares
+
+
+def divide_siblings(
+    pool: float,
+    siblings: Siblings,
+    *,
+    k: float = 1.0,
+    strict_remainders: bool = False,
+    trace: Sequence[Explanation] | None = None,
+) -> list[float]:
+    """One fair share per position; `trace`, one record per position, is filled with the grants.
+
+    Numbers that make no sense count as nothing: NaN and negative ones are 0, as are infinite weights and usages.
+    """
+    pool = min(float(pool), _LARGEST_POOL) if pool > 0 else 0.0
+    # queues:Q-346: k at or below zero switches usage off; so does one that is no number.
+    k = k if 0 < k < math.inf else 0.0
+    weights = [weight if 0 < weight < math.inf else 0.0 for weight in siblings.weights]
+    usages = [usage if 0 < usage < math.inf else 0.0 for usage in siblings.usages]
+    # The most a queue can use: more than it asks for or is allowed would lie idle (queues:Q-137).
+    caps = [
+        float(min(limit, request)) if limit > 0 and request > 0 else 0.0
+        for limit, request in zip(siblings.limits, siblings.requests, strict=True)
+    ]
+
+    # Phase 1.  Neither priority nor weight nor the pool holds it back (queues:Q-130).
+    left = pool
+    shares: list[float] = []
+    for quota, cap in zip(siblings.quotas, caps, strict=True):
+        # queues:Q-131: an unlimited quota is the pool of this level, not all there is.
+        deserved = (pool if quota == math.inf else quota) if quota > 0 else 0.0
+        guaranteed = float(min(deserved, cap))
+        shares.append(guaranteed)
+        left -= guaranteed
+    if trace is not None:
+        for explanation, share in zip(trace, shares, strict=True):
+            explanation.guaranteed = share
+
+    # Phases 2 and 3.  A queue that is satisfied or has no weight takes part in neither (queues:Q-134).
+    buckets: dict[int, list[int]] = {}
+    for position, priority in enumerate(siblings.priorities):
+        if weights[position] > 0 and caps[position] > shares[position]:
+            buckets.setdefault(priority, []).append(position)
+    postponed: list[dict[int, float]] = []
+    for priority in sorted(buckets, reverse=True):  # queues:Q-132
+        if left <= 0:
+            break
+        left, fractions = _surplus_rounds(left, buckets[priority], k, weights, usages, caps, shares, trace)
+        if strict_remainders:
+            left = _hand_out(left, fractions, caps, shares, trace)
+        else:
+            # Upstream looks at fractions after all buckets had their rounds, so units of a high bucket leak into a
+            # lower one (queues:Q-142).
+            postponed.append(fractions)
+    for fractions in postponed:
+        left = _hand_out(left, fractions, None, shares, trace)
+    if strict_remainders:
+        # Adding a want to a share may round to one bit above the cap; strict means never above it.
+        shares = [min(share, cap) for share, cap in zip(shares, caps, strict=True)]
+    return shares
+
+
+def _surplus_rounds(
+    left: float,
+    unsatisfied: list[int],
+    k: float,
+    weights: Sequence[float],
+    usages: Sequence[float],
+    caps: Sequence[float],
+    shares: list[float],
+    trace: Sequence[Explanation] | None,
+) -> tuple[float, dict[int, float]]:
+    """Phase 2 for one bucket: adds to `shares`, returns what is left and the fraction each queue lost to rounding."""
+    fractions: dict[int, float] = {}
+    again = True
+    while again and unsatisfied and left != 0:
+        pot = left
+        plain, bent = _share_weights(unsatisfied, k, weights, usages)
+        bent_sum = _sum_in_order(bent)
+        if bent_sum == 0:
+            # Everyone used so much that nobody would get anything; upstream lets the surplus lie idle (queues:Q-144).
+            bent, bent_sum = plain, _sum_in_order(plain)
+            if bent_sum == 0:  # weights whose sum is no number
+                break
+        again = False
+        for position, normal, strength in zip(unsatisfied, plain, bent, strict=True):
+            if left == 0:
+                break
+            want = caps[position] - shares[position]
+            fair = pot * (strength / bent_sum)
+            if want <= fair:
+                give = want
+                fractions.pop(position, None)
+                again = again or want < fair  # queues:Q-133
+            else:
+                # queues:Q-135: whoever is held back gets whole units.
+                give = float(math.floor(fair)) if fair >= 1 else 0.0
+                # An integral entitlement leaves the fraction of an earlier round standing (queues:Q-143).
+                if fair > give:
+                    fractions[position] = fair - give
+            shares[position] += give
+            left -= give
+            if trace is not None:
+                trace[position].rounds.append(Round(fair, pot * normal - fair, give))
+        # Not simply those who were held back: a share plus its want may round to just below the cap.
+        unsatisfied = [position for position in unsatisfied if caps[position] > shares[position]]
+    return left, fractions
+
+
+def _share_weights(
+    unsatisfied: Sequence[int], k: float, weights: Sequence[float], usages: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Weights normalised over the unsatisfied queues: as configured, and bent by usage (queues:Q-346)."""
+    weight_sum = _sum_in_order(weights[position] for position in unsatisfied)
+    plain = [weights[position] / weight_sum for position in unsatisfied]
+    if k == 0:
+        return plain, plain
+    bent = [
+        max(0.0, normal + k * (normal - usages[position])) for position, normal in zip(unsatisfied, plain, strict=True)
+    ]
+    return plain, bent
+
+
+def _hand_out(
+    left: float,
+    fractions: dict[int, float],
+    caps: Sequence[float] | None,
+    shares: list[float],
+    trace: Sequence[Explanation] | None,
+) -> float:
+    """Phase 3: one unit per queue, largest fraction first, then the older queue (queues:Q-136); returns what is left.
+
+    Without `caps` a gift may exceed what the queue can use, as upstream's does (queues:Q-141).
+    """
+    for position in sorted(fractions, key=lambda position: (-fractions[position], position)):
+        if left <= 0:
+            break
+        gift = min(1.0, left)
+        if caps is not None:
+            gift = min(gift, max(0.0, caps[position] - shares[position]))
+        shares[position] += gift
+        left -= gift
+        if trace is not None:
+            trace[position].remainder = gift
+    return left
+
+
+def _sum_in_order(values: Iterable[float]) -> float:
+    return reduce(add, values, 0.0)

@@ -1,0 +1,231 @@
+"""A group during a cycle: how many of its tasks run, and which to place next (cycle:6).
+
+A `Gang` mirrors the group's subgroup tree with counters that the state changes as tasks are placed and taken back.
+`select` answers "which tasks next": whole missing minimums first, then one pod (or one whole subgroup) per turn.
+
+Subtle: a subgroup that cannot reach its minimum with the pods that exist is passed over in both phases.  Placing the
+pods it has would start part of a gang (cycle:24, hard rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pykai.core.groups import Branch, Group, Leaf
+from pykai.core.snapshot import GroupEntry
+from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
+from pykai.core.tasks import Task
+
+#: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
+SubgroupKey = Callable[[int, int], tuple[float, ...]]
+TaskKey = Callable[[Task], tuple[int, ...]]
+
+
+class LeafRun:
+    """Counters of one leaf."""
+
+    __slots__ = (
+        "active_allocated",
+        "active_used",
+        "alive",
+        "first_open",
+        "gated",
+        "minimum",
+        "name",
+        "pipelined",
+        "tasks",
+        "total",
+    )
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.name = leaf.name
+        self.minimum = leaf.minimum
+        self.active_allocated = 0
+        self.active_used = 0
+        self.pipelined = 0
+        self.alive = 0
+        #: alive but not for us to start now: gated, or another scheduler's
+        self.gated = 0
+        self.total = 0
+        #: tasks that were pending when the cycle began, in task order
+        self.tasks: list[Task] = []
+        #: no task before this position is open
+        self.first_open = 0
+
+    @property
+    def satisfied(self) -> bool:
+        """Enough tasks run (cycle:PG-5)."""
+        return self.active_allocated >= self.minimum
+
+    @property
+    def ready(self) -> bool:
+        """Enough tasks exist to be started (cycle:PG-6)."""
+        return self.alive - self.gated >= self.minimum
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        """Count and threshold for the order among siblings."""
+        return self.active_allocated, self.minimum
+
+
+class BranchRun:
+    """An inner node over the counters of its leaves."""
+
+    __slots__ = ("children", "name", "needed")
+
+    def __init__(self, branch: Branch, leaves: dict[str, LeafRun]) -> None:
+        self.name = branch.name
+        self.needed = branch.needed
+        self.children: list[LeafRun | BranchRun] = [
+            leaves[child.name] if isinstance(child, Leaf) else BranchRun(child, leaves) for child in branch.children
+        ]
+
+    @property
+    def satisfied(self) -> bool:
+        """Enough children are satisfied (cycle:PG-5)."""
+        return sum(child.satisfied for child in self.children) >= self.needed
+
+    @property
+    def ready(self) -> bool:
+        """Enough children are ready (cycle:PG-6)."""
+        return sum(child.ready for child in self.children) >= self.needed
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        """Count and threshold for the order among siblings."""
+        return sum(child.satisfied for child in self.children), self.needed
+
+
+class Batch:
+    """Tasks of one leaf to place together."""
+
+    __slots__ = ("leaf", "tasks")
+
+    def __init__(self, leaf: LeafRun, tasks: list[Task]) -> None:
+        self.leaf = leaf
+        self.tasks = tasks
+
+
+class Gang:
+    """A group during a cycle."""
+
+    __slots__ = (
+        "chain",
+        "group",
+        "key",
+        "leaves",
+        "preemptible",
+        "priority",
+        "queue",
+        "root",
+        "started_before",
+        "strays",
+        "_selection",
+    )
+
+    def __init__(
+        self, group: Group, entry: GroupEntry, queue: int, chain: tuple[int, ...], priority: int, preemptible: bool
+    ) -> None:
+        self.group = group
+        self.key = group.key
+        #: queue row, and the chain from it to the root; -1 and () when the queue does not exist
+        self.queue = queue
+        self.chain = chain
+        self.priority = priority
+        self.preemptible = preemptible
+        leaves = [LeafRun(leaf) for leaf in group.leaves]
+        self.leaves = leaves
+        self.root = BranchRun(group.root, {leaf.name: leaf for leaf in leaves})
+        #: tasks that name a subgroup the group does not have (cycle:PG-4)
+        self.strays: list[Task] = []
+        index = group.leaf_index
+        for task in entry.tasks.values():
+            position = index.get(task.subgroup)
+            if position is None:
+                self.strays.append(task)
+                continue
+            leaf = leaves[position]
+            status = task.status
+            leaf.total += 1
+            if ALIVE[status]:
+                leaf.alive += 1
+                if status is Status.PENDING and task.ours:
+                    leaf.tasks.append(task)
+                elif status is Status.GATED or status is Status.PENDING:
+                    leaf.gated += 1
+            if ACTIVE_USED[status]:
+                leaf.active_used += 1
+                if ACTIVE_ALLOCATED[status]:
+                    leaf.active_allocated += 1
+                    if status is Status.PIPELINED:
+                        leaf.pipelined += 1
+        #: whether some task was allocated before this cycle
+        self.started_before = any(leaf.active_allocated for leaf in leaves)
+        self._selection: list[Batch] | None = None
+
+    @property
+    def is_gang(self) -> bool:
+        """Some leaf needs more than one task at a time."""
+        return any(leaf.minimum > 1 for leaf in self.leaves)
+
+    def sort_tasks(self, key: TaskKey) -> None:
+        """Put the tasks of every leaf in task order (cycle:8.5)."""
+        for leaf in self.leaves:
+            if len(leaf.tasks) > 1:
+                leaf.tasks.sort(key=key)
+
+    def changed(self) -> None:
+        """A task was placed or taken back: what to place next must be asked anew (cycle:PG-9)."""
+        self._selection = None
+
+    def select(self, is_open: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
+        """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
+        if self._selection is None:
+            self._selection = list(_collect(self.root, is_open, subgroup_key))
+        return self._selection
+
+
+def by_subgroup_order(children: list[LeafRun | BranchRun], key: SubgroupKey) -> list[LeafRun | BranchRun]:
+    """Siblings in subgroup order (cycle:8.4): the plugins' key, then the name."""
+    if len(children) < 2:
+        return children
+    return sorted(children, key=lambda child: (key(*child.standing), child.name))
+
+
+def _collect(branch: BranchRun, is_open: Callable[[Task], bool], key: SubgroupKey) -> Iterator[Batch]:
+    children = by_subgroup_order([child for child in branch.children if child.satisfied or child.ready], key)
+    if branch.satisfied:
+        for child in children:
+            found = list(_next_of(child, is_open, key))
+            if found:
+                yield from found
+                return
+        return
+    for child in children[: branch.needed]:
+        if not child.satisfied:
+            yield from _next_of(child, is_open, key)
+
+
+def _next_of(child: LeafRun | BranchRun, is_open: Callable[[Task], bool], key: SubgroupKey) -> Iterator[Batch]:
+    if isinstance(child, BranchRun):
+        yield from _collect(child, is_open, key)
+    else:
+        tasks = _pick(child, is_open)
+        if tasks:
+            yield Batch(child, tasks)
+
+
+def _pick(leaf: LeafRun, is_open: Callable[[Task], bool]) -> list[Task]:
+    """The missing minimum of a leaf, or one task beyond it."""
+    missing = max(leaf.minimum - leaf.active_allocated, 1)
+    tasks = leaf.tasks
+    position = leaf.first_open
+    while position < len(tasks) and not is_open(tasks[position]):
+        position += 1
+    leaf.first_open = position
+    picked: list[Task] = []
+    while position < len(tasks) and len(picked) < missing:
+        if is_open(tasks[position]):
+            picked.append(tasks[position])
+        position += 1
+    return picked

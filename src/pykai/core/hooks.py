@@ -1,0 +1,206 @@
+"""Extension points: what a plugin may add to a cycle (cycle:7.2).
+
+A plugin is a frozen record of its arguments with one method, `prepare(snapshot) -> Hooks`.  `Hooks` holds optional
+callables; `Rules` flattens those of all plugins, in configured order, once per cycle.  Signatures are over columns: a
+check or score gets the rows it is asked about (a slice or an array of row numbers) and answers for all of them at once,
+so the same function serves the first pass over the cluster and the repair of one row after a placement.
+
+What is cached and what a hook must say about itself:
+
+- Results are kept per *shape*.  A hook that looks at anything else of the ask (its labels, its nominated node) names that
+  in `ask_key`; asks with different keys are evaluated apart.
+- `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `ASK` also
+  the books of the queues.  An `ASK` check is evaluated for every task, and `key` names what it looks at.
+- A score that depends on values of all rows (a minimum, a maximum) returns them from `context`; when they change, every
+  row is scored anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from pykai.core.axes import BoolArray, FloatArray, IntArray
+from pykai.core.devices import DeviceUse
+from pykai.core.fairshare.ledger import Amounts, Refusal
+from pykai.core.gangs import BranchRun, Gang, LeafRun
+from pykai.core.shapes import Shape
+from pykai.core.snapshot import Snapshot
+from pykai.core.state import Observer, State
+from pykai.core.tasks import Task
+from pykai.core.vectors import Vector
+
+#: Node rows a hook is asked about.
+Rows = slice | IntArray
+
+
+class Ask:
+    """One task looking for a place: what every placement hook receives."""
+
+    __slots__ = ("gang", "leaf", "shape", "task", "vector")
+
+    def __init__(self, task: Task, gang: Gang, leaf: LeafRun, vector: Vector) -> None:
+        self.task = task
+        self.shape: Shape = task.shape
+        self.gang = gang
+        self.leaf = leaf
+        self.vector = vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSet:
+    """Nodes an attempt may use; compared by identity."""
+
+    #: [node] True where allowed; None = every node
+    mask: BoolArray | None = None
+    #: shown in explanations, "" for the whole cluster
+    name: str = ""
+
+
+class Scope(IntEnum):
+    """What a check or score depends on besides the shape."""
+
+    NODES = 0
+    ROW = 1
+    ASK = 2
+
+
+def _always(ask: Ask) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """A filter: `evaluate` gives a code per row, 0 = fits, k = refused for `texts[k - 1]`.
+
+    Texts may contain `{node}` and `{pod}`.
+    """
+
+    name: str
+    texts: tuple[str, ...]
+    evaluate: Callable[[State, Ask, Rows], IntArray]
+    scope: Scope = Scope.ROW
+    applies: Callable[[Ask], bool] = _always
+    #: a text with figures instead of `texts`: (state, ask, code, row)
+    describe: Callable[[State, Ask, int, int], str] | None = None
+    #: what an ASK check looks at; two asks with equal keys get equal answers while the state is the same
+    key: Callable[[Ask], Hashable] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    """A score: `evaluate` gives a number per row, added to those of the other plugins.
+
+    Its last argument is what `context` returned for the node set, None without a `context`.
+    """
+
+    name: str
+    evaluate: Callable[[State, Ask, Rows, Any], FloatArray]
+    scope: Scope = Scope.ROW
+    applies: Callable[[Ask], bool] = _always
+    context: Callable[[State, Ask, NodeSet], Hashable] | None = None
+
+
+class PreFailure(NamedTuple):
+    """Why a task cannot be placed anywhere, found before looking at nodes (cycle:FLT-5)."""
+
+    predicate: str
+    error: str
+    #: no eviction helps either (cycle:FLT-9)
+    unresolvable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What one plugin adds; every field may be left out."""
+
+    #: reasons against a task before any node is looked at
+    pre_place: Callable[[State, Ask], PreFailure | None] | None = None
+    node_checks: tuple[NodeCheck, ...] = ()
+    node_scores: tuple[NodeScore, ...] = ()
+    #: score of a shared GPU (None = a whole one not shared yet) for a shared request
+    gpu_score: Callable[[State, Ask, int, DeviceUse | None], float] | None = None
+    #: candidate node sets for a subgroup, tried in order
+    node_sets: Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]] | None = None
+    #: sort key of a queue with the job it would serve next, smallest first
+    queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    #: whether the first queue goes before the second when keys are equal; need not be a total order
+    queue_tie: Callable[[State, int, int], bool] | None = None
+    #: sort keys, smallest first
+    group_key: Callable[[Gang], tuple[float, ...]] | None = None
+    subgroup_key: Callable[[int, int], tuple[float, ...]] | None = None
+    task_key: Callable[[Task], tuple[int, ...]] | None = None
+    #: whether the queues of a gang may take on this much; the first plugin that has one decides
+    quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    #: what else than the shape the checks and scores above look at
+    ask_key: Callable[[Ask], Hashable] | None = None
+    #: told of every task that comes to or leaves a node, undo included
+    observer: Observer | None = None
+    #: annotations for the BindRequest of a pod (pod, node name); later plugins win
+    bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
+
+
+@runtime_checkable
+class Plugin(Protocol):
+    """A policy: its arguments are its fields, its rules come from `prepare`."""
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """The rules for one cycle."""
+        ...
+
+
+def _joined(
+    keys: Sequence[Callable[..., tuple[float, ...]]],
+) -> Callable[..., tuple[float, ...]] | None:
+    if not keys:
+        return None
+    if len(keys) == 1:
+        return keys[0]
+    return lambda *args: tuple(part for key in keys for part in key(*args))
+
+
+@dataclass(slots=True)
+class Rules:
+    """The hooks of all plugins, flattened."""
+
+    pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
+    checks: tuple[NodeCheck, ...] = ()
+    scores: tuple[NodeScore, ...] = ()
+    gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
+    node_sets: tuple[
+        Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...
+    ] = ()
+    queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    queue_tie: Callable[[State, int, int], bool] | None = None
+    group_key: Callable[[Gang], tuple[float, ...]] | None = None
+    subgroup_key: Callable[[int, int], tuple[float, ...]] = field(default=lambda count, threshold: ())
+    task_key: Callable[[Task], tuple[int, ...]] | None = None
+    quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    ask_keys: tuple[Callable[[Ask], Hashable], ...] = ()
+    observers: tuple[Observer, ...] = ()
+    bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
+
+    @classmethod
+    def of(cls, hooks: Iterable[Hooks]) -> Rules:
+        """Combine hooks in plugin order."""
+        every = list(hooks)
+        task_keys = [h.task_key for h in every if h.task_key is not None]
+        return cls(
+            pre_place=tuple(h.pre_place for h in every if h.pre_place is not None),
+            checks=tuple(check for h in every for check in h.node_checks),
+            scores=tuple(score for h in every for score in h.node_scores),
+            gpu_scores=tuple(h.gpu_score for h in every if h.gpu_score is not None),
+            node_sets=tuple(h.node_sets for h in every if h.node_sets is not None),
+            queue_key=_joined([h.queue_key for h in every if h.queue_key is not None]),
+            queue_tie=next((h.queue_tie for h in every if h.queue_tie is not None), None),
+            group_key=_joined([h.group_key for h in every if h.group_key is not None]),
+            subgroup_key=_joined([h.subgroup_key for h in every if h.subgroup_key is not None])
+            or (lambda count, threshold: ()),
+            task_key=(lambda task: tuple(part for key in task_keys for part in key(task))) if task_keys else None,
+            quota_gate=next((h.quota_gate for h in every if h.quota_gate is not None), None),
+            ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
+            observers=tuple({id(h.observer): h.observer for h in every if h.observer is not None}.values()),
+            bind_annotations=tuple(h.bind_annotations for h in every if h.bind_annotations is not None),
+        )

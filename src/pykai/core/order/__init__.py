@@ -1,0 +1,1 @@
+"""In which order queues, groups and tasks are served."""

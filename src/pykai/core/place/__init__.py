@@ -1,0 +1,1 @@
+"""Where a task can go, and where it goes best."""

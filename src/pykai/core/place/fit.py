@@ -1,0 +1,95 @@
+"""Resource fit of an ask over many nodes at once (cycle:4, FLT-1; gpu:F-1 to F-3).
+
+Fit is tested twice in a placement: against what is free or being freed ("may go there at all"), and against what is idle
+("may start now").  Whole and MIG requests compare columns.  Shared requests compare all other columns and then count
+devices: whole GPUs left plus shared ones with room must be as many as asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.axes import BoolArray, IntArray
+from pykai.core.devices import fits_device, tenant_mib
+from pykai.core.hooks import Ask, Rows
+from pykai.core.shapes import Shape
+from pykai.core.snapshot import NodeTable, Snapshot
+from pykai.core.state import State
+
+
+def shared_axes(snapshot: Snapshot) -> IntArray:
+    """[node] axis of the GPUs a node shares, -1 when it has none."""
+    index = snapshot.axes.index
+
+    def make() -> IntArray:
+        return np.array([index.get(node.shared_resource, -1) for node in snapshot.nodes.facts], dtype=np.int64)
+
+    return snapshot.nodes.remember("shared axes", make)
+
+
+def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
+    """[node] MiB one device of the node gives this shape (gpu:C-2)."""
+
+    def make() -> IntArray:
+        distinct = {(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts}
+        known = {pair: tenant_mib(shape.gpu, *pair) for pair in distinct}
+        return np.array([known[node.gpu_mib, node.gpu_label_mib] for node in nodes.facts], dtype=np.int64)
+
+    return nodes.remember(("tenant mib", shape.gpu), make)
+
+
+def big_enough(nodes: NodeTable, shape: Shape) -> BoolArray:
+    """[node] whether one device can hold the ask at all (gpu:C-4)."""
+
+    def make() -> BoolArray:
+        distinct = {(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts}
+        known = {pair: fits_device(shape.gpu, *pair) for pair in distinct}
+        return np.array([known[node.gpu_mib, node.gpu_label_mib] for node in nodes.facts], dtype=np.bool_)
+
+    return nodes.remember(("big enough", shape.gpu), make)
+
+
+def row_numbers(rows: Rows, size: int) -> range | list[int]:
+    """The rows one by one."""
+    return range(*rows.indices(size)) if isinstance(rows, slice) else rows.tolist()
+
+
+def devices_with_room(state: State, shape: Shape, rows: Rows) -> IntArray:
+    """[rows] how many shared GPUs have room for the ask (gpu:F-3)."""
+    nodes = state.snapshot.nodes
+    mibs = tenant_mibs(nodes, shape)
+    devices = state.devices
+    numbers = row_numbers(rows, len(nodes))
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    for position, row in enumerate(numbers):
+        there = devices.get(row)
+        if there:
+            mib, gpu_mib = int(mibs[row]), nodes.facts[row].gpu_mib
+            counts[position] = sum(device.has_room(mib, gpu_mib) for device in there.values())
+    return counts
+
+
+def whole_gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
+    """[rows] whole GPUs on the shared axis of each node in one plane."""
+    axes = shared_axes(state.snapshot)[rows]
+    numbers = np.arange(len(state.snapshot.nodes))[rows]
+    return np.where(axes >= 0, plane[axes, numbers], 0)
+
+
+def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
+    shape = ask.shape
+    count = np.maximum(whole_gpus(state, plane, rows), 0) + devices_with_room(state, shape, rows)
+    return (count >= shape.gpu.devices) & big_enough(state.snapshot.nodes, shape)[rows]
+
+
+def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
+    """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds."""
+    fits: BoolArray = (plane[:, rows] >= ask.vector.demand).all(axis=0)
+    if ask.shape.gpu.shared:
+        fits &= _enough_devices(state, plane, ask, rows)
+    return fits
+
+
+def fits_idle_row(state: State, ask: Ask, row: int) -> bool:
+    """Whether the ask can start on a node right now (cycle:NOD-2)."""
+    return bool(fits_in(state, state.idle, ask, slice(row, row + 1))[0])

@@ -1,0 +1,75 @@
+"""Which devices a shared request gets on a node (cycle:SCO-4; gpu:F-4 to F-8).
+
+Candidates are the shared GPUs with room and one entry for every whole GPU that is idle or being released.  Plugins score
+them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last.  A whole
+GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from pykai.core.devices import DeviceUse, tenant_mib
+from pykai.core.hooks import Ask
+from pykai.core.place.fit import fits_idle_row, shared_axes
+from pykai.core.state import State
+
+
+class Seating(NamedTuple):
+    """Devices chosen for a shared request."""
+
+    groups: tuple[str, ...]
+    #: some of it is not idle yet: the task may only be pipelined
+    pipelined: bool
+    #: how many of the groups are new, each needing a reservation pod
+    fresh: int
+
+
+def new_group(state: State, ask: Ask, index: int) -> str:
+    """A new device id in the form of a UUID, the same for the same pod, device and cycle."""
+    task = ask.task
+    digest = blake2b(f"{state.snapshot.now_ns}/{task.key}/{task.uid}/{index}".encode(), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
+
+
+def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> Seating | None:
+    """Devices for a shared request on one node, None when there are too few."""
+    facts = state.snapshot.nodes.facts[row]
+    axis = int(shared_axes(state.snapshot)[row])
+    if axis < 0:
+        return None
+    count = ask.shape.gpu.devices
+    mib = tenant_mib(ask.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+    devices = state.devices.get(row, {})
+
+    def score(device: DeviceUse | None) -> float:
+        return sum(scorer(state, ask, row, device) for scorer in state.gpu_scores)
+
+    ranked = sorted(
+        (-score(device), group) for group, device in devices.items() if device.has_room(mib, facts.gpu_mib)
+    )
+    whole = max(int(state.free[axis, row]), 0)
+    whole_score = -score(None) if whole else 0.0
+    idle_whole = int(state.idle[axis, row])
+    startable = not pipeline_only and fits_idle_row(state, ask, row)
+
+    groups: list[str] = []
+    fresh = 0
+    pipelined = not startable
+    position = 0
+    while len(groups) < count:
+        take_shared = position < len(ranked) and (fresh >= whole or ranked[position][0] <= whole_score)
+        if take_shared:
+            group = ranked[position][1]
+            position += 1
+            pipelined |= not devices[group].has_idle_room(mib, facts.gpu_mib)
+            groups.append(group)
+        elif fresh < whole:
+            groups.append(new_group(state, ask, fresh))
+            fresh += 1
+            # A device is never promised twice: beyond the idle ones only those being released are left.
+            pipelined |= fresh > idle_whole
+        else:
+            return None
+    return Seating(tuple(groups), pipelined, fresh)

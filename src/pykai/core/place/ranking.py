@@ -1,0 +1,115 @@
+"""Nodes ranked for a shape, kept right by repairing only the rows that changed.
+
+A `Ranking` holds one score per node, minus infinity where the ask does not fit; the best node is the first maximum.  It
+is made once per shape (and whatever else the plugins' `ask_key` names) and repaired lazily: it remembers how far it has
+read the state's list of touched rows.  A placement touches one row, so a pod costs one repaired row and one argmax,
+however many nodes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from pykai.core.axes import BoolArray, FloatArray
+from pykai.core.hooks import Ask, NodeSet, Rows, Rules, Scope
+from pykai.core.place.fit import fits_in
+from pykai.core.state import State
+
+_ALL = slice(None)
+
+#: Rankings kept at a time; asks that differ from task to task must not eat the memory.
+_MOST_RANKINGS = 2048
+
+
+class Ranking:
+    """Scores of all nodes for one kind of ask."""
+
+    __slots__ = ("_allowed", "_ask", "_checks", "_context", "_fixed", "_nodes", "_row_scores", "_seen", "scores")
+
+    def __init__(self, state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> None:
+        size = len(state.snapshot.nodes)
+        self._ask = ask
+        self._nodes = nodes
+        self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(ask)]
+        self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
+        #: [node] passes everything that cannot change in this cycle
+        self._allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
+        for check in rules.checks:
+            if check.scope is Scope.NODES and check.applies(ask):
+                self._allowed &= check.evaluate(state, ask, _ALL) == 0
+        #: [node] the part of the score that cannot change in this cycle
+        self._fixed: FloatArray = np.zeros(size)
+        for score in rules.scores:
+            if score.scope is Scope.NODES and score.applies(ask):
+                self._fixed += score.evaluate(state, ask, _ALL, None)
+        #: [node] the score, -inf where the ask does not fit
+        self.scores: FloatArray = np.full(size, -np.inf)
+        self._context = self._read_context(state)
+        self._evaluate(state, _ALL)
+        self._seen = len(state.touched)
+
+    def refresh(self, state: State) -> None:
+        """Bring the scores up to date."""
+        touched = state.touched
+        seen = self._seen
+        if seen == len(touched):
+            return
+        self._seen = len(touched)
+        context = self._read_context(state)
+        if context != self._context:
+            self._context = context
+            self._evaluate(state, _ALL)
+        elif self._seen - seen == 1:
+            row = touched[-1]
+            self._evaluate(state, slice(row, row + 1))
+        else:
+            changed = sorted(set(touched[seen:]))
+            if len(changed) == 1:
+                self._evaluate(state, slice(changed[0], changed[0] + 1))
+            else:
+                self._evaluate(state, np.array(changed, dtype=np.int64))
+
+    def _read_context(self, state: State) -> list[Hashable]:
+        return [
+            None if score.context is None else score.context(state, self._ask, self._nodes)
+            for score in self._row_scores
+        ]
+
+    def _evaluate(self, state: State, rows: Rows) -> None:
+        ask = self._ask
+        fits = fits_in(state, state.free, ask, rows)
+        fits &= self._allowed[rows]
+        for check in self._checks:
+            fits &= check.evaluate(state, ask, rows) == 0
+        score = self._fixed[rows]
+        for scorer, context in zip(self._row_scores, self._context, strict=True):
+            score = score + scorer.evaluate(state, ask, rows, context)
+        self.scores[rows] = np.where(fits, score, -np.inf)
+
+
+class Rankings:
+    """The rankings of a cycle."""
+
+    __slots__ = ("_made", "_rules")
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._made: dict[Hashable, Ranking] = {}
+
+    def key(self, ask: Ask) -> tuple[Hashable, ...]:
+        """What tells one kind of ask from another."""
+        return (ask.shape.id, *[key(ask) for key in self._rules.ask_keys])
+
+    def of(self, state: State, ask: Ask, nodes: NodeSet) -> Ranking:
+        """The up-to-date ranking for an ask."""
+        key = (nodes, *self.key(ask))
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= _MOST_RANKINGS:
+                self._made.clear()
+            made = self._made[key] = Ranking(state, self._rules, ask, nodes)
+        else:
+            made.refresh(state)
+        return made

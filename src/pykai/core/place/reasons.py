@@ -1,0 +1,109 @@
+"""Why nodes refuse an ask, counted (cycle:EXP-1 to EXP-3).
+
+Evaluated only when no node fits.  A node short of resources contributes every resource it is short of; any other node
+contributes the first check that refuses it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from pykai.core.axes import CPU, MEMORY, PODS, BoolArray, Axes, is_gpu, is_mig
+from pykai.core.hooks import Ask, NodeSet, Rules
+from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.state import State
+
+PODS_EXCEEDED = "node(s) pod number exceeded"
+_SHORT = "node(s) didn't have enough resources: "
+_ALL = slice(None)
+
+
+def shortage_text(axes: Axes, axis: int) -> str:
+    """What being short of one axis is called."""
+    if axis == CPU:
+        return f"{_SHORT}CPU cores"
+    if axis == MEMORY:
+        return f"{_SHORT}memory"
+    name = axes.names[axis]
+    if is_gpu(name):
+        return f"{_SHORT}GPUs"
+    if is_mig(name):
+        return f"node(s) didn't have enough of mig profile: {name}"
+    return f"{_SHORT}{name}"
+
+
+def _overhead_note(shape: Shape) -> str:
+    listed = ", ".join(f"{name}: {value}" for name, value in shape.overhead)
+    return f". Not enough resources due to pod overhead resources. The overhead resources are  {listed}"
+
+
+def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], BoolArray]:
+    """Texts with the nodes they hold for, and all nodes that are short of something other than pod slots."""
+    axes, free, vector = state.snapshot.axes, state.free, ask.vector
+    overhead = dict(ask.shape.overhead)
+    found: list[tuple[str, BoolArray]] = []
+    for axis in vector.axes:
+        if axis == PODS:
+            continue
+        wanted = int(vector.demand[axis, 0])
+        short = free[axis] < wanted
+        text = shortage_text(axes, axis)
+        own = overhead.get(axes.names[axis], 0)
+        if own:
+            only_overhead = short & (free[axis] >= wanted - own)
+            found.append((text + _overhead_note(ask.shape), only_overhead))
+            short = short & ~only_overhead
+        found.append((text, short))
+    if ask.shape.gpu.shared:
+        nodes = state.snapshot.nodes
+        count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
+        small = ~big_enough(nodes, ask.shape)
+        if ask.shape.gpu.kind is GpuKind.MEMORY:
+            # Too little memory on each device is another matter than too few devices.
+            too_small = small & (whole_gpus(state, state.allocatable, _ALL) > 0)
+            found.append((f"{_SHORT}GPU memory", too_small))
+            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) & ~too_small))
+        else:
+            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) | small))
+    every = np.zeros(free.shape[1], dtype=np.bool_)
+    for _, nodes_short in found:
+        every |= nodes_short
+    return found, every
+
+
+def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[str, int]:
+    """Reason -> number of nodes, over the nodes of the attempt; `{pod}` stays in the text."""
+    size = len(state.snapshot.nodes)
+    inside = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask
+    counts: Counter[str] = Counter()
+    shortages, short = _shortages(state, ask)
+    for text, column in shortages:
+        if count := int((column & inside).sum()):
+            counts[text] += count
+    left = inside & ~short
+    full = left & (state.free[PODS] < 1)
+    if count := int(full.sum()):
+        counts[PODS_EXCEEDED] += count
+    left &= ~full
+    for check in rules.checks:
+        if not left.any():
+            break
+        if not check.applies(ask):
+            continue
+        codes = np.where(left, check.evaluate(state, ask, _ALL), 0)
+        left &= codes == 0
+        for code in np.unique(codes[codes > 0]):
+            rows = np.flatnonzero(codes == code)
+            if check.describe is not None:
+                counts.update(check.describe(state, ask, int(code), int(row)) for row in rows)
+                continue
+            text = check.texts[int(code) - 1]
+            if "{node}" in text:
+                for row in rows:
+                    counts[text.replace("{node}", state.snapshot.nodes.names[int(row)])] += 1
+            else:
+                counts[text] += len(rows)
+    return dict(sorted(counts.items()))

@@ -1,0 +1,65 @@
+"""Plugin arguments as the configuration spells them: text to typed fields.
+
+Each plugin class lists its arguments in `ARGUMENTS`: name in the configuration -> (field, reader).  A reader returns the
+value or raises ValueError with what it expected; a bad value falls back to the default with a report (cycle:21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+from pykai.core.groups import Report
+from pykai.core.problems import Problem
+
+Reader = Callable[[str], Any]
+
+
+def a_number(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("expected a number") from None
+    if not isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
+def a_flag(text: str) -> bool:
+    """true or false."""
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return lowered == "true"
+
+
+def one_of(*words: str) -> Reader:
+    """One of some words."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def read_arguments(
+    table: Mapping[str, tuple[str, Reader]], arguments: Mapping[str, str], subject: str, path: str, report: Report
+) -> dict[str, Any]:
+    """Fields for a plugin's constructor; unknown and bad arguments are reported and left out."""
+    fields: dict[str, Any] = {}
+    for name, text in arguments.items():
+        known = table.get(name)
+        if known is None:
+            expected = f"it knows {', '.join(sorted(table))}" if table else "it takes none"
+            report(Problem(subject, f"{path}.{name}", f"unknown argument; {expected}; ignored"))
+            continue
+        field, read = known
+        try:
+            fields[field] = read(str(text))
+        except ValueError as error:
+            report(Problem(subject, f"{path}.{name}", f"{text!r}: {error}; the default is used"))
+    return fields

@@ -1,0 +1,75 @@
+"""The plugins that only order things: groups in a queue, subgroups in a group, tasks in a gang (cycle:8.3 to 8.5).
+
+priority, elastic, subgrouporder, kubeflow, ray, taskorder: each is one sort key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pykai.core.gangs import Gang
+from pykai.core.hooks import Hooks
+from pykai.core.plugins.arguments import Reader
+from pykai.core.snapshot import Snapshot
+from pykai.core.tasks import Task
+
+
+def by_priority(gang: Gang) -> tuple[float, ...]:
+    """Higher priority first."""
+    return (-gang.priority,)
+
+
+def by_need(gang: Gang) -> tuple[float, ...]:
+    """Below its minimum before at it, at it before above it."""
+    below = any(leaf.active_allocated < leaf.minimum for leaf in gang.leaves)
+    exact = all(leaf.active_allocated == leaf.minimum for leaf in gang.leaves)
+    return (0.0 if below else 1.0 if exact else 2.0,)
+
+
+def by_standing(count: int, threshold: int) -> tuple[float, ...]:
+    """Below the threshold first; then by how far above it; no threshold last, fewest first (cycle:8.4)."""
+    if count < threshold:
+        return (0.0, 0.0, 0.0)
+    if threshold > 0:
+        return (1.0, 0.0, count / threshold)
+    return (1.0, 1.0, float(count))
+
+
+def masters_first(task: Task) -> tuple[int, ...]:
+    """Kubeflow masters and launchers first."""
+    return (0 if task.kubeflow_master else 1,)
+
+
+def heads_first(task: Task) -> tuple[int, ...]:
+    """Ray heads first."""
+    return (0 if task.ray_head else 1,)
+
+
+def by_task_priority(task: Task) -> tuple[int, ...]:
+    """The task-priority label: present first, higher first, unreadable last."""
+    return task.task_priority
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A plugin that adds sort keys and nothing else."""
+
+    hooks: Hooks
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """The same keys in every cycle."""
+        return self.hooks
+
+
+ORDERS: Mapping[str, Order] = {
+    "priority": Order(Hooks(group_key=by_priority)),
+    "elastic": Order(Hooks(group_key=by_need)),
+    "subgrouporder": Order(Hooks(subgroup_key=by_standing)),
+    "kubeflow": Order(Hooks(task_key=masters_first)),
+    "ray": Order(Hooks(task_key=heads_first)),
+    "taskorder": Order(Hooks(task_key=by_task_priority)),
+}

@@ -1,0 +1,231 @@
+"""The plugins that score nodes and GPUs (cycle:10).
+
+Magnitudes are chosen so that a higher class dominates: a nominated node beats everything, then pod affinity, then joining
+a shared GPU, then starting now, then CPU work on CPU nodes, and last packing or spreading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pykai.core.axes import CPU, FloatArray, IntArray
+from pykai.core.devices import DeviceUse
+from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Rows, Scope
+from pykai.core.place.affinity import affinity_index
+from pykai.core.place.fit import devices_with_room, fits_in
+from pykai.core.plugins.arguments import Reader, one_of
+from pykai.core.snapshot import Snapshot
+from pykai.core.state import State
+
+NOMINATED_NODE = 10_000_000.0
+POD_AFFINITY = 1_000_000.0
+GPU_SHARING = 10_000.0
+AVAILABILITY = 1_000.0
+RESOURCE_TYPE = 10.0
+DENSITY = 9.0
+
+_NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
+
+
+def _startable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+    return AVAILABILITY * fits_in(state, state.idle, ask, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAvailability:
+    """nodeavailability: prefer nodes where the task can start now."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score."""
+        return Hooks(node_scores=(NodeScore("nodeavailability", _startable),))
+
+
+def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+    return GPU_SHARING * (devices_with_room(state, ask.shape, rows) > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSharingOrder:
+    """gpusharingorder: prefer nodes with a shared GPU that has room; only for shared requests (cycle:SCO-5)."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score."""
+        score = NodeScore("gpusharingorder", _joinable, applies=lambda ask: ask.shape.gpu.shared)
+        return Hooks(node_scores=(score,))
+
+
+def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+    return RESOURCE_TYPE * state.snapshot.nodes.cpu_only[rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """resourcetype: CPU-only tasks prefer CPU-only nodes."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score."""
+        score = NodeScore("resourcetype", _cpu_node, Scope.NODES, lambda ask: ask.shape.cpu_only)
+        return Hooks(node_scores=(score,))
+
+
+def _nominated(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+    nodes = state.snapshot.nodes
+    column = np.zeros(len(nodes))
+    row = nodes.rows.get(ask.task.nominated_node)
+    if row is not None:
+        column[row] = NOMINATED_NODE
+    found: FloatArray = column[rows]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class NominatedNode:
+    """nominatednode: a pod goes where `status.nominatedNodeName` says, if it can."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score, apart for every nominated node."""
+        score = NodeScore("nominatednode", _nominated, Scope.NODES, lambda ask: bool(ask.task.nominated_node))
+        return Hooks(node_scores=(score,), ask_key=lambda ask: ask.task.nominated_node)
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinity:
+    """podaffinity: preferred affinity and anti-affinity between pods, as Kubernetes weighs them, not normalised."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score, where any pod has such terms."""
+        index = affinity_index(snapshot)
+        if not index.active:
+            return Hooks()
+
+        def score(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+            return POD_AFFINITY * index.preference(state, ask, rows)
+
+        return Hooks(node_scores=(NodeScore("podaffinity", score),), ask_key=index.key, observer=index)
+
+
+def _free(state: State, ask: Ask, rows: Rows) -> IntArray:
+    """[rows] idle and releasing amount of what the task is about: CPU, else whole GPUs of any vendor."""
+    if ask.shape.cpu_only:
+        return state.free[CPU, rows]
+    return _gpus(state, state.free, rows)
+
+
+def _gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
+    axes = state.snapshot.axes.gpu_axes
+    if len(axes) == 1:
+        return plane[axes[0], rows]
+    total: IntArray = plane[axes][:, rows].sum(axis=0)
+    return total
+
+
+def _offered(state: State, ask: Ask, rows: Rows) -> IntArray:
+    return state.allocatable[CPU, rows] if ask.shape.cpu_only else _gpus(state, state.allocatable, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """nodeplacement: fill nodes one after the other, or spread over them (cycle:SCO-3)."""
+
+    cpu: str = "binpack"
+    gpu: str = "binpack"
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
+        "cpu": ("cpu", one_of("binpack", "spread")),
+        "gpu": ("gpu", one_of("binpack", "spread")),
+    }
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One score for each strategy, each for the tasks it is configured for."""
+
+        def strategy(ask: Ask) -> str:
+            return self.cpu if ask.shape.cpu_only else self.gpu
+
+        return Hooks(
+            node_scores=(
+                NodeScore("binpack", _pack, applies=lambda ask: strategy(ask) == "binpack", context=_free_range),
+                NodeScore("spread", _spread, applies=lambda ask: strategy(ask) == "spread"),
+            )
+        )
+
+
+def _free_range(state: State, ask: Ask, nodes: NodeSet) -> tuple[int, int]:
+    """Least and most free amount over the candidate nodes that offer the resource at all."""
+    free = _free(state, ask, slice(None))
+    offering = _offering(state, ask, nodes)
+    if offering is not None:
+        free = free[offering]
+    return (int(free.min()), int(free.max())) if free.size else (0, 0)
+
+
+def _offering(state: State, ask: Ask, nodes: NodeSet) -> IntArray | None:
+    """Rows of the candidates that offer the resource; None = all of them."""
+    memo = state.snapshot.memo
+    key = f"offering {ask.shape.cpu_only} {id(nodes)}"
+    if key not in memo:
+        offers = _offered(state, ask, slice(None)) > 0
+        if nodes.mask is not None:
+            offers &= nodes.mask
+        # The node set is kept with the rows so that its identity is not given to another one.
+        memo[key] = (nodes, None if offers.all() else np.flatnonzero(offers))
+    return memo[key][1]  # type: ignore[index, no-any-return]
+
+
+def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> FloatArray:
+    least, most = context
+    offered = _offered(state, ask, rows) > 0
+    if most == 0:
+        return np.zeros(offered.shape)
+    if least == most:
+        return DENSITY * offered
+    return offered * (DENSITY * (1.0 - (_free(state, ask, rows) - least) / (most - least)))
+
+
+def _spread(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+    total = state.allocatable[CPU, rows] if ask.shape.cpu_only else state.snapshot.nodes.gpu_count[rows]
+    free = _free(state, ask, rows)
+    return np.where(total > 0, free / np.maximum(total, 1), 0.0)
+
+
+def _packed(state: State, ask: Ask, row: int, device: DeviceUse | None) -> float:
+    return 0.0 if device is None else device.used_mib / state.snapshot.nodes.facts[row].gpu_mib
+
+
+def _untouched(state: State, ask: Ask, row: int, device: DeviceUse | None) -> float:
+    return 1.0 - _packed(state, ask, row, device)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPack:
+    """gpupack: fill the fullest GPU first."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One GPU score."""
+        return Hooks(gpu_score=_packed)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpread:
+    """gpuspread: an untouched GPU first."""
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """One GPU score."""
+        return Hooks(gpu_score=_untouched)

@@ -1,0 +1,72 @@
+"""The end of a cycle: what was decided, and for everyone else why not."""
+
+from __future__ import annotations
+
+from pykai.core.decisions import Figures, OrphanPod, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
+from pykai.core.gangs import Gang
+from pykai.core.session import Session
+from pykai.core.status import Status
+
+
+def reckon(session: Session) -> Plan:
+    """The plan of a session whose actions have run."""
+    return Plan(
+        now_ns=session.snapshot.now_ns,
+        binds=tuple(session.binds),
+        nominations=tuple(session.nominations),
+        started=tuple(session.started),
+        unscheduled=tuple(_unscheduled(session)),
+        orphans=tuple(_orphans(session)),
+        queues=tuple(_queues(session)),
+        problems=tuple(str(problem) for problem in session.snapshot.problems),
+        work=session.state.work,
+    )
+
+
+def _unscheduled(session: Session) -> list[Unscheduled]:
+    """Groups with pods left waiting, by name."""
+    found: list[Unscheduled] = []
+    is_open = session.state.is_open
+    for gang in session.waiting():
+        waiting = sum(is_open(task) for leaf in gang.leaves for task in leaf.tasks)
+        strays = _strays(gang)
+        if waiting or strays:
+            group = gang.group
+            refusals = (*session.refusals.get(gang.key, ()), *strays)
+            found.append(Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals))
+    return sorted(found, key=lambda item: (item.namespace, item.group))
+
+
+def _strays(gang: Gang) -> list[Refusal]:
+    waiting = sorted((task for task in gang.strays if task.status is Status.PENDING), key=lambda task: task.key)
+    return [StrayPod(task.key, task.subgroup, gang.key) for task in waiting]
+
+
+def _orphans(session: Session) -> list[OrphanPod]:
+    """Pods that ask for this scheduler and have no group."""
+    found = [
+        OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in session.snapshot.ungrouped()
+    ]
+    return sorted(found, key=lambda orphan: (orphan.namespace, orphan.pod))
+
+
+def _queues(session: Session) -> list[QueueFigures]:
+    ledger, tree = session.state.ledger, session.snapshot.tree
+
+    def figures(row: list[float] | tuple[float, ...]) -> Figures:
+        return (row[0], row[1], round(row[2] / 100.0, 9))
+
+    return [
+        QueueFigures(
+            name=name,
+            display_name=tree.display_names[queue],
+            parent=tree.names[tree.parents[queue]] if tree.parents[queue] >= 0 else "",
+            fair_share=figures(ledger.fair_share[queue]),
+            quota=figures(ledger.quota[queue]),
+            limit=figures(ledger.limit[queue]),
+            request=figures(ledger.request[queue]),
+            allocated=figures(ledger.allocated[queue]),
+            allocated_non_preemptible=figures(ledger.committed[queue]),
+        )
+        for queue, name in enumerate(tree.names)
+    ]

@@ -1,0 +1,110 @@
+"""What the actions of one cycle share: the state, the rules, the gangs, and what was decided so far."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from pykai.core.decisions import Bind, Nominate, Refusal
+from pykai.core.fairshare.ledger import Amounts
+from pykai.core.gangs import Batch, Gang
+from pykai.core.hooks import Rules
+from pykai.core.place.ranking import Rankings
+from pykai.core.policy import Policy
+from pykai.core.shapes import GpuKind
+from pykai.core.snapshot import GroupEntry, Snapshot
+from pykai.core.state import State
+from pykai.core.tasks import Task
+
+
+class Failure(NamedTuple):
+    """Where an attempt failed and why, without the names of the pods (see `place/gang.py`)."""
+
+    version: int
+    batch: int
+    position: int
+    base: str
+    nodes: dict[str, int]
+    unresolvable: bool
+
+
+class Session:
+    """One cycle under way."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, rules: Rules, state: State) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.rules = rules
+        self.state = state
+        self.rankings = Rankings(rules)
+        self.binds: list[Bind] = []
+        self.nominations: list[Nominate] = []
+        self.started: list[str] = []
+        #: group key -> why its pods wait
+        self.refusals: dict[str, list[Refusal]] = {}
+        #: equal attempts that failed, by what they ask for
+        self.failures: dict[Hashable, Failure] = {}
+        #: node refusals by kind of ask, valid for one version of the state
+        self.explained: dict[Hashable, tuple[int, dict[str, int]]] = {}
+        gpu_range = snapshot.gpu_memory_range()
+        #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
+        self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
+        self._gangs: dict[str, Gang] = {}
+
+    def refuse(self, gang: Gang, refusal: Refusal) -> None:
+        """Record why a gang waits."""
+        self.refusals.setdefault(gang.key, []).append(refusal)
+
+    def gang(self, entry: GroupEntry) -> Gang:
+        """The gang of a group, with its tasks in order; made once per cycle."""
+        group = entry.group
+        assert group is not None
+        made = self._gangs.get(group.key)
+        if made is None:
+            snapshot = self.snapshot
+            tree = snapshot.tree
+            queue = tree.rows.get(group.queue, -1)
+            priority = snapshot.priority_of(group) if queue >= 0 else 0
+            preemptible = queue >= 0 and snapshot.preemptible(group, priority)
+            made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
+            made.sort_tasks(self.task_order)
+            self._gangs[group.key] = made
+        return made
+
+    def waiting(self) -> Iterator[Gang]:
+        """Gangs of this cycle with a task to place."""
+        for entry in self.snapshot.groups.values():
+            if entry.pending and entry.group is not None and self.snapshot.in_cycle(entry.group):
+                yield self.gang(entry)
+
+    def task_order(self, task: Task) -> tuple[object, ...]:
+        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
+        if self.rules.task_key is None:
+            return (task.creation_ns, task.uid, task.key)
+        return (self.rules.task_key(task), task.creation_ns, task.uid, task.key)
+
+    def group_order(self, gang: Gang) -> tuple[object, ...]:
+        """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3)."""
+        group = gang.group
+        if self.rules.group_key is None:
+            return (group.creation_ns, group.name, group.namespace)
+        return (self.rules.group_key(gang), group.creation_ns, group.name, group.namespace)
+
+    def next_tasks(self, gang: Gang) -> list[Batch]:
+        """Which tasks of the gang to place next."""
+        return gang.select(self.state.is_open, self.rules.subgroup_key)
+
+    def amounts(self, batches: list[Batch], gpu_mib: int) -> Amounts:
+        """What the tasks ask of their queue; `gpu_mib` converts gpu-memory requests (queues:Q-202, Q-230)."""
+        vectors = self.snapshot.vectors
+        cpu = memory = gpu = 0.0
+        for batch in batches:
+            for task in batch.tasks:
+                shape = task.shape
+                vector = vectors.of(shape)
+                cpu += vector.cpu
+                memory += vector.memory
+                gpu += shape.gpu_hundredths
+                if shape.gpu.kind is GpuKind.MEMORY and gpu_mib:
+                    gpu += 100.0 * shape.gpu.devices * shape.gpu.memory_mib / gpu_mib
+        return (cpu, memory, gpu)

@@ -1,0 +1,433 @@
+"""What a pod asks for, once for all pods that ask for the same.
+
+A *shape* is everything about a pod that decides where it may run and what it costs there: requests, GPU sharing, node
+selector and affinity, tolerations, host ports, pod (anti-)affinity, config maps.  The engine filters and scores once per
+shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not part of it; labels matter only
+to other pods' affinity and travel beside the shape.
+
+`ShapeRegister` interns shapes in two steps: equal raw specs are found by their bytes (the common case, a few
+microseconds), and different raw specs that mean the same are found by their meaning.
+
+How requests are read: cycle:TSK-1, TSK-2 and gpu:G-1 to G-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import floor
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
+from pykai.api.quantity import QuantityError
+from pykai.core.axes import amount, is_gpu, is_mig, is_tracked, mig_gpus
+
+#: Sums of absurd requests stop here (design: saturate, never overflow).
+SATURATED = 2**62
+
+#: Raw specs remembered; specs that differ in every pod must not eat the memory.
+_MOST_RAW_SPECS = 50_000
+
+
+class GpuKind(IntEnum):
+    """How a pod asks for GPUs (gpu:1.3 request_type; NONE is gpu:G-13 IsCPUOnly)."""
+
+    NONE = 0
+    WHOLE = 1
+    FRACTION = 2
+    MEMORY = 3
+    MIG = 4
+
+
+class HostPort(msgspec.Struct, frozen=True, order=True):
+    """A port on the node's own address."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAsk:
+    """The GPU part of a request."""
+
+    kind: GpuKind = GpuKind.NONE
+    #: devices asked for; for a shared request each gets the portion or memory below
+    devices: int = 0
+    #: portion of each device, 0 when asked by memory
+    portion: float = 0.0
+    #: MiB of each device, 0 when asked by portion
+    memory_mib: int = 0
+    #: a legacy MIG annotation: never schedulable
+    legacy_mig: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether the pod shares its devices with others (gpu:G-13)."""
+        return self.kind is GpuKind.FRACTION or self.kind is GpuKind.MEMORY
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """One interned scheduling request.  Compared by identity: equal meaning is the same object."""
+
+    #: dense number, stable while the register lives
+    id: int
+    #: resource name -> amount, in axis units, `pods` included, shared GPUs excluded; sorted by name
+    requests: tuple[tuple[str, int], ...]
+    #: the part of `requests` that is pod overhead, for explanations
+    overhead: tuple[tuple[str, int], ...]
+    gpu: GpuAsk
+    #: hundredths of a GPU this shape costs its queue, gpu-memory requests excluded (cycle:R-6)
+    gpu_hundredths: int
+    node_selector: tuple[tuple[str, str], ...]
+    #: required node affinity: any of these terms; None = no requirement
+    node_terms: tuple[NodeSelectorTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    affinity: Affinity | None
+    #: config maps that must exist in the namespace, sorted
+    config_maps: tuple[str, ...]
+    #: the pod's namespace where the ask depends on it (config maps, pod affinity), else ""
+    namespace: str
+    #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
+    unsupported: tuple[str, ...] = ()
+
+    @property
+    def cpu_only(self) -> bool:
+        """No GPU of any form (gpu:G-13)."""
+        return self.gpu.kind is GpuKind.NONE
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The fields of a shape before it has a number; its values are the meaning of the shape."""
+
+    requests: dict[str, int]
+    overhead: dict[str, int]
+    gpu: GpuAsk
+    gpu_hundredths: int
+    node_selector: tuple[tuple[str, str], ...]
+    node_terms: tuple[NodeSelectorTerm, ...] | None
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[HostPort, ...]
+    affinity: Affinity | None
+    config_maps: tuple[str, ...]
+    namespace: str
+    unsupported: tuple[str, ...]
+
+
+class RequestError(ValueError):
+    """A request that cannot be read; the text begins with the path to the field."""
+
+
+def _add(into: dict[str, int], other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        into[name] = min(into.get(name, 0) + value, SATURATED)
+
+
+def _raise(into: dict[str, int], other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        if value > into.get(name, 0):
+            into[name] = value
+
+
+def _read_list(resources: Mapping[str, str | int | float], path: str) -> dict[str, int]:
+    read: dict[str, int] = {}
+    for name, raw in resources.items():
+        if not is_tracked(name):
+            continue
+        try:
+            read[name] = max(0, amount(name, raw))
+        except QuantityError as error:
+            raise RequestError(f"{path}.{name}: {error}") from error
+    return read
+
+
+def _container_requests(container: Container, path: str) -> dict[str, int]:
+    return _read_list(container.resources.requests, f"{path}.resources.requests")
+
+
+def _pod_requests(pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests of the whole pod and the overhead in them (cycle:TSK-1)."""
+    spec = pod.spec
+    total: dict[str, int] = {}
+    for index, container in enumerate(spec.containers):
+        _add(total, _container_requests(container, f"spec.containers[{index}]"))
+    sidecars: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for index, container in enumerate(spec.init_containers):
+        own = _container_requests(container, f"spec.initContainers[{index}]")
+        if container.restart_policy == "Always":
+            _add(sidecars, own)
+        else:
+            # An ordinary init container runs beside the sidecars declared before it, alone otherwise.
+            _add(own, sidecars)
+            _raise(peaks, own)
+    _add(total, sidecars)
+    _raise(total, peaks)
+    if spec.resources is not None and spec.resources.requests:
+        # Pod-level requests replace the sum of the containers, resource by resource (cycle:TSK-1, Do better).
+        total.update(_read_list(spec.resources.requests, "spec.resources.requests"))
+    overhead = {
+        name: value
+        for name, value in _read_list(spec.overhead, "spec.overhead").items()
+        if not is_gpu(name) and not is_mig(name)
+    }
+    _add(total, overhead)
+    total["pods"] = 1
+    return total, overhead
+
+
+def _integer(text: str | None) -> int | None:
+    """A plain base-10 integer, or None: what Go's strconv.Atoi accepts, within reason."""
+    if text is None or len(text) > 18:
+        return None
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
+
+
+def _fraction(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 < value <= 1.0 else None
+
+
+def hundredths(portion: float) -> int:
+    """A portion in hundredths of a GPU, half away from zero (gpu:1.3 GPUs())."""
+    return floor(portion * 100 + 0.5)
+
+
+def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
+    """The GPU ask and its cost; takes the GPU names out of `requests` when sharing replaces them (gpu:G-2 to G-11)."""
+    annotations = pod.metadata.annotations
+    memory = _integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
+    portion = _fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
+    legacy = {
+        key: count
+        for key, value in annotations.items()
+        if key.startswith(names.MIG_PREFIX) and (count := _integer(value)) is not None
+    }
+    devices = sum(count for name, count in requests.items() if is_gpu(name))
+    kind = GpuKind.WHOLE if devices > 0 else GpuKind.NONE
+    ask = GpuAsk(kind, devices, 1.0 if devices else 0.0)
+    cost = min(devices * 100, SATURATED)
+
+    shared = portion is not None or (memory is not None and memory > 0)
+    if shared:
+        for name in [name for name in requests if is_gpu(name)]:
+            del requests[name]
+        count = _integer(annotations.get(names.GPU_NUM_DEVICES_ANNOTATION))
+        several = count is not None
+        devices = max(1, count) if count is not None else 1
+        if portion is not None:
+            # Fraction wins over memory; the memory survives only in the several-devices form (gpu:G-6, G-7).
+            kept = memory if several and memory is not None and memory > 0 else 0
+            ask = GpuAsk(GpuKind.FRACTION, devices, portion, kept)
+        else:
+            assert memory is not None
+            ask = GpuAsk(GpuKind.MEMORY, devices, 0.0, memory)
+        cost = min(hundredths(ask.portion) * devices, SATURATED)
+
+    slices = {name: count for name, count in requests.items() if is_mig(name) and count > 0}
+    if legacy:
+        for name in [name for name in requests if is_gpu(name) or is_mig(name)]:
+            del requests[name]
+        requests.update({name: count for name, count in legacy.items() if count > 0})
+        slices = legacy
+    if slices and (legacy or not shared):
+        kind_cost = sum(mig_gpus(name) * count for name, count in slices.items()) * 100
+        ask = GpuAsk(GpuKind.MIG, 0, 0.0, 0, legacy_mig=bool(legacy))
+        cost = min(kind_cost + sum(100 * count for name, count in requests.items() if is_gpu(name)), SATURATED)
+    return ask, cost
+
+
+def _host_ports(containers: Iterable[Container]) -> tuple[HostPort, ...]:
+    found = {
+        HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in containers
+        for port in container.ports
+        if port.host_port
+    }
+    return tuple(sorted(found))
+
+
+def hold_ports(held: dict[HostPort, int], ports: Iterable[HostPort], sign: int) -> None:
+    """Count a pod's host ports in (sign 1) or out (-1) of those held on a node."""
+    for port in ports:
+        held[port] = held.get(port, 0) + sign
+        if not held[port]:
+            del held[port]
+
+
+def _config_maps(pod: Pod) -> tuple[str, ...]:
+    """Config maps that some container really needs (cycle:FLT-8)."""
+    spec = pod.spec
+    containers = [*spec.containers, *spec.init_containers]
+    mounted = {mount.name for container in containers for mount in container.volume_mounts}
+    needed: set[str] = set()
+    for volume in spec.volumes:
+        if volume.name not in mounted:
+            continue
+        sources = [volume.config_map]
+        if volume.projected is not None:
+            sources += [source.config_map for source in volume.projected.sources]
+        needed.update(source.name for source in sources if source is not None and not source.optional)
+    for container in containers:
+        for variable in container.env:
+            reference = variable.value_from.config_map_key_ref if variable.value_from is not None else None
+            if reference is not None and not reference.optional:
+                needed.add(reference.name)
+        for source_env in container.env_from:
+            reference_env = source_env.config_map_ref
+            if reference_env is not None and not reference_env.optional:
+                needed.add(reference_env.name)
+    prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION)
+    return tuple(sorted(name for name in needed if name and not (prefix and name.startswith(prefix))))
+
+
+def _unsupported(pod: Pod) -> tuple[str, ...]:
+    found = []
+    if pod.spec.resource_claims:
+        found.append("resource claims (DRA)")
+    if any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in pod.spec.volumes):
+        found.append("persistent volume claims")
+    return tuple(found)
+
+
+def _required_node_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...] | None:
+    node_affinity = affinity.node_affinity if affinity is not None else None
+    if node_affinity is None or node_affinity.required is None:
+        return None
+    return tuple(node_affinity.required.node_selector_terms)
+
+
+def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
+    """Required affinity terms and required anti-affinity terms."""
+    if affinity is None:
+        return (), ()
+    near = affinity.pod_affinity
+    far = affinity.pod_anti_affinity
+    return (
+        tuple(near.required) if near is not None else (),
+        tuple(far.required) if far is not None else (),
+    )
+
+
+def _gather(pod: Pod) -> _Gathered:
+    spec = pod.spec
+    requests, overhead = _pod_requests(pod)
+    gpu, cost = _gpu_ask(pod, requests)
+    containers = [*spec.containers, *spec.init_containers]
+    affinity = spec.affinity
+    interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    config_maps = _config_maps(pod)
+    return _Gathered(
+        requests={name: value for name, value in requests.items() if value > 0},
+        overhead=overhead,
+        gpu=gpu,
+        gpu_hundredths=cost,
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        node_terms=_required_node_terms(affinity),
+        tolerations=tuple(
+            Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in spec.tolerations
+        ),
+        host_ports=_host_ports(containers),
+        affinity=affinity if interpod else None,
+        config_maps=config_maps,
+        namespace=pod.metadata.namespace if config_maps or interpod else "",
+        unsupported=_unsupported(pod),
+    )
+
+
+@dataclass(slots=True)
+class ShapeRegister:
+    """Interns shapes.  It only grows; a register lives as long as the tables it serves."""
+
+    shapes: list[Shape] = field(default_factory=list)
+    _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
+    _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
+    _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
+
+    def shape_of(self, pod: Pod) -> Shape:
+        """The shape of a pod; raises RequestError when a request cannot be read."""
+        raw = self._encoder.encode(self._raw_parts(pod))
+        known = self._by_bytes.get(raw)
+        if known is None:
+            known = self._intern(_gather(pod))
+            if len(self._by_bytes) >= _MOST_RAW_SPECS:
+                self._by_bytes.clear()
+            self._by_bytes[raw] = known
+        return known
+
+    def unreadable(self) -> Shape:
+        """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
+        return self._intern(
+            _Gathered(
+                {"pods": 1}, {}, GpuAsk(), 0, (), None, (), (), None, (), "", ("a request that cannot be read",)
+            )
+        )
+
+    @staticmethod
+    def _raw_parts(pod: Pod) -> tuple[object, ...]:
+        spec = pod.spec
+        annotations = pod.metadata.annotations
+        asks = [item for item in annotations.items() if _shapes_gpu(item[0])]
+        return (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.volumes,
+            spec.resource_claims,
+            asks,
+            pod.metadata.namespace,
+        )
+
+    def _intern(self, gathered: _Gathered) -> Shape:
+        meaning = self._encoder.encode(gathered)
+        known = self._by_meaning.get(meaning)
+        if known is not None:
+            return known
+        shape = Shape(
+            id=len(self.shapes),
+            requests=tuple(sorted(gathered.requests.items())),
+            overhead=tuple(sorted(gathered.overhead.items())),
+            gpu=gathered.gpu,
+            gpu_hundredths=gathered.gpu_hundredths,
+            node_selector=gathered.node_selector,
+            node_terms=gathered.node_terms,
+            tolerations=gathered.tolerations,
+            host_ports=gathered.host_ports,
+            affinity=gathered.affinity,
+            config_maps=gathered.config_maps,
+            namespace=gathered.namespace,
+            unsupported=gathered.unsupported,
+        )
+        self.shapes.append(shape)
+        self._by_meaning[meaning] = shape
+        return shape
+
+
+_SHAPING_ANNOTATIONS = frozenset(
+    (
+        names.GPU_FRACTION_ANNOTATION,
+        names.GPU_MEMORY_ANNOTATION,
+        names.GPU_NUM_DEVICES_ANNOTATION,
+        names.SHARED_GPU_CONFIGMAP_ANNOTATION,
+    )
+)
+
+
+def _shapes_gpu(key: str) -> bool:
+    return key in _SHAPING_ANNOTATIONS or key.startswith(names.MIG_PREFIX)

@@ -1,0 +1,31 @@
+"""Which part of a cluster one scheduler looks at, and the names it goes by there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykai.api import names
+from pykai.api.meta import ObjectMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which objects this scheduler looks at, and the names it goes by (the flags of cycle:21 that shape the model)."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    node_pool_key: str = names.NODE_POOL_LABEL
+    node_pool: str = ""
+    reservation_app: str = names.RESERVATION_APP
+    restrict_nodes: bool = False
+    gpu_worker_label: str = names.GPU_WORKER_NODE_LABEL
+    cpu_worker_label: str = names.CPU_WORKER_NODE_LABEL
+    mig_label: str = names.MIG_ENABLED_NODE_LABEL
+    full_hierarchy: bool = True
+    stuck_after_ns: int = names.STUCK_IN_RELEASING_S * 1_000_000_000
+
+    def covers(self, meta: ObjectMeta) -> bool:
+        """Whether an object belongs to this shard (cycle:SNP-3)."""
+        if not self.node_pool_key:
+            return True
+        value = meta.labels.get(self.node_pool_key)
+        return value == self.node_pool if self.node_pool else value is None

@@ -1,0 +1,206 @@
+"""What a cycle sees: nodes in name order, queues, groups, and sums over them.
+
+A snapshot borrows the records of the tables (they are immutable and replaced, never changed) and copies the node
+columns, which the cycle changes.  Node rows are in name order, because equal scores go to the smaller name
+(cycle:SCO-1): the first maximum of a score column is then the right node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from pykai.api import names
+from pykai.api.core import PriorityClass
+from pykai.core.axes import Axes, BoolArray, IntArray, mig_gpus
+from pykai.core.devices import DeviceUse
+from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
+from pykai.core.groups import Group
+from pykai.core.nodes import NodeFacts
+from pykai.core.problems import Problem
+from pykai.core.shapes import HostPort
+from pykai.core.shard import Shard
+from pykai.core.status import Status
+from pykai.core.tasks import Task
+from pykai.core.vectors import Vectors
+
+Made = TypeVar("Made")
+
+
+@dataclass(slots=True)
+class GroupEntry:
+    """A group with its tasks; either may be there without the other."""
+
+    #: None while no PodGroup of this key is known
+    group: Group | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)
+    #: tasks that are Pending and ask for this scheduler
+    pending: int = 0
+    #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
+    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
+    #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
+    wanted: list[int] = field(default_factory=lambda: [0, 0, 0])
+    #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
+    wanted_mib: int = 0
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """Facts of all nodes as columns; rows are in name order."""
+
+    names: list[str]
+    rows: dict[str, int]
+    facts: list[NodeFacts]
+    #: MiB of one GPU, floored
+    gpu_mib: IntArray
+    #: MiB of one GPU as labelled
+    gpu_label_mib: IntArray
+    #: whether the label was there
+    gpu_mib_known: BoolArray
+    #: GPUs by label, else allocatable
+    gpu_count: IntArray
+    #: no GPU of any form
+    cpu_only: BoolArray
+    #: no reason against starting pods here
+    ready: BoolArray
+    #: anything worth keeping as long as no node changes (filter results by constraint)
+    memo: dict[object, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, NodeFacts]) -> NodeTable:
+        """The table of these nodes."""
+        ordered = [facts[name] for name in sorted(facts)]
+        return cls(
+            names=[node.name for node in ordered],
+            rows={node.name: row for row, node in enumerate(ordered)},
+            facts=ordered,
+            gpu_mib=np.array([node.gpu_mib for node in ordered], dtype=np.int64),
+            gpu_label_mib=np.array([node.gpu_label_mib for node in ordered], dtype=np.int64),
+            gpu_mib_known=np.array([node.gpu_mib_known for node in ordered], dtype=np.bool_),
+            gpu_count=np.array([node.gpu_count for node in ordered], dtype=np.int64),
+            cpu_only=np.array([node.cpu_only for node in ordered], dtype=np.bool_),
+            ready=np.array([not node.blocked for node in ordered], dtype=np.bool_),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+        """A value that depends on the nodes alone, made on first use."""
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = make()
+        return found  # type: ignore[return-value]
+
+    def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
+        """A label as a column of small numbers and what they stand for; None stands for "not there"."""
+        return self.remember(("label", label), lambda: _encode([node.labels.get(label) for node in self.facts]))
+
+    def per_label(self, label: str, test: Callable[[str | None], bool]) -> BoolArray:
+        """A test on the value of a label, evaluated once per distinct value."""
+        codes, values = self.label_codes(label)
+        verdicts = np.array([test(value) for value in values], dtype=np.bool_)
+        return verdicts[codes] if len(values) else np.zeros(0, dtype=np.bool_)
+
+
+def _encode(column: list[str | None]) -> tuple[IntArray, list[str | None]]:
+    values: dict[str | None, int] = {}
+    codes = [values.setdefault(value, len(values)) for value in column]
+    return np.array(codes, dtype=np.int64), list(values)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything one cycle reads."""
+
+    now_ns: int
+    shard: Shard
+    axes: Axes
+    vectors: Vectors
+    nodes: NodeTable
+    #: [axis, node]
+    allocatable: IntArray
+    #: [plane, axis, node], see vectors.py; a copy the cycle may change
+    columns: IntArray
+    #: node row -> shared GPU id -> its tenants
+    devices: dict[int, dict[str, DeviceUse]]
+    #: node row -> host port -> how many pods hold it
+    ports: dict[int, dict[HostPort, int]]
+    #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
+    foreign: dict[int, tuple[int, ...]]
+    tree: QueueTree
+    groups: Mapping[str, GroupEntry]
+    tasks: Mapping[str, Task]
+    tasks_on: Mapping[str, Mapping[str, Task]]
+    tasks_with_affinity: Mapping[str, Task]
+    #: tasks that name no PodGroup
+    tasks_without_group: Mapping[str, Task]
+    #: tasks with a legacy MIG annotation
+    legacy_mig_tasks: Mapping[str, Task]
+    priority_classes: Mapping[str, PriorityClass]
+    config_maps: set[str]
+    namespaces: Mapping[str, dict[str, str]]
+    problems: tuple[Problem, ...]
+    #: things plugins share within a cycle
+    memo: dict[str, object] = field(default_factory=dict)
+
+    def ungrouped(self) -> Iterator[Task]:
+        """Waiting tasks of ours whose PodGroup is not known."""
+        for task in self.tasks_without_group.values():
+            if task.ours and task.status is Status.PENDING:
+                yield task
+        for entry in self.groups.values():
+            if entry.group is None and entry.pending:
+                yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
+
+    def priority_of(self, group: Group) -> int:
+        """Priority of a group (queues:Q-80)."""
+        own = self.priority_classes.get(group.priority_class) if group.priority_class else None
+        if own is not None:
+            return own.value
+        defaults = [item for item in self.priority_classes.values() if item.global_default]
+        if defaults:
+            return min(defaults, key=lambda item: item.metadata.name).value
+        return names.DEFAULT_JOB_PRIORITY
+
+    def preemptible(self, group: Group, priority: int) -> bool:
+        """Whether the group may be taken back (queues:Q-81)."""
+        if group.preemptibility == names.PREEMPTIBLE:
+            return True
+        if group.preemptibility == names.NON_PREEMPTIBLE:
+            return False
+        return priority < names.NON_PREEMPTIBLE_PRIORITY
+
+    def in_cycle(self, group: Group) -> bool:
+        """Whether the group takes part; one that backs off after a failure in this pool does not (cycle:SNP-11)."""
+        if group.scheduling_backoff == -1 or group.last_condition_pool is None:
+            return True
+        return group.last_condition_pool != (group.node_pool or "default")
+
+    def totals(self) -> list[float]:
+        """CPU milli, memory bytes and GPU hundredths of ready nodes, less other schedulers' load (queues:Q-100 to 102)."""
+        if not len(self.nodes):
+            return [0.0] * RESOURCES
+        axes = self.axes
+        gpus = np.zeros(len(self.nodes), dtype=np.int64)
+        for axis in axes.gpu_axes:
+            gpus += self.allocatable[axis] * 100
+        for axis in axes.mig_axes:
+            gpus += self.allocatable[axis] * (100 * mig_gpus(axes.names[axis]))
+        if self.shard.restrict_nodes:
+            label = self.shard.gpu_worker_label
+            gpus = np.where(self.nodes.per_label(label, lambda value: value is not None), gpus, 0)
+        own = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
+        for row, load in self.foreign.items():
+            own[:, row] -= np.array(load, dtype=np.int64)
+        # A node loaded beyond what it offers takes nothing from the others (queues section 7, Do better).
+        own = np.maximum(own, 0)
+        return [float(own[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
+
+    def gpu_memory_range(self) -> tuple[int, int] | None:
+        """Smallest and largest MiB per GPU of nodes that tell it (gpu:C-6); None when none does."""
+        known = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
+        return (int(known.min()), int(known.max())) if known.size else None

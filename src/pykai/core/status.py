@@ -1,0 +1,76 @@
+"""The states a task can be in, and which of them count for what (cycle:1.1).
+
+A task is a pod as the engine sees it.  Most states come from the pod itself; `ALLOCATED` and `PIPELINED` exist only
+inside a cycle, and a task evicted by the cycle is `RELEASING` like one that terminates by itself.  The tables below are
+indexed by status, so a membership test is one subscript.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """State of a task; the comments of cycle:1.1 say what each means."""
+
+    PENDING = 0
+    GATED = 1
+    ALLOCATED = 2
+    PIPELINED = 3
+    BINDING = 4
+    BOUND = 5
+    RUNNING = 6
+    RELEASING = 7
+    STUCK_IN_RELEASING = 8
+    SUCCEEDED = 9
+    FAILED = 10
+    UNKNOWN = 11
+    DELETED = 12
+
+
+#: The names the wire and the recorded cases use.
+STATUS_NAMES: dict[str, Status] = {
+    "Pending": Status.PENDING,
+    "Gated": Status.GATED,
+    "Allocated": Status.ALLOCATED,
+    "Pipelined": Status.PIPELINED,
+    "Binding": Status.BINDING,
+    "Bound": Status.BOUND,
+    "Running": Status.RUNNING,
+    "Releasing": Status.RELEASING,
+    "StuckInReleasing": Status.STUCK_IN_RELEASING,
+    "Succeeded": Status.SUCCEEDED,
+    "Failed": Status.FAILED,
+    "Unknown": Status.UNKNOWN,
+    "Deleted": Status.DELETED,
+}
+
+
+def _table(*members: Status) -> tuple[bool, ...]:
+    return tuple(status in members for status in Status)
+
+
+#: Exists and is not on its way out.
+ALIVE = _table(
+    Status.PENDING,
+    Status.GATED,
+    Status.ALLOCATED,
+    Status.PIPELINED,
+    Status.BINDING,
+    Status.BOUND,
+    Status.RUNNING,
+)
+#: Holds resources of a node, terminating tasks included.
+ACTIVE_USED = _table(
+    Status.ALLOCATED,
+    Status.PIPELINED,
+    Status.BINDING,
+    Status.BOUND,
+    Status.RUNNING,
+    Status.RELEASING,
+    Status.STUCK_IN_RELEASING,
+)
+#: Holds resources and will go on holding them.
+ACTIVE_ALLOCATED = _table(Status.ALLOCATED, Status.PIPELINED, Status.BINDING, Status.BOUND, Status.RUNNING)
+#: Counts as allocated to its queue when a cycle starts (queues:Q-103).
+QUEUE_ALLOCATED = _table(Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING)

@@ -1,0 +1,467 @@
+"""The cluster as tables, kept up to date object by object.
+
+`Tables.apply` takes one object as it changed, `Tables.remove` one that is gone; both cost the same however large the
+cluster is.  Building from a list of objects is applying them one by one, in any order: everything kept here is a
+function of the set of current objects, never of their history (a property test compares both).  `Tables.snapshot` gives
+the view a cycle works on.
+
+Kept per node: the facts of the object, four planes of resource columns (idle, releasing, free, used), the tenants of
+shared GPUs, host ports in use and the load of other schedulers.  Kept per group: its tasks and what they use and want.
+Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
+object and never disturb the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
+from pykai.api.decode import Object
+from pykai.api.scheduling import BindRequest, PodGroup, Queue
+from pykai.api.topology import Topology
+from pykai.core.axes import Axes, IntArray
+from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, seat, tenant_mib
+from pykai.core.fairshare.tree import QueueTree, build_tree
+from pykai.core.groups import Group, read_group
+from pykai.core.nodes import NodeFacts, read_node
+from pykai.core.problems import Problem
+from pykai.core.shapes import GpuKind, HostPort, RequestError, Shape, ShapeRegister, hold_ports
+from pykai.core.shard import Shard
+from pykai.core.snapshot import GroupEntry, NodeTable, Snapshot
+from pykai.core.status import QUEUE_ALLOCATED, Status
+from pykai.core.tasks import Task, read_task
+from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
+
+class Tables:
+    """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change."""
+
+    def __init__(self, shard: Shard | None = None, objects: Iterable[Object] = ()) -> None:
+        self.shard = shard or Shard()
+        self.axes = Axes()
+        self.shapes = ShapeRegister()
+        self.vectors = Vectors(self.axes)
+        self.groups: dict[str, GroupEntry] = {}
+        self.queues: dict[str, Queue] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
+        self.topologies: dict[str, Topology] = {}
+        self.config_maps: set[str] = set()
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self._unreadable = self.shapes.unreadable()
+        self._pods: dict[str, Pod] = {}
+        self._tasks: dict[str, Task] = {}
+        self._forced: dict[str, Status] = {}
+        self._requests: dict[str, BindRequest] = {}
+        self._requests_to: dict[str, set[str]] = {}
+        self._tasks_on: dict[str, dict[str, Task]] = {}
+        self._terminating: dict[str, Task] = {}
+        self._with_affinity: dict[str, Task] = {}
+        self._without_group: dict[str, Task] = {}
+        self._legacy_mig: dict[str, Task] = {}
+        self._problems: dict[str, list[Problem]] = {}
+        self._facts: dict[str, NodeFacts] = {}
+        self._slots: dict[str, int] = {}
+        self._free_slots: list[int] = []
+        self._columns: IntArray = np.zeros((PLANES, len(self.axes), 16), dtype=np.int64)
+        self._allocatable: IntArray = np.zeros((len(self.axes), 16), dtype=np.int64)
+        self._devices: dict[str, dict[str, DeviceUse]] = {}
+        self._ports: dict[str, dict[HostPort, int]] = {}
+        self._foreign: dict[str, list[int]] = {}
+        self._node_table: NodeTable | None = None
+        self._tree: QueueTree | None = None
+        for item in objects:
+            self.apply(item)
+
+    # -- taking changes in ------------------------------------------------------------------------------------------
+
+    def apply(self, item: Object) -> None:
+        """Take in one object as it is now."""
+        if isinstance(item, Pod):
+            self._apply_pod(item)
+        elif isinstance(item, Node):
+            self._apply_node(item)
+        elif isinstance(item, PodGroup):
+            self._apply_group(item)
+        elif isinstance(item, Queue):
+            self._apply_queue(item)
+        elif isinstance(item, BindRequest):
+            self._apply_request(item)
+        elif isinstance(item, PriorityClass):
+            self.priority_classes[item.metadata.name] = item
+        elif isinstance(item, ConfigMap):
+            self.config_maps.add(f"{item.metadata.namespace}/{item.metadata.name}")
+        elif isinstance(item, Namespace):
+            self.namespaces[item.metadata.name] = dict(item.metadata.labels)
+        elif isinstance(item, Topology):
+            self.topologies[item.metadata.name] = item
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """Forget one object; unknown ones are ignored."""
+        key = f"{namespace}/{name}"
+        if kind == "Pod":
+            self._remove_pod(key)
+        elif kind == "Node":
+            self._remove_node(name)
+        elif kind == "PodGroup":
+            self._set_group(key, None)
+            self._problems.pop(f"PodGroup/{key}", None)
+        elif kind == "Queue":
+            if self.queues.pop(name, None) is not None:
+                self._tree = None
+        elif kind == "BindRequest":
+            self._remove_request(key)
+        elif kind == "PriorityClass":
+            self.priority_classes.pop(name, None)
+        elif kind == "ConfigMap":
+            self.config_maps.discard(key)
+        elif kind == "Namespace":
+            self.namespaces.pop(name, None)
+        elif kind == "Topology":
+            self.topologies.pop(name, None)
+
+    def assume(self, pod_key: str, status: Status | None) -> None:
+        """Hold a pod in a state its object does not show yet (an eviction under way); None ends that."""
+        if status is None:
+            self._forced.pop(pod_key, None)
+        else:
+            self._forced[pod_key] = status
+        self._reread(pod_key)
+
+    # -- pods -------------------------------------------------------------------------------------------------------
+
+    def _apply_pod(self, pod: Pod) -> None:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self._pods[key] = pod
+        self._reread(key)
+
+    def _reread(self, key: str) -> None:
+        old = self._tasks.pop(key, None)
+        if old is not None:
+            self._detach(old)
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        subject = f"Pod/{key}"
+        self._problems.pop(subject, None)
+        try:
+            shape = self.shapes.shape_of(pod)
+        except RequestError as error:
+            self._problems[subject] = [Problem(subject, "", f"{error}; the pod waits until this is mended")]
+            shape = self._unreadable
+        task = read_task(
+            pod,
+            shape,
+            self._live_request(key, pod),
+            self._forced.get(key),
+            self.shard.scheduler_name,
+            self.shard.reservation_app,
+        )
+        self._tasks[key] = task
+        self._attach(task)
+
+    def _remove_pod(self, key: str) -> None:
+        self._forced.pop(key, None)
+        self._problems.pop(f"Pod/{key}", None)
+        if self._pods.pop(key, None) is not None:
+            self._reread(key)
+
+    def _attach(self, task: Task) -> None:
+        if task.group_key:
+            entry = self.groups.get(task.group_key)
+            if entry is None:
+                entry = self.groups[task.group_key] = GroupEntry()
+            entry.tasks[task.key] = task
+            self._count(entry, task, 1)
+        else:
+            self._without_group[task.key] = task
+        if task.node:
+            self._tasks_on.setdefault(task.node, {})[task.key] = task
+            self._charge(task, 1)
+        if task.deletion_ns is not None and task.running:
+            self._terminating[task.key] = task
+        if task.shape.affinity is not None:
+            self._with_affinity[task.key] = task
+        if task.shape.gpu.legacy_mig:
+            self._legacy_mig[task.key] = task
+
+    def _detach(self, task: Task) -> None:
+        if task.group_key:
+            entry = self.groups[task.group_key]
+            del entry.tasks[task.key]
+            self._count(entry, task, -1)
+            if entry.group is None and not entry.tasks:
+                del self.groups[task.group_key]
+        if task.node:
+            self._charge(task, -1)
+            there = self._tasks_on[task.node]
+            del there[task.key]
+            if not there:
+                del self._tasks_on[task.node]
+        self._terminating.pop(task.key, None)
+        self._with_affinity.pop(task.key, None)
+        self._without_group.pop(task.key, None)
+        self._legacy_mig.pop(task.key, None)
+
+    def _count(self, entry: GroupEntry, task: Task, sign: int) -> None:
+        """Add to or take from what the group's tasks use and want."""
+        status = task.status
+        vector = self.vectors.of(task.shape)
+        if status is Status.PENDING:
+            entry.pending += sign * task.ours
+            wanted = entry.wanted
+            wanted[0] += sign * vector.cpu
+            wanted[1] += sign * vector.memory
+            wanted[2] += sign * task.shape.gpu_hundredths
+            if task.shape.gpu.kind is GpuKind.MEMORY:
+                entry.wanted_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
+        elif QUEUE_ALLOCATED[status]:
+            allocated = entry.allocated
+            allocated[0] += sign * vector.cpu
+            allocated[1] += sign * vector.memory
+            allocated[2] += sign * self._accepted(task.shape, task.node)
+
+    def _accepted(self, shape: Shape, node: str) -> int:
+        """Hundredths of a GPU a task has on its node (gpu:C-8)."""
+        if not shape.gpu.shared:
+            return shape.gpu_hundredths
+        facts = self._facts.get(node)
+        if facts is None:
+            return shape.gpu_hundredths
+        return shape.gpu.devices * portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def _apply_node(self, node: Node) -> None:
+        name = node.metadata.name
+        if not self._in_shard(node):
+            self._remove_node(name)
+            return
+        problems: list[Problem] = []
+        facts = read_node(node, self.shard.mig_label, problems.append)
+        subject = f"Node/{name}"
+        self._problems.pop(subject, None)
+        if problems:
+            self._problems[subject] = problems
+        if self._facts.get(name) == facts:
+            return
+        self._replace_node(name, facts)
+
+    def _in_shard(self, node: Node) -> bool:
+        if not self.shard.covers(node.metadata):
+            return False
+        if not self.shard.restrict_nodes:
+            return True
+        labels = node.metadata.labels
+        return self.shard.gpu_worker_label in labels or self.shard.cpu_worker_label in labels
+
+    def _remove_node(self, name: str) -> None:
+        self._problems.pop(f"Node/{name}", None)
+        if name in self._facts:
+            self._replace_node(name, None)
+
+    def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
+        """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
+        touched = sorted({*self._tasks_on.get(name, ()), *self._requests_to.get(name, ())})
+        for key in touched:
+            old = self._tasks.pop(key, None)
+            if old is not None:
+                self._detach(old)
+        slot = self._slots.pop(name, None)
+        if slot is not None:
+            self._columns[:, :, slot] = 0
+            self._allocatable[:, slot] = 0
+            self._free_slots.append(slot)
+        self._facts.pop(name, None)
+        self._devices.pop(name, None)
+        self._ports.pop(name, None)
+        self._foreign.pop(name, None)
+        self._node_table = None
+        if facts is not None:
+            self._facts[name] = facts
+            slot = self._take_slot()
+            self._slots[name] = slot
+            for resource, amount in facts.allocatable:
+                axis = self._axis(resource)
+                self._allocatable[axis, slot] = amount
+                self._columns[IDLE, axis, slot] = amount
+                self._columns[FREE, axis, slot] = amount
+        for key in touched:
+            self._reread(key)
+
+    def _take_slot(self) -> int:
+        if not self._free_slots:
+            size = self._allocatable.shape[1]
+            used = len(self._slots)
+            if used < size:
+                return used
+            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=2)
+            self._allocatable = np.concatenate([self._allocatable, np.zeros_like(self._allocatable)], axis=1)
+            return used
+        return self._free_slots.pop()
+
+    def _axis(self, resource: str) -> int:
+        axis = self.axes.axis(resource)
+        self._grow_axes()
+        return axis
+
+    def _grow_axes(self) -> None:
+        missing = len(self.axes) - self._allocatable.shape[0]
+        if missing > 0:
+            self._columns = np.pad(self._columns, ((0, 0), (0, missing), (0, 0)))
+            self._allocatable = np.pad(self._allocatable, ((0, missing), (0, 0)))
+
+    def _charge(self, task: Task, sign: int) -> None:
+        """Add a task to or take it from the columns of its node, if the node is known (cycle:4)."""
+        name = task.node
+        facts = self._facts.get(name)
+        if facts is None or not task.holds_node:
+            return
+        holding = holding_of(task.status)
+        vector = self.vectors.of(task.shape)
+        self._grow_axes()
+        slot = self._slots[name]
+        charge = vector.reservation_charge if task.reservation else vector.charge
+        # A resource the node does not have cannot be charged (gpu:S-3).
+        charge = charge * (self._allocatable[:, slot] > 0)
+        self._columns[:, :, slot] += sign * charge_planes(charge, holding)
+        if task.gpu_groups and facts.shared_resource and not task.reservation:
+            self._seat(facts, slot, task, holding, sign)
+        if task.shape.host_ports:
+            ports = self._ports.setdefault(name, {})
+            hold_ports(ports, task.shape.host_ports, sign)
+        if not task.ours and not task.utility and task.status is not Status.UNKNOWN:
+            load = self._foreign.setdefault(name, [0, 0, 0])
+            load[0] += sign * vector.cpu
+            load[1] += sign * vector.memory
+            load[2] += sign * task.shape.gpu_hundredths
+
+    def _seat(self, facts: NodeFacts, slot: int, task: Task, holding: int, sign: int) -> None:
+        """Seat a task on its shared GPUs or take it off them."""
+        axis = self.axes.index[facts.shared_resource]
+        devices = self._devices.setdefault(facts.name, {})
+        mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+        seat(self._columns, axis, slot, devices, task.gpu_groups, Seat(mib, holding), sign)
+
+    # -- groups, queues, bind requests ------------------------------------------------------------------------------
+
+    def _apply_group(self, podgroup: PodGroup) -> None:
+        key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
+        subject = f"PodGroup/{key}"
+        self._problems.pop(subject, None)
+        if not self.shard.covers(podgroup.metadata):
+            self._set_group(key, None)
+            return
+        problems: list[Problem] = []
+        self._set_group(key, read_group(podgroup, self.shard.node_pool_key, problems.append))
+        if problems:
+            self._problems[subject] = problems
+
+    def _set_group(self, key: str, group: Group | None) -> None:
+        entry = self.groups.get(key)
+        if entry is None:
+            if group is None:
+                return
+            entry = self.groups[key] = GroupEntry()
+        entry.group = group
+        if group is None and not entry.tasks:
+            del self.groups[key]
+
+    def _apply_queue(self, queue: Queue) -> None:
+        self._tree = None
+        if self.shard.covers(queue.metadata):
+            self.queues[queue.metadata.name] = queue
+        else:
+            self.queues.pop(queue.metadata.name, None)
+
+    def _apply_request(self, request: BindRequest) -> None:
+        key = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        self._forget_request(key)
+        self._requests[key] = request
+        self._requests_to.setdefault(request.spec.selected_node, set()).add(key)
+        self._reread(key)
+
+    def _remove_request(self, request_key: str) -> None:
+        # A BindRequest carries the name of its pod (gpu:B-1), so its key is the pod's.
+        if self._forget_request(request_key):
+            self._reread(request_key)
+
+    def _forget_request(self, key: str) -> bool:
+        old = self._requests.pop(key, None)
+        if old is None:
+            return False
+        there = self._requests_to[old.spec.selected_node]
+        there.discard(key)
+        if not there:
+            del self._requests_to[old.spec.selected_node]
+        return True
+
+    def _live_request(self, key: str, pod: Pod) -> BindRequest | None:
+        """The BindRequest that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid)."""
+        request = self._requests.get(key)
+        if request is None or request.spec.selected_node not in self._facts:
+            return None
+        owners = [owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod" and owner.uid]
+        if owners and pod.metadata.uid not in owners:
+            return None
+        status, limit = request.status, request.spec.backoff_limit
+        if status.phase == "Failed" and (limit is None or status.failed_attempts >= limit):
+            return None
+        return request
+
+    # -- the view of a cycle ----------------------------------------------------------------------------------------
+
+    def _settle_terminating(self, now_ns: int) -> None:
+        """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
+        for key, task in list(self._terminating.items()):
+            assert task.deletion_ns is not None
+            stuck = now_ns - task.deletion_ns > self.shard.stuck_after_ns
+            wanted = Status.STUCK_IN_RELEASING if stuck else Status.RELEASING
+            if key in self._forced or task.status is wanted:
+                continue
+            self._forced[key] = wanted
+            self._reread(key)
+            del self._forced[key]
+
+    def queue_tree(self, now_ns: int) -> QueueTree:
+        """The forest of queues, built anew only when a queue changed."""
+        if self._tree is None:
+            problems: list[Problem] = []
+            self._tree = build_tree(
+                self.queues.values(), full_hierarchy=self.shard.full_hierarchy, now_ns=now_ns, report=problems.append
+            )
+            self._problems["Queue"] = problems
+        return self._tree
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """The view a cycle works on; valid until the next change of the tables."""
+        self._settle_terminating(now_ns)
+        self._grow_axes()
+        if self._node_table is None:
+            self._node_table = NodeTable.of(self._facts)
+        table = self._node_table
+        slots = [self._slots[name] for name in table.names]
+        tree = self.queue_tree(now_ns)
+        return Snapshot(
+            now_ns=now_ns,
+            shard=self.shard,
+            axes=self.axes,
+            vectors=self.vectors,
+            nodes=table,
+            allocatable=self._allocatable[:, slots],
+            columns=self._columns[:, :, slots],
+            devices={table.rows[name]: dict(found) for name, found in self._devices.items() if found},
+            ports={table.rows[name]: dict(found) for name, found in self._ports.items() if found},
+            foreign={table.rows[name]: tuple(load) for name, load in self._foreign.items() if any(load)},
+            tree=tree,
+            groups=self.groups,
+            tasks=self._tasks,
+            tasks_on=self._tasks_on,
+            tasks_with_affinity=self._with_affinity,
+            tasks_without_group=self._without_group,
+            legacy_mig_tasks=self._legacy_mig,
+            priority_classes=self.priority_classes,
+            config_maps=self.config_maps,
+            namespaces=self.namespaces,
+            problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),
+        )

@@ -1,0 +1,143 @@
+"""A pod as the engine keeps it: immutable facts read once when the pod changes.
+
+State is the pod's own word (phase, deletion, gates) and that of its BindRequest (cycle:TSK-3, TSK-4); only "stuck in
+releasing" also depends on the clock, and the tables settle that when a snapshot is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.scheduling import BindRequest
+from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.core.shapes import Shape
+from pykai.core.status import ACTIVE_USED, Status
+
+_PHASES = {
+    "Succeeded": Status.SUCCEEDED,
+    "Failed": Status.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """The facts of one pod that scheduling reads."""
+
+    key: str
+    namespace: str
+    name: str
+    uid: str
+    creation_ns: int
+    shape: Shape
+    status: Status
+    #: node the pod is on or being bound to, "" when none
+    node: str
+    #: shared GPUs the pod is on
+    gpu_groups: tuple[str, ...]
+    #: key of its PodGroup, "" when it names none
+    group_key: str
+    subgroup: str
+    labels: dict[str, str]
+    #: the pod asks for this scheduler
+    ours: bool
+    #: holds a GPU for others; charged without GPUs (gpu:S-2)
+    reservation: bool
+    #: reservation or scale-adjust pod of our own making: not a foreign load (queues:Q-102)
+    utility: bool
+    #: when the grace period of a deletion ends, None while not being deleted
+    deletion_ns: int | None
+    running: bool
+    nominated_node: str
+    #: labels that decide the order inside a gang (cycle:8.5)
+    kubeflow_master: bool
+    ray_head: bool
+    task_priority: tuple[int, int]
+
+    @property
+    def holds_node(self) -> bool:
+        """Whether the pod uses resources of its node; an Unknown pod may still run there (cycle:SNP-9, Do better)."""
+        return bool(self.node) and (ACTIVE_USED[self.status] or self.status is Status.UNKNOWN)
+
+
+def order_by_priority_label(text: str | None) -> tuple[int, int]:
+    """Sort key of the task-priority label: present before absent, higher first, unreadable last (cycle:8.5)."""
+    if text is None:
+        return (1, 0)
+    try:
+        return (0, -int(text))
+    except ValueError:
+        return (2, 0)
+
+
+def _status(pod: Pod, request: BindRequest | None) -> Status:
+    phase = pod.status.phase
+    deleting = pod.metadata.deletion_timestamp is not None
+    if phase == "Running":
+        return Status.RELEASING if deleting else Status.RUNNING
+    if phase == "Pending":
+        if deleting:
+            return Status.RELEASING
+        if pod.spec.node_name:
+            return Status.BOUND
+        if request is not None:
+            return Status.BINDING
+        return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
+    return _PHASES.get(phase, Status.UNKNOWN)
+
+
+def _gpu_groups(labels: dict[str, str], request: BindRequest | None) -> tuple[str, ...]:
+    if request is not None and request.spec.selected_gpu_groups:
+        return tuple(request.spec.selected_gpu_groups)
+    plain = labels.get(names.GPU_GROUP_LABEL)
+    # The binder writes only prefixed labels on pods with several devices (gpu:G-12, Do better).
+    prefixed = sorted(value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX))
+    found = ([plain] if plain else []) + [group for group in prefixed if group != plain]
+    return tuple(found)
+
+
+def instant_or_zero(text: str | None) -> int:
+    """A timestamp in nanoseconds; absent or unreadable is the beginning of time (oldest)."""
+    if not text:
+        return 0
+    try:
+        return parse_timestamp(text)
+    except TimestampError:
+        return 0
+
+
+def read_task(
+    pod: Pod, shape: Shape, request: BindRequest | None, forced: Status | None, scheduler_name: str, reservation_app: str
+) -> Task:
+    """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
+    meta, spec = pod.metadata, pod.spec
+    labels = meta.labels
+    annotations = meta.annotations
+    app = labels.get(names.APP_LABEL)
+    node = spec.node_name or (request.spec.selected_node if request is not None else "")
+    group_name = annotations.get(names.POD_GROUP_ANNOTATION)
+    role = labels.get(names.KUBEFLOW_ROLE_LABEL)
+    return Task(
+        key=f"{meta.namespace}/{meta.name}",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        creation_ns=instant_or_zero(meta.creation_timestamp),
+        shape=shape,
+        status=forced if forced is not None else _status(pod, request),
+        node=node,
+        gpu_groups=_gpu_groups(labels, request) if shape.gpu.shared else (),
+        group_key=f"{meta.namespace}/{group_name}" if group_name else "",
+        subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
+        labels=labels,
+        ours=spec.scheduler_name == scheduler_name,
+        reservation=app == reservation_app,
+        utility=app in (reservation_app, names.SCALE_ADJUST_APP, names.SCALING_POD_APP),
+        deletion_ns=instant_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
+        running=pod.status.phase == "Running",
+        nominated_node=pod.status.nominated_node_name,
+        kubeflow_master=role in ("master", "launcher"),
+        ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == "head",
+        task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
+    )

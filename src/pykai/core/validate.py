@@ -1,0 +1,96 @@
+"""Recomputes every sum from the tasks and compares: the honest twin of the incremental state.
+
+Slow on purpose and independent of the journal; switched on in all tests by `Policy.validate`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
+from pykai.core.session import Session
+from pykai.core.status import QUEUE_ALLOCATED, Status
+from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
+
+
+class Disagreement(AssertionError):
+    """A sum that is not what its parts add up to."""
+
+
+def _expect(same: bool, what: str) -> None:
+    if not same:
+        raise Disagreement(what)
+
+
+def check_state(session: Session) -> None:
+    """Raise Disagreement if a column, device or queue figure is not the sum of its tasks."""
+    _check_nodes(session)
+    _check_queues(session)
+
+
+def _check_nodes(session: Session) -> None:
+    state, snapshot = session.state, session.snapshot
+    nodes, axes = snapshot.nodes, snapshot.axes
+    columns = np.zeros((PLANES, *state.allocatable.shape), dtype=np.int64)
+    columns[IDLE] = state.allocatable
+    columns[FREE] = state.allocatable
+    devices: dict[int, dict[str, DeviceUse]] = {}
+    for key, task in snapshot.tasks.items():
+        moved = state.moved.get(key)
+        if moved is None:
+            if not task.holds_node or task.node not in nodes.rows:
+                continue
+            status, row, groups = task.status, nodes.rows[task.node], task.gpu_groups
+        else:
+            status, row, groups = moved.status, moved.row, moved.gpu_groups
+        vector = snapshot.vectors.of(task.shape)
+        charge = vector.reservation_charge if task.reservation else vector.charge
+        holding = holding_of(status)
+        columns[:, :, row] += charge_planes(charge * (state.allocatable[:, row] > 0), holding)
+        facts = nodes.facts[row]
+        if groups and facts.shared_resource and not task.reservation:
+            mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+            axis = axes.index[facts.shared_resource]
+            seat(columns, axis, row, devices.setdefault(row, {}), groups, Seat(mib, holding), 1)
+    _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
+    _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
+    _expect(bool((state.free == state.columns[IDLE] + state.columns[RELEASING]).all()), "free is not idle + releasing")
+    for key, moved in state.moved.items():
+        if moved.status in (Status.ALLOCATED, Status.BINDING):
+            asked = list(snapshot.vectors.of(snapshot.tasks[key].shape).axes)
+            _expect(bool((state.idle[asked, moved.row] >= 0).all()), f"node {nodes.names[moved.row]} is over-filled")
+            for group in moved.gpu_groups:
+                use, facts = state.devices[moved.row][group], nodes.facts[moved.row]
+                _expect(use.allocated_mib <= facts.gpu_mib, f"GPU {group} of node {facts.name} is over-filled")
+
+
+def _check_queues(session: Session) -> None:
+    state, tree = session.state, session.snapshot.tree
+    sums = [[0.0, 0.0, 0.0] for _ in tree.names]
+    for entry in session.snapshot.groups.values():
+        group = entry.group
+        if group is None or group.queue not in tree.rows or not session.snapshot.in_cycle(group):
+            continue
+        for key, task in entry.tasks.items():
+            moved = state.moved.get(key)
+            if moved is None:
+                row = session.snapshot.nodes.rows.get(task.node, -1)
+                counts = QUEUE_ALLOCATED[task.status]
+            else:
+                row, counts = moved.row, True
+            if not counts:
+                continue
+            vector = session.snapshot.vectors.of(task.shape)
+            amounts = (
+                state.amounts_on(task.shape, row)
+                if row >= 0
+                else (vector.cpu, vector.memory, task.shape.gpu_hundredths)
+            )
+            for queue in tree.chains[tree.rows[group.queue]]:
+                for resource in range(3):
+                    sums[queue][resource] += amounts[resource]
+    for queue, name in enumerate(tree.names):
+        _expect(
+            all(abs(a - b) <= 1e-6 * max(1.0, abs(a)) for a, b in zip(sums[queue], state.ledger.allocated[queue], strict=True)),
+            f"queue {name} has {state.ledger.allocated[queue]}, its tasks add up to {sums[queue]}",
+        )

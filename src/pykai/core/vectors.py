@@ -1,0 +1,82 @@
+"""Shapes as vectors over the axes, made once per shape.
+
+`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `UNASKED`, so one compare
+over all axes tests only what was asked for (cycle:R-4, Do better).  `charges[holding]` is what a task of the shape adds
+to the four node planes while it is live, releasing or pipelined there: the accounting table of cycle:4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.axes import CPU, MEMORY, UNASKED, Axes, IntArray, is_gpu
+from pykai.core.shapes import Shape
+
+#: Planes of the node columns, `columns[plane, axis, node]`.  FREE is IDLE + RELEASING, kept so that the most frequent
+#: question needs no addition.
+IDLE, RELEASING, FREE, USED = 0, 1, 2, 3
+PLANES = 4
+
+#: planes x holding (live, releasing, pipelined): cycle:4
+_SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.int64)
+
+
+class Vector:
+    """One shape over the axes."""
+
+    __slots__ = ("axes", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
+
+    def __init__(self, shape: Shape, axes: Axes) -> None:
+        size = len(axes)
+        charge = np.zeros(size, dtype=np.int64)
+        demand = np.full((size, 1), UNASKED, dtype=np.int64)
+        without_gpus = np.zeros(size, dtype=np.int64)
+        for name, value in shape.requests:
+            axis = axes.index[name]
+            charge[axis] = value
+            demand[axis, 0] = value
+            if not is_gpu(name):
+                without_gpus[axis] = value
+        self.shape = shape
+        #: axes the shape asks for, ascending
+        self.axes: tuple[int, ...] = tuple(sorted(axes.index[name] for name, _ in shape.requests))
+        #: amount per axis, [axes]
+        self.charge: IntArray = charge
+        #: the same for a reservation pod, whose GPU is held for its tenants (gpu:S-2)
+        self.reservation_charge: IntArray = without_gpus
+        #: amount per axis or UNASKED, [axes, 1]
+        self.demand: IntArray = demand
+        #: change of [plane, axis] per holding
+        self.charges: tuple[IntArray, ...] = tuple(np.outer(_SIGNS[:, holding], charge) for holding in range(3))
+        self.cpu: int = int(charge[CPU])
+        self.memory: int = int(charge[MEMORY])
+
+
+def charge_planes(charge: IntArray, holding: int) -> IntArray:
+    """Change of [plane, axis] for an arbitrary charge."""
+    return np.outer(_SIGNS[:, holding], charge)
+
+
+class Vectors:
+    """Vectors of shapes, made on first use; a new axis makes them anew."""
+
+    __slots__ = ("_axes", "_made", "_size")
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._made: dict[int, Vector] = {}
+        self._size = len(axes)
+
+    def of(self, shape: Shape) -> Vector:
+        """The vector of a shape over the axes known now."""
+        if self._size != len(self._axes):
+            self._made.clear()
+            self._size = len(self._axes)
+        made = self._made.get(shape.id)
+        if made is None:
+            for name, _ in shape.requests:
+                self._axes.axis(name)
+            if self._size != len(self._axes):
+                return self.of(shape)
+            made = self._made[shape.id] = Vector(shape, self._axes)
+        return made

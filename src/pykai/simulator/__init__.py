@@ -1,0 +1,1 @@
+"""Clusters that exist only in memory: recorded cases, benchmarks, the demo."""
