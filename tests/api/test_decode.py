@@ -24,8 +24,8 @@ from pykai.api.decode import (
 )
 from pykai.api.leniency import mend
 from pykai.api.meta import Wire
-from pykai.api.resource import OpaqueConfiguration
-from pykai.api.scheduling import PodGroup, Queue
+from pykai.api.resource import DeviceAttribute, OpaqueConfiguration, ResourceSlice
+from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from tests.api.samples import SAMPLES
 
 BY_KIND = {sample["kind"]: sample for sample in SAMPLES}
@@ -199,6 +199,16 @@ def test_null_in_a_map_or_list_reads_as_zero() -> None:
     assert pod.spec.affinity is None
 
 
+def test_null_in_a_list_of_texts_and_in_a_map_of_objects_reads_as_zero() -> None:
+    request = decode_as(
+        BindRequest, b'{"spec":{"selectedGPUGroups":["a",null],"predictedNUMAZones":[{"amount":null}]}}'
+    )
+    assert request.spec.selected_gpu_groups == ["a", ""]
+    assert request.spec.predicted_numa_zones[0].amount == {}
+    slice_ = decode_as(ResourceSlice, b'{"spec":{"devices":[{"attributes":{"model":null,"index":{"int":null}}}]}}')
+    assert slice_.spec.devices[0].attributes == {"model": DeviceAttribute(), "index": DeviceAttribute()}
+
+
 def test_null_keeps_a_default_that_is_not_zero() -> None:
     pod = decode_as(Pod, {"spec": {"containers": [{"ports": [{"hostPort": 80, "protocol": None}]}]}})
     assert pod.spec.containers[0].ports[0].protocol == "TCP"
@@ -228,7 +238,7 @@ def test_mending_changes_nothing_in_a_sound_object() -> None:
         (
             {"spec": {"overhead": {"cpu": False}}},
             "spec.overhead['cpu']",
-            "expected text or a whole number of 64 bits or a finite number, got false",
+            "expected text or a whole number or a finite number, got false",
         ),
         (
             {"spec": {"containers": [None, {"env": [None, 7]}]}},
@@ -271,6 +281,16 @@ def test_a_bad_field_is_named_with_its_object(fields: dict[str, Any], path: str,
 )  # fmt: skip
 def test_what_is_no_object_is_refused(data: bytes, text: str) -> None:
     assert text in str(refusal(data))
+
+
+def test_a_deep_object_is_refused_when_its_type_is_known() -> None:
+    with pytest.raises(DecodeError, match="Pod without a readable name: nested too deeply"):
+        decode_as(Pod, b'{"x":' + 100_000 * b"[")
+
+
+def test_a_foreign_kind_is_unknown_even_when_unreadable() -> None:
+    error = refusal(b'{"apiVersion":"v1","kind":"Secret","metadata":{"name":"\xff"}}')
+    assert isinstance(error, UnknownKind)
 
 
 def test_numbers_that_no_json_can_spell_are_refused_in_parsed_documents() -> None:

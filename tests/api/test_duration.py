@@ -81,6 +81,7 @@ def test_reads_what_go_reads(text: str, expected: int) -> None:
     "text",
     [
         "", "3", "-", "+", "s", ".", "-.", ".s", "+.s", "1", "1.5", "3000000h", "9223372036854775808ns",
+        "10000000000000000000ns",
         "9223372036854775.808us", "9223372036854ms775us808ns", "-9223372036854775809ns", "1x", "1S", "1H", "1 s", " 1s",
         "1s ", "1s\n", "1h 30m", "--1s", "1s-1s", "1..5s", "1.5.5s", "1e3s", "\u0661s", "nan", "9" * 5000 + "s", "1ss",
     ],
@@ -91,6 +92,11 @@ def test_refuses_what_go_refuses(text: str) -> None:
             parse(text)
         assert refused.value.text == text
         assert repr(text[:61])[:-1] in str(refused.value)
+
+
+def test_a_fraction_of_any_length_reads() -> None:
+    assert abs(parse_duration("0." + "9" * 5000 + "s") - SECOND) <= 1
+    assert abs(parse_duration("1." + "3" * 5000 + "h") - 80 * MINUTE) <= 1000
 
 
 @pytest.mark.parametrize(

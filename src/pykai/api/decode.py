@@ -226,4 +226,4 @@ def _subject(document: object, kind: str) -> str:
     if not isinstance(metadata, dict):
         metadata = {}
     parts = [part for key in ("namespace", "name") if isinstance(part := metadata.get(key), str) and part]
-    return " ".join(part for part in (kind or "object", "/".join(parts) or "without a readable name") if part)
+    return f"{kind or 'object'} {'/'.join(parts) or 'without a readable name'}"

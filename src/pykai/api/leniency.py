@@ -81,17 +81,16 @@ def _mend_map(value: Any, kind: inspect.DictType, path: str) -> dict[str, Any]:
 
 def _mend_union(value: Any, kind: inspect.UnionType, path: str) -> Any:
     members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
-    if value is None and len(members) < len(kind.types):
-        return None
     if len(members) == 1:
         return _mend(value, members[0], path)
-    # The only other unions are those of raw quantities, so all members are scalars.
+    # The only other union is that of raw quantities, so all members are scalars.
     if any(_admits(member, value) for member in members):
         return value
     raise FieldError(path, f"expected {' or '.join(map(_named, members))}, got {shown(value)}")
 
 
 def _mend_element(value: Any, kind: inspect.Type, path: str) -> Any:
+    # A null reaches no other place: in structs it drops out, and the types hold no optional elements.
     return _mend(_zero(kind) if value is None else value, kind, path)
 
 
@@ -140,7 +139,9 @@ def _named(kind: inspect.Type) -> str:
         return "text"
     if isinstance(kind, inspect.BoolType):
         return "true or false"
-    return "a whole number of 64 bits" if isinstance(kind, inspect.IntType) else "a finite number"
+    if isinstance(kind, inspect.IntType):
+        return "a whole number" if kind.ge is None else "a whole number of 64 bits"
+    return "a finite number"
 
 
 def shown(value: object) -> str:

@@ -254,7 +254,7 @@ def upgrade_v1beta1(document: dict[str, Any]) -> dict[str, Any]:
 
 def _upgrade_request(request: dict[str, Any]) -> dict[str, Any]:
     exactly = {name: request[name] for name in _EXACT_FIELDS if name in request}
-    if not exactly or "exactly" in request:
+    if not exactly:
         return request
     rest = {name: value for name, value in request.items() if name not in exactly}
     return {**rest, "exactly": exactly}

@@ -2,7 +2,7 @@
 
 Kubernetes writes `2026-01-01T00:00:00Z`; other writers add fractions or an offset. `parse_timestamp` gives one int
 that columns hold and subtract, `format_timestamp` prints whole seconds in UTC as Kubernetes does. Pods of one
-workload share their creation second, so the cache answers most calls; a miss costs about a microsecond.
+workload share their creation second, so the cache answers most calls; a miss costs a few microseconds.
 
 Subtle: results saturate at -2⁶² and 2⁶²-1 nanoseconds (the years 1823 and 2116), so that the difference of any two
 fits int64; Go's zero time `0001-01-01T00:00:00Z` therefore reads as "long ago". Digits beyond nanoseconds are cut

@@ -17,7 +17,8 @@ from pykai.core.devices import DeviceUse
 from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Rows, Scope
 from pykai.core.place.affinity import affinity_index
 from pykai.core.place.fit import devices_with_room, fits_in
-from pykai.core.plugins.arguments import Reader, one_of
+from pykai.core.plugins.arguments import Reader, a_flag, one_of
+from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
 
@@ -52,14 +53,24 @@ def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class GpuSharingOrder:
-    """gpusharingorder: prefer nodes with a shared GPU that has room; only for shared requests (cycle:SCO-5)."""
+    """gpusharingorder: prefer nodes with a shared GPU that has room.
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    A pod that needs no memory of a GPU always finds room on one, so CPU-only and MIG pods are drawn to such nodes too.
+    That is a quirk (cycle:SCO-5), but recorded decisions depend on it, so it is the default; `sharedOnly: "true"` limits
+    the score to requests that really share.
+    """
+
+    shared_only: bool = False
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {"sharedOnly": ("shared_only", a_flag)}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        score = NodeScore("gpusharingorder", _joinable, applies=lambda ask: ask.shape.gpu.shared)
-        return Hooks(node_scores=(score,))
+
+        def applies(ask: Ask) -> bool:
+            return ask.shape.gpu.shared if self.shared_only else ask.shape.gpu.kind is not GpuKind.WHOLE
+
+        return Hooks(node_scores=(NodeScore("gpusharingorder", _joinable, applies=applies),))
 
 
 def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
