@@ -132,7 +132,13 @@ class Seat(NamedTuple):
 
 
 def seat(
-    columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], groups: Iterable[str], tenant: Seat, sign: int
+    columns: IntArray,
+    axis: int,
+    row: int,
+    devices: dict[str, DeviceUse],
+    groups: Iterable[str],
+    tenant: Seat,
+    sign: int,
 ) -> None:
     """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
 

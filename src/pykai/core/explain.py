@@ -73,8 +73,9 @@ def _no_place(refusal: NoPlace) -> str:
             f"Additional pods cannot be scheduled due to: {why}"
         )
     return (
-        f"Resources were found for {refusal.found} pods from all sub-groups while sub-group {refusal.subgroup} requires "
-        f"{refusal.minimum} pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {why}"
+        f"Resources were found for {refusal.found} pods from all sub-groups while sub-group {refusal.subgroup} "
+        f"requires {refusal.minimum} pods for gang scheduling. "
+        f"Additional pods cannot be scheduled in this sub-group due to: {why}"
     )
 
 
@@ -103,8 +104,8 @@ def not_ready_text(refusals: tuple[NotReady, ...]) -> str:
             text += f" Waiting for {missing.minimum} pods, currently {missing.alive} exist, {missing.gated} are gated"
         else:
             text += (
-                f" Waiting for {missing.minimum} pods for SubGroup {missing.subgroup}, currently {missing.alive} exist, "
-                f"{missing.gated} are gated."
+                f" Waiting for {missing.minimum} pods for SubGroup {missing.subgroup}, "
+                f"currently {missing.alive} exist, {missing.gated} are gated."
             )
     return text
 

@@ -10,6 +10,7 @@ pods it has would start part of a gang (cycle:24, hard rules).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pykai.core.groups import Branch, Group, Leaf
 from pykai.core.snapshot import GroupEntry
@@ -18,7 +19,7 @@ from pykai.core.tasks import Task
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]
-TaskKey = Callable[[Task], tuple[int, ...]]
+TaskKey = Callable[[Task], tuple[Any, ...]]
 
 
 class LeafRun:
@@ -110,6 +111,7 @@ class Gang:
     """A group during a cycle."""
 
     __slots__ = (
+        "_selection",
         "chain",
         "group",
         "key",
@@ -120,7 +122,6 @@ class Gang:
         "root",
         "started_before",
         "strays",
-        "_selection",
     )
 
     def __init__(

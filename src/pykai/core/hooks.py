@@ -7,8 +7,8 @@ so the same function serves the first pass over the cluster and the repair of on
 
 What is cached and what a hook must say about itself:
 
-- Results are kept per *shape*.  A hook that looks at anything else of the ask (its labels, its nominated node) names that
-  in `ask_key`; asks with different keys are evaluated apart.
+- Results are kept per *shape*.  A hook that looks at anything else of the ask (its labels, its nominated node) names
+  that in `ask_key`; asks with different keys are evaluated apart.
 - `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `ASK` also
   the books of the queues.  An `ASK` check is evaluated for every task, and `key` names what it looks at.
 - A score that depends on values of all rows (a minimum, a maximum) returns them from `context`; when they change, every
@@ -169,9 +169,7 @@ class Rules:
     checks: tuple[NodeCheck, ...] = ()
     scores: tuple[NodeScore, ...] = ()
     gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
-    node_sets: tuple[
-        Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...
-    ] = ()
+    node_sets: tuple[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...] = ()
     queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     queue_tie: Callable[[State, int, int], bool] | None = None
     group_key: Callable[[Gang], tuple[float, ...]] | None = None

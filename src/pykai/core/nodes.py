@@ -119,7 +119,9 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
         mig_enabled=mig_enabled,
         mig_strategy=strategy if mig_enabled and strategy in ("single", "mixed") else "",
         shared_resource=min(
-            whole_gpus, key=lambda resource: (resource != names.NVIDIA_GPU, resource != names.AMD_GPU, resource), default=""
+            whole_gpus,
+            key=lambda resource: (resource != names.NVIDIA_GPU, resource != names.AMD_GPU, resource),
+            default="",
         ),
         cpu_only=not mig_enabled and allocatable_gpus == 0,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pykai.core.decisions import Bind, Nominate, Refusal
 from pykai.core.fairshare.ledger import Amounts
@@ -77,7 +77,7 @@ class Session:
             if entry.pending and entry.group is not None and self.snapshot.in_cycle(entry.group):
                 yield self.gang(entry)
 
-    def task_order(self, task: Task) -> tuple[object, ...]:
+    def task_order(self, task: Task) -> tuple[Any, ...]:
         """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
         if self.rules.task_key is None:
             return (task.creation_ns, task.uid, task.key)

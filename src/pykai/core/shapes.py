@@ -1,9 +1,9 @@
 """What a pod asks for, once for all pods that ask for the same.
 
 A *shape* is everything about a pod that decides where it may run and what it costs there: requests, GPU sharing, node
-selector and affinity, tolerations, host ports, pod (anti-)affinity, config maps.  The engine filters and scores once per
-shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not part of it; labels matter only
-to other pods' affinity and travel beside the shape.
+selector and affinity, tolerations, host ports, pod (anti-)affinity, config maps.  The engine filters and scores once
+per shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not part of it; labels
+matter only to other pods' affinity and travel beside the shape.
 
 `ShapeRegister` interns shapes in two steps: equal raw specs are found by their bytes (the common case, a few
 microseconds), and different raw specs that mean the same are found by their meaning.
@@ -370,9 +370,7 @@ class ShapeRegister:
     def unreadable(self) -> Shape:
         """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
         return self._intern(
-            _Gathered(
-                {"pods": 1}, {}, GpuAsk(), 0, (), None, (), (), None, (), "", ("a request that cannot be read",)
-            )
+            _Gathered({"pods": 1}, {}, GpuAsk(), 0, (), None, (), (), None, (), "", ("a request that cannot be read",))
         )
 
     @staticmethod

@@ -181,7 +181,7 @@ class Snapshot:
         return group.last_condition_pool != (group.node_pool or "default")
 
     def totals(self) -> list[float]:
-        """CPU milli, memory bytes and GPU hundredths of ready nodes, less other schedulers' load (queues:Q-100 to 102)."""
+        """CPU milli, memory bytes, GPU hundredths of ready nodes, less other schedulers' load (queues:Q-100 to 102)."""
         if not len(self.nodes):
             return [0.0] * RESOURCES
         axes = self.axes

@@ -1,12 +1,12 @@
 """The cluster as a cycle changes it: columns plus a journal.
 
-Every change is one entry in the journal, and `rollback(mark)` undoes entries from the tail: nothing is ever copied to try
-something (design: what-if by journal).  Integers are undone by the opposite addition, which is exact; queue figures are
-put back as saved.
+Every change is one entry in the journal, and `rollback(mark)` undoes entries from the tail: nothing is ever copied to
+try something (design: what-if by journal).  Integers are undone by the opposite addition, which is exact; queue
+figures are put back as saved.
 
-`touched` names the node rows changed so far, undo included.  Whoever caches something per row remembers how far it read
-that list and repairs the rows after it; see `place/ranking.py`.  `version` identifies the content: after a rollback it is
-the version of the mark again, so "nothing changed since" is one comparison.
+`touched` names the node rows changed so far, undo included.  Whoever caches something per row remembers how far it
+read that list and repairs the rows after it; see `place/ranking.py`.  `version` identifies the content: after a
+rollback it is the version of the mark again, so "nothing changed since" is one comparison.
 """
 
 from __future__ import annotations
@@ -177,9 +177,7 @@ class State:
             self._rehold(entry.task.shape, entry.row, entry.gpu_groups, LIVE, PIPELINED)
             entry.leaf.pipelined += 1
             self.moved[entry.task.key] = Placement(Status.PIPELINED, entry.row, entry.gpu_groups)
-            self._journal.append(
-                _Converted(gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, self.version)
-            )
+            self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, self.version))
             self._step(entry.row)
 
     def commit(self, mark: int) -> list[tuple[Task, Placement]]:

@@ -34,6 +34,7 @@ from pykai.core.status import QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, read_task
 from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
 
+
 class Tables:
     """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change."""
 

@@ -108,7 +108,12 @@ def instant_or_zero(text: str | None) -> int:
 
 
 def read_task(
-    pod: Pod, shape: Shape, request: BindRequest | None, forced: Status | None, scheduler_name: str, reservation_app: str
+    pod: Pod,
+    shape: Shape,
+    request: BindRequest | None,
+    forced: Status | None,
+    scheduler_name: str,
+    reservation_app: str,
 ) -> Task:
     """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
     meta, spec = pod.metadata, pod.spec

@@ -91,6 +91,9 @@ def _check_queues(session: Session) -> None:
                     sums[queue][resource] += amounts[resource]
     for queue, name in enumerate(tree.names):
         _expect(
-            all(abs(a - b) <= 1e-6 * max(1.0, abs(a)) for a, b in zip(sums[queue], state.ledger.allocated[queue], strict=True)),
+            all(
+                abs(a - b) <= 1e-6 * max(1.0, abs(a))
+                for a, b in zip(sums[queue], state.ledger.allocated[queue], strict=True)
+            ),
             f"queue {name} has {state.ledger.allocated[queue]}, its tasks add up to {sums[queue]}",
         )

@@ -1,8 +1,8 @@
 """Shapes as vectors over the axes, made once per shape.
 
-`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `UNASKED`, so one compare
-over all axes tests only what was asked for (cycle:R-4, Do better).  `charges[holding]` is what a task of the shape adds
-to the four node planes while it is live, releasing or pipelined there: the accounting table of cycle:4.
+`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `UNASKED`, so one
+compare over all axes tests only what was asked for (cycle:R-4, Do better).  `charges[holding]` is what a task of the
+shape adds to the four node planes while it is live, releasing or pipelined there: the accounting table of cycle:4.
 """
 
 from __future__ import annotations

@@ -134,9 +134,9 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[
 
 def _plugins(value: object, report: Report) -> Iterable[NamedPlugin]:
     if value is None:
-        for name, arguments in DEFAULT_PLUGINS:
-            if name not in PLANNED:
-                yield from _plugin(name, arguments, "built-in", report)
+        for built, given in DEFAULT_PLUGINS:
+            if built not in PLANNED:
+                yield from _plugin(built, given, "built-in", report)
         return
     if not isinstance(value, list):
         report(Problem(_SUBJECT, "tiers", "expected a list of tiers; the built-in plugins are used"))
@@ -149,7 +149,7 @@ def _plugins(value: object, report: Report) -> Iterable[NamedPlugin]:
             continue
         for index, entry in enumerate(listed):
             path = f"tiers[{tier_index}].plugins[{index}]"
-            name = entry.get("name") if isinstance(entry, dict) else None
+            name: object = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str) or not name:
                 report(Problem(_SUBJECT, path, "expected a mapping with a name; skipped"))
                 continue

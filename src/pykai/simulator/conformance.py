@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 
 from pykai.api import names
-from pykai.api.core import Pod
-from pykai.api.decode import Object, decode_object
-from pykai.api.duration import parse_duration
+from pykai.api.decode import decode_object
 from pykai.api.timestamp import parse_timestamp
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Unscheduled
@@ -223,10 +221,10 @@ def observe(run_: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
         outcome.idle_gpus[name] = float(sum(state.idle[axis, row] for axis in gpu_axes))
         outcome.releasing_gpus[name] = float(sum(state.releasing[axis, row] for axis in gpu_axes))
     for key, refusals in session.refusals.items():
-        group = snapshot.groups[key].group
-        if group is not None:
-            record = Unscheduled(group.namespace, group.name, group.queue, 0, tuple(refusals))
-            outcome.messages[group.name] = detailed_group_text(record)
+        facts = snapshot.groups[key].group
+        if facts is not None:
+            record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
+            outcome.messages[facts.name] = detailed_group_text(record)
     return outcome
 
 

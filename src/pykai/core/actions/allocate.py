@@ -94,7 +94,7 @@ def _not_supported(gang: Gang) -> tuple[str, ...]:
 
 class _Received(NamedTuple):
     type: str
-    count: int
+    devices: int
     portion: str
 
 
@@ -147,7 +147,7 @@ def _bind(session: Session, gang: Gang, task: Task, placement: Placement) -> Bin
         gang.key,
         node,
         received.type,
-        received.count,
+        received.devices,
         received.portion,
         placement.gpu_groups,
         annotations,

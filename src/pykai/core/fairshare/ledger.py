@@ -1,10 +1,10 @@
 """The books of the queues during one cycle: what each has, may have, and deserves.
 
-One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that sums
-of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible) follow
-every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.  Everything else
-is fixed when the cycle starts.  Figures are plain floats in lists: a placement touches three numbers of two or three
-rows, which is where Python is quicker than NumPy.
+One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that
+sums of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible)
+follow every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.
+Everything else is fixed when the cycle starts.  Figures are plain floats in lists: a placement touches three numbers
+of two or three rows, which is where Python is quicker than NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The walk over the tree of queues: whose turn is it (cycle:8.1, queues:10.2).
 
-Every leaf holds its gangs in a heap; every queue is ranked among its siblings by a key that depends on what it has and on
-the best gang below it.  Only the queue that was served last can have changed, so a pop recomputes one path of the tree.
+Every leaf holds its gangs in a heap; every queue is ranked among its siblings by a key that depends on what it has
+and on the best gang below it.  Only the queue that was served last can have changed, so a pop recomputes one path of
+the tree.
 
 Keys order siblings completely except for ties, which are settled pairwise (rule 7 is not a total order): siblings are
 walked from the oldest, and a later one takes the lead only if it beats the leader.  Rows of the tree are in order of

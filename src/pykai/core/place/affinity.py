@@ -1,8 +1,8 @@
 """Inter-pod affinity and anti-affinity by counting (cycle:FLT-2 InterPodAffinity, PERF-9).
 
-For every distinct term in play the index keeps how many matching pods (or holders of the term) each topology domain has,
-and follows placements and undo.  A question about all nodes is then one look-up in a column of domain codes.  The index
-exists only in clusters where some pod has such terms; elsewhere it costs nothing.
+For every distinct term in play the index keeps how many matching pods (or holders of the term) each topology domain
+has, and follows placements and undo.  A question about all nodes is then one look-up in a column of domain codes.
+The index exists only in clusters where some pod has such terms; elsewhere it costs nothing.
 
 As in Kubernetes: a required affinity counts only pods that match all terms of the incoming pod; the first pod of a
 self-matching group may go anywhere that has the topology labels; an anti-affinity term of a running pod also keeps

@@ -1,8 +1,8 @@
 """Resource fit of an ask over many nodes at once (cycle:4, FLT-1; gpu:F-1 to F-3).
 
-Fit is tested twice in a placement: against what is free or being freed ("may go there at all"), and against what is idle
-("may start now").  Whole and MIG requests compare columns.  Shared requests compare all other columns and then count
-devices: whole GPUs left plus shared ones with room must be as many as asked for.
+Fit is tested twice in a placement: against what is free or being freed ("may go there at all"), and against what is
+idle ("may start now").  Whole and MIG requests compare columns.  Shared requests compare all other columns and then
+count devices: whole GPUs left plus shared ones with room must be as many as asked for.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> Bool
 
 def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
     """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds."""
-    fits: BoolArray = (plane[:, rows] >= ask.vector.demand).all(axis=0)
+    fits: BoolArray = np.all(plane[:, rows] >= ask.vector.demand, axis=0)
     if ask.shape.gpu.shared:
         fits &= _enough_devices(state, plane, ask, rows)
     return fits

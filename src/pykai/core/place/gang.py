@@ -3,9 +3,9 @@
 The subgroup tree is walked with a mark at every level: plugins may offer several node sets for a subgroup (topology
 domains), and a set that fails is rolled back before the next is tried.
 
-An attempt that failed is remembered under everything it depended on.  An equal attempt while the state has not changed
-would fail at the same task for the same reasons, so it is not made again; its explanation is the remembered one with its
-own names.
+An attempt that failed is remembered under everything it depended on.  An equal attempt while the state has not
+changed would fail at the same task for the same reasons, so it is not made again; its explanation is the remembered
+one with its own names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which devices a shared request gets on a node (cycle:SCO-4; gpu:F-4 to F-8).
 
-Candidates are the shared GPUs with room and one entry for every whole GPU that is idle or being released.  Plugins score
-them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last.  A whole
-GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.
+Candidates are the shared GPUs with room and one entry for every whole GPU that is idle or being released.  Plugins
+score them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last.
+A whole GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
     def score(device: DeviceUse | None) -> float:
         return sum(scorer(state, ask, row, device) for scorer in state.gpu_scores)
 
-    ranked = sorted(
-        (-score(device), group) for group, device in devices.items() if device.has_room(mib, facts.gpu_mib)
-    )
+    ranked = sorted((-score(device), group) for group, device in devices.items() if device.has_room(mib, facts.gpu_mib))
     whole = max(int(state.free[axis, row]), 0)
     whole_score = -score(None) if whole else 0.0
     idle_whole = int(state.idle[axis, row])

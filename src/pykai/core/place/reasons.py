@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from pykai.core.axes import CPU, MEMORY, PODS, BoolArray, Axes, is_gpu, is_mig
+from pykai.core.axes import CPU, MEMORY, PODS, Axes, BoolArray, is_gpu, is_mig
 from pykai.core.hooks import Ask, NodeSet, Rules
 from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
 from pykai.core.shapes import GpuKind, Shape

@@ -1,7 +1,7 @@
 """Plugin arguments as the configuration spells them: text to typed fields.
 
-Each plugin class lists its arguments in `ARGUMENTS`: name in the configuration -> (field, reader).  A reader returns the
-value or raises ValueError with what it expected; a bad value falls back to the default with a report (cycle:21).
+Each plugin class lists its arguments in `ARGUMENTS`: name in the configuration -> (field, reader).  A reader returns
+the value or raises ValueError with what it expected; a bad value falls back to the default with a report (cycle:21).
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Predicates:
 
 
 class _PrePlace:
-    """Reasons that hold for every node: more than any node has, or a config map that is missing (cycle:FLT-7, FLT-8)."""
+    """Reasons that hold for every node: more than any node has, or a missing config map (cycle:FLT-7, FLT-8)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -1,7 +1,7 @@
 """The plugins that score nodes and GPUs (cycle:10).
 
-Magnitudes are chosen so that a higher class dominates: a nominated node beats everything, then pod affinity, then joining
-a shared GPU, then starting now, then CPU work on CPU nodes, and last packing or spreading.
+Magnitudes are chosen so that a higher class dominates: a nominated node beats everything, then pod affinity, then
+joining a shared GPU, then starting now, then CPU work on CPU nodes, and last packing or spreading.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
 
 
 def _startable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return AVAILABILITY * fits_in(state, state.idle, ask, rows)
+    return np.multiply(AVAILABILITY, fits_in(state, state.idle, ask, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class NodeAvailability:
 
 
 def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return GPU_SHARING * (devices_with_room(state, ask.shape, rows) > 0)
+    return np.multiply(GPU_SHARING, devices_with_room(state, ask.shape, rows) > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSharingOrder:
     """gpusharingorder: prefer nodes with a shared GPU that has room.
 
-    A pod that needs no memory of a GPU always finds room on one, so CPU-only and MIG pods are drawn to such nodes too.
-    That is a quirk (cycle:SCO-5), but recorded decisions depend on it, so it is the default; `sharedOnly: "true"` limits
-    the score to requests that really share.
+    A pod that needs no memory of a GPU always finds room on one, so CPU-only and MIG pods are drawn to such nodes
+    too. That is a quirk (cycle:SCO-5), but recorded decisions depend on it, so it is the default; `sharedOnly:
+    "true"` limits the score to requests that really share.
     """
 
     shared_only: bool = False
@@ -74,7 +74,7 @@ class GpuSharingOrder:
 
 
 def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return RESOURCE_TYPE * state.snapshot.nodes.cpu_only[rows]
+    return np.multiply(RESOURCE_TYPE, state.snapshot.nodes.cpu_only[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> Float
     if most == 0:
         return np.zeros(offered.shape)
     if least == most:
-        return DENSITY * offered
+        return np.multiply(DENSITY, offered)
     return offered * (DENSITY * (1.0 - (_free(state, ask, rows) - least) / (most - least)))
 
 

@@ -1,0 +1,376 @@
+"""Clusters that read like a sentence.
+
+    result = (
+        cluster(nodes=2, gpus=8)
+        .queue("team", quota=8)
+        .gang("train", pods=4, gpu=2, queue="team")
+        .schedule()
+    )
+    assert result.bound("train") == 4
+
+Every run is validated: after each committed gang all sums are recomputed from the tasks (`Policy.validate`).  Nodes are
+called node-0, node-1, ...; pods of a group are called <group>-0, <group>-1, ...  Names age in the order they are added
+unless `age` says otherwise: a larger age (in seconds) is older.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pykai.api.decode import decode_object
+from pykai.api.timestamp import format_timestamp
+from pykai.core.cycle import open_session, run
+from pykai.core.decisions import Bind, Nominate, Plan, Unscheduled
+from pykai.core.explain import group_text
+from pykai.core.policy import Policy
+from pykai.core.reckoning import reckon
+from pykai.core.session import Session
+from pykai.core.shard import Shard
+from pykai.core.status import Status
+from pykai.core.tables import Tables
+from pykai.scheduler.configuration import default_configuration, read_configuration
+
+NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
+Raw = dict[str, Any]
+
+
+def stamp(age_s: float) -> str:
+    """The timestamp `age_s` seconds before the cycle."""
+    return format_timestamp(NOW_NS - int(age_s * 1e9))
+
+
+def resource_list(
+    cpu: str | int = 0, memory: str | int = 0, gpu: int = 0, extra: Mapping[str, str | int] | None = None
+) -> dict[str, str]:
+    """A resource list without zero entries."""
+    amounts = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, **(extra or {})}
+    return {name: str(amount) for name, amount in amounts.items() if amount not in (0, "0")}
+
+
+class Result:
+    """A finished cycle, with questions a test asks."""
+
+    def __init__(self, session: Session, plan: Plan) -> None:
+        self.session = session
+        self.plan = plan
+        self.binds = {f"{bind.namespace}/{bind.pod}": bind for bind in plan.binds}
+        self.nominations = {f"{item.namespace}/{item.pod}": item for item in plan.nominations}
+
+    def _placed(self, pod: str, namespace: str) -> Bind | Nominate | None:
+        key = f"{namespace}/{pod}"
+        return self.binds.get(key) or self.nominations.get(key)
+
+    def node_of(self, pod: str, namespace: str = "default") -> str:
+        """Node a pod was bound or pipelined to, "" when it waits."""
+        found = self._placed(pod, namespace)
+        return found.node if found is not None else ""
+
+    def bound_pods(self, group: str, namespace: str = "default") -> list[str]:
+        """Names of the group's pods bound in this cycle, in the order they were bound."""
+        return [bind.pod for bind in self.plan.binds if bind.group == f"{namespace}/{group}"]
+
+    def bound(self, group: str, namespace: str = "default") -> int:
+        """How many pods of the group were bound."""
+        return len(self.bound_pods(group, namespace))
+
+    def pipelined(self, group: str, namespace: str = "default") -> int:
+        """How many pods of the group were pipelined."""
+        return sum(item.group == f"{namespace}/{group}" for item in self.plan.nominations)
+
+    def order(self) -> list[str]:
+        """Names of the groups in the order their first pods were placed."""
+        seen: dict[str, None] = {}
+        for bind in self.plan.binds:
+            seen.setdefault(bind.group.partition("/")[2])
+        return list(seen)
+
+    def nodes_used(self, group: str, namespace: str = "default") -> dict[str, int]:
+        """Node -> number of the group's pods bound or pipelined there."""
+        key = f"{namespace}/{group}"
+        items: list[Bind | Nominate] = [*self.plan.binds, *self.plan.nominations]
+        return dict(Counter(item.node for item in items if item.group == key))
+
+    def devices_of(self, pod: str, namespace: str = "default") -> tuple[str, ...]:
+        """Shared GPUs a pod was given."""
+        found = self._placed(pod, namespace)
+        return found.gpu_groups if found is not None else ()
+
+    def left_out(self, group: str, namespace: str = "default") -> Unscheduled | None:
+        """The record of a group with pods left waiting."""
+        for item in self.plan.unscheduled:
+            if item.namespace == namespace and item.group == group:
+                return item
+        return None
+
+    def why(self, group: str, namespace: str = "default") -> str:
+        """Why pods of the group wait, as people read it; "" when none does."""
+        record = self.left_out(group, namespace)
+        return group_text(record) if record is not None else ""
+
+
+class Cluster:
+    """Objects being gathered; every method returns the cluster itself."""
+
+    def __init__(self) -> None:
+        self.objects: list[Raw] = []
+        self.configuration: Raw | None = None
+        self.policy_changes: dict[str, Any] = {}
+        self.shard = Shard()
+        self.assumed: dict[str, Status] = {}
+        self._nodes = 0
+        self._age = 1_000_000.0
+
+    def _older(self, age: float | None) -> str:
+        if age is not None:
+            return stamp(age)
+        self._age -= 1
+        return stamp(self._age)
+
+    def add(self, *objects: Raw) -> Cluster:
+        """Raw Kubernetes objects."""
+        self.objects.extend(objects)
+        return self
+
+    def nodes(self, count: int, **how: Any) -> Cluster:
+        """Several equal nodes."""
+        for _ in range(count):
+            self.node(**how)
+        return self
+
+    def node(
+        self,
+        name: str | None = None,
+        *,
+        gpus: int = 0,
+        cpu: str | int = 100,
+        memory: str | int = "1000Gi",
+        pods: int = 110,
+        gpu_memory: int | None = 1000,
+        labels: Mapping[str, str] | None = None,
+        taints: list[Raw] | None = None,
+        conditions: Mapping[str, str] | None = None,
+        unschedulable: bool = False,
+        extra: Mapping[str, str | int] | None = None,
+    ) -> Cluster:
+        """One node; `gpu_memory` is the label in MiB, None leaves it out."""
+        name = name or f"node-{self._nodes}"
+        self._nodes += 1
+        marks = {"kubernetes.io/hostname": name, **(labels or {})}
+        if gpus and gpu_memory is not None:
+            marks["nvidia.com/gpu.memory"] = str(gpu_memory)
+        offered = resource_list(cpu, memory, gpus, {"pods": pods, **(extra or {})})
+        return self.add(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": marks},
+                "spec": {"unschedulable": unschedulable, "taints": taints or []},
+                "status": {
+                    "allocatable": offered,
+                    "conditions": [
+                        {"type": kind, "status": value}
+                        for kind, value in {"Ready": "True", **(conditions or {})}.items()
+                    ],
+                },
+            }
+        )
+
+    def queue(
+        self,
+        name: str,
+        *,
+        parent: str = "",
+        quota: float = -1,
+        limit: float = -1,
+        weight: float = 1,
+        cpu: tuple[float, float, float] = (-1, -1, 1),
+        memory: tuple[float, float, float] = (-1, -1, 1),
+        priority: int | None = None,
+        age: float | None = None,
+        display_name: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Cluster:
+        """A queue; quota, limit and weight are those of GPUs, `cpu` and `memory` are (quota, limit, weight)."""
+
+        def block(numbers: tuple[float, float, float]) -> Raw:
+            return {"quota": numbers[0], "limit": numbers[1], "overQuotaWeight": numbers[2]}
+
+        spec: Raw = {
+            "parentQueue": parent,
+            "displayName": display_name,
+            "resources": {"gpu": block((quota, limit, weight)), "cpu": block(cpu), "memory": block(memory)},
+        }
+        if priority is not None:
+            spec["priority"] = priority
+        meta = {"name": name, "uid": name, "creationTimestamp": self._older(age), "labels": dict(labels or {})}
+        return self.add({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta, "spec": spec})
+
+    def priority_class(self, name: str, value: int, *, default: bool = False) -> Cluster:
+        """A PriorityClass."""
+        return self.add(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+                "globalDefault": default,
+            }
+        )
+
+    def group(
+        self, name: str, *, namespace: str = "default", queue: str = "q", age: float | None = None, **spec: Any
+    ) -> Cluster:
+        """A PodGroup without pods; `spec` are fields of its spec as the wire spells them."""
+        meta = {"name": name, "uid": name, "namespace": namespace, "creationTimestamp": self._older(age)}
+        for place in ("annotations", "labels"):
+            if place in spec:
+                meta[place] = spec.pop(place)
+        return self.add(
+            {
+                "apiVersion": "scheduling.run.ai/v2alpha2",
+                "kind": "PodGroup",
+                "metadata": meta,
+                "spec": {"queue": queue, **spec},
+            }
+        )
+
+    def pod(
+        self,
+        name: str,
+        *,
+        group: str = "",
+        namespace: str = "default",
+        cpu: str | int = 1,
+        memory: str | int = "1Gi",
+        gpu: int = 0,
+        fraction: float | str | None = None,
+        gpu_memory: int | str | None = None,
+        devices: int | str | None = None,
+        on: str = "",
+        device: str | tuple[str, ...] = (),
+        phase: str | None = None,
+        subgroup: str = "",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        age: float | None = None,
+        deleted: float | None = None,
+        extra: Mapping[str, str | int] | None = None,
+        scheduler: str = "kai-scheduler",
+        nominated: str = "",
+        spec: Raw | None = None,
+        uid: str | None = None,
+    ) -> Cluster:
+        """A pod.  `on` puts it on a node (Running unless `phase`), `device` on shared GPUs there, `deleted` is how many
+        seconds ago its deletion ended; `spec` is merged into the spec as the wire spells it."""
+        notes = dict(annotations or {})
+        marks = dict(labels or {})
+        if group:
+            notes["pod-group-name"] = group
+        for key, value in (
+            ("gpu-fraction", fraction),
+            ("gpu-memory", gpu_memory),
+            ("gpu-fraction-num-devices", devices),
+        ):
+            if value is not None:
+                notes[key] = str(value)
+        on_devices = (device,) if isinstance(device, str) else device
+        if len(on_devices) == 1:
+            marks["runai-gpu-group"] = on_devices[0]
+        for one in on_devices if len(on_devices) > 1 else ():
+            marks[f"runai-gpu-group/{one}"] = one
+        if subgroup:
+            marks["kai.scheduler/subgroup-name"] = subgroup
+        meta: Raw = {
+            "name": name,
+            "uid": uid or name,
+            "namespace": namespace,
+            "labels": marks,
+            "annotations": notes,
+            "creationTimestamp": self._older(age),
+        }
+        if deleted is not None:
+            meta["deletionTimestamp"] = stamp(deleted)
+        body: Raw = {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "resources": {"requests": resource_list(cpu, memory, gpu, extra)}}],
+            **(spec or {}),
+        }
+        if on:
+            body["nodeName"] = on
+        status: Raw = {"phase": phase or ("Running" if on else "Pending")}
+        if nominated:
+            status["nominatedNodeName"] = nominated
+        return self.add({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": status})
+
+    def gang(
+        self,
+        name: str,
+        pods: int = 1,
+        *,
+        min: int | None = None,
+        queue: str = "q",
+        namespace: str = "default",
+        priority: str = "",
+        preemptible: bool | None = True,
+        age: float | None = None,
+        group_spec: Raw | None = None,
+        **pod: Any,
+    ) -> Cluster:
+        """A PodGroup with equal pods; `min` is minMember (all pods unless given), the rest describes a pod."""
+        spec: Raw = {"minMember": pods if min is None else min, "priorityClassName": priority, **(group_spec or {})}
+        if preemptible is not None:
+            spec["preemptibility"] = "preemptible" if preemptible else "non-preemptible"
+        self.group(name, namespace=namespace, queue=queue, age=age, **spec)
+        for index in range(pods):
+            self.pod(f"{name}-{index}", group=name, namespace=namespace, **pod)
+        return self
+
+    def configured(self, configuration: Raw) -> Cluster:
+        """Use this scheduler configuration instead of the built-in one."""
+        self.configuration = configuration
+        return self
+
+    def with_policy(self, **changes: Any) -> Cluster:
+        """Change fields of the policy (queue_depth, usage, skip_seen, ...)."""
+        self.policy_changes.update(changes)
+        return self
+
+    def sharded(self, **changes: Any) -> Cluster:
+        """Change fields of the shard (node_pool, restrict_nodes, ...)."""
+        self.shard = replace(self.shard, **changes)
+        return self
+
+    def assume(self, pod: str, status: Status, namespace: str = "default") -> Cluster:
+        """Force the state of a pod."""
+        self.assumed[f"{namespace}/{pod}"] = status
+        return self
+
+    def tables(self) -> Tables:
+        """The tables of this cluster."""
+        tables = Tables(self.shard, [decode_object(raw) for raw in self.objects])
+        for key, status in self.assumed.items():
+            tables.assume(key, status)
+        return tables
+
+    def policy(self) -> Policy:
+        """The policy of this cluster: allocate only, validated."""
+        found = default_configuration() if self.configuration is None else read_configuration(self.configuration)
+        return replace(found.policy, **{"actions": ("allocate",), "validate": True, **self.policy_changes})
+
+    def session(self) -> Session:
+        """A session before its actions ran."""
+        return open_session(self.tables().snapshot(NOW_NS), self.policy())
+
+    def schedule(self) -> Result:
+        """Run one cycle."""
+        session = self.session()
+        run(session)
+        return Result(session, reckon(session))
+
+
+def cluster(nodes: int = 0, **node: Any) -> Cluster:
+    """A cluster, to begin with of equal nodes."""
+    return Cluster().nodes(nodes, **node)
