@@ -1,7 +1,8 @@
 """NodeResourceTopology (topology.node.k8s.io/v1alpha2): what each NUMA zone of a node holds and has left.
 
-A node agent publishes one object a node, under the node's name. Its fields lie at the top level, not under `spec`.
-The policy of the kubelet's Topology Manager stands in `attributes`; older agents wrote `topologyPolicies` instead.
+A daemon on the node publishes one object a node, under the node's name. Its fields lie at the top level, not under
+`spec`. The policy of the kubelet's Topology Manager stands in `attributes`; older daemons wrote `topologyPolicies`
+instead.
 """
 
 from msgspec import field

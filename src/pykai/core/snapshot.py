@@ -7,7 +7,7 @@ columns, which the cycle changes.  Node rows are in name order, because equal sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -145,7 +145,7 @@ class Snapshot:
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]
     #: things plugins share within a cycle
-    memo: dict[str, object] = field(default_factory=dict)
+    memo: dict[Hashable, object] = field(default_factory=dict)
 
     def ungrouped(self) -> Iterator[Task]:
         """Waiting tasks of ours whose PodGroup is not known."""
@@ -161,10 +161,17 @@ class Snapshot:
         own = self.priority_classes.get(group.priority_class) if group.priority_class else None
         if own is not None:
             return own.value
-        defaults = [item for item in self.priority_classes.values() if item.global_default]
-        if defaults:
-            return min(defaults, key=lambda item: item.metadata.name).value
-        return names.DEFAULT_JOB_PRIORITY
+        return self.default_priority
+
+    @property
+    def default_priority(self) -> int:
+        """Priority of groups whose class is not known."""
+        found = self.memo.get("default priority")
+        if not isinstance(found, int):
+            defaults = [item for item in self.priority_classes.values() if item.global_default]
+            chosen = min(defaults, key=lambda item: item.metadata.name, default=None)
+            found = self.memo["default priority"] = names.DEFAULT_JOB_PRIORITY if chosen is None else chosen.value
+        return found
 
     def preemptible(self, group: Group, priority: int) -> bool:
         """Whether the group may be taken back (queues:Q-81)."""

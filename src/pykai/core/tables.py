@@ -302,8 +302,11 @@ class Tables:
         return self._free_slots.pop()
 
     def _axis(self, resource: str) -> int:
+        size = len(self.axes)
         axis = self.axes.axis(resource)
-        self._grow_axes()
+        if size != len(self.axes):
+            self.vectors.forget()
+            self._grow_axes()
         return axis
 
     def _grow_axes(self) -> None:

@@ -57,7 +57,7 @@ def _check_nodes(session: Session) -> None:
     _expect(bool((state.free == state.columns[IDLE] + state.columns[RELEASING]).all()), "free is not idle + releasing")
     for key, moved in state.moved.items():
         if moved.status in (Status.ALLOCATED, Status.BINDING):
-            asked = list(snapshot.vectors.of(snapshot.tasks[key].shape).axes)
+            asked = [axis for axis, _ in snapshot.vectors.of(snapshot.tasks[key].shape).asked]
             _expect(bool((state.idle[asked, moved.row] >= 0).all()), f"node {nodes.names[moved.row]} is over-filled")
             for group in moved.gpu_groups:
                 use, facts = state.devices[moved.row][group], nodes.facts[moved.row]

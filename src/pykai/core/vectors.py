@@ -24,7 +24,7 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 class Vector:
     """One shape over the axes."""
 
-    __slots__ = ("axes", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
+    __slots__ = ("asked", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
 
     def __init__(self, shape: Shape, axes: Axes) -> None:
         size = len(axes)
@@ -38,8 +38,8 @@ class Vector:
             if not is_gpu(name):
                 without_gpus[axis] = value
         self.shape = shape
-        #: axes the shape asks for, ascending
-        self.axes: tuple[int, ...] = tuple(sorted(axes.index[name] for name, _ in shape.requests))
+        #: (axis, amount) the shape asks for, ascending
+        self.asked: tuple[tuple[int, int], ...] = tuple(sorted((axes.index[name], n) for name, n in shape.requests))
         #: amount per axis, [axes]
         self.charge: IntArray = charge
         #: the same for a reservation pod, whose GPU is held for its tenants (gpu:S-2)
@@ -57,26 +57,35 @@ def charge_planes(charge: IntArray, holding: int) -> IntArray:
     return np.outer(_SIGNS[:, holding], charge)
 
 
-class Vectors:
-    """Vectors of shapes, made on first use; a new axis makes them anew."""
+def fits_within(held: list[int], asked: tuple[tuple[int, int], ...]) -> bool:
+    """Whether one node that holds so much per axis has what is asked; the scalar twin of comparing with `demand`."""
+    for axis, amount in asked:
+        if held[axis] < amount:
+            return False
+    return True
 
-    __slots__ = ("_axes", "_made", "_size")
+
+class Vectors:
+    """Vectors of shapes, made on first use.  Whoever adds an axis must `forget` them."""
+
+    __slots__ = ("_axes", "_made")
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._made: dict[int, Vector] = {}
-        self._size = len(axes)
 
     def of(self, shape: Shape) -> Vector:
         """The vector of a shape over the axes known now."""
-        if self._size != len(self._axes):
-            self._made.clear()
-            self._size = len(self._axes)
         made = self._made.get(shape.id)
         if made is None:
+            size = len(self._axes)
             for name, _ in shape.requests:
                 self._axes.axis(name)
-            if self._size != len(self._axes):
-                return self.of(shape)
+            if size != len(self._axes):
+                self.forget()
             made = self._made[shape.id] = Vector(shape, self._axes)
         return made
+
+    def forget(self) -> None:
+        """The axes have grown: vectors made so far are too short."""
+        self._made.clear()

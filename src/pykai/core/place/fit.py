@@ -15,6 +15,7 @@ from pykai.core.hooks import Ask, Rows
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
+from pykai.core.vectors import fits_within
 
 
 def shared_axes(snapshot: Snapshot) -> IntArray:
@@ -92,4 +93,6 @@ def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
 
 def fits_idle_row(state: State, ask: Ask, row: int) -> bool:
     """Whether the ask can start on a node right now (cycle:NOD-2)."""
-    return bool(fits_in(state, state.idle, ask, slice(row, row + 1))[0])
+    if ask.shape.gpu.shared:
+        return bool(fits_in(state, state.idle, ask, slice(row, row + 1))[0])
+    return fits_within(state.idle[:, row].tolist(), ask.vector.asked)

@@ -17,8 +17,9 @@ import numpy as np
 from pykai.core.axes import BoolArray
 from pykai.core.decisions import NoPlace
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
-from pykai.core.hooks import Ask, NodeSet, Rows, Scope
+from pykai.core.hooks import Ask, NodeSet, PreFailure, Rows
 from pykai.core.place.capacity import over_capacity
+from pykai.core.place.fit import fits_idle_row
 from pykai.core.place.gpus import choose_devices
 from pykai.core.place.reasons import node_refusals
 from pykai.core.session import Failure, Session
@@ -62,7 +63,7 @@ def _seen_failure(session: Session, gang: Gang, batches: list[Batch]) -> Failure
 
 def _attempt_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
     """Everything an attempt depends on besides the state."""
-    checks = [check for check in session.rules.checks if check.scope is Scope.ASK]
+    checks = session.rules.ask_checks
     kinds = []
     for batch in batches:
         for task in batch.tasks:
@@ -144,11 +145,14 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
     """Place one task on the best node that fits (cycle:ALC-3)."""
     state, rules = session.state, session.rules
     state.work += 1
-    failures = [failure for check in rules.pre_place if (failure := check(state, ask)) is not None]
+    failures: list[PreFailure] = []
+    for check in rules.pre_place:
+        if (failure := check(state, ask)) is not None:
+            failures.append(failure)
     if failures:
-        lines = "".join(f"{failure.predicate}: {failure.error}.\n" for failure in failures)
+        lines = "".join(f"{found.predicate}: {found.error}.\n" for found in failures)
         base = f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
-        return Failure(0, 0, 0, base, {}, any(failure.unresolvable for failure in failures))
+        return Failure(0, 0, 0, base, {}, any(found.unresolvable for found in failures))
     if not len(session.snapshot.nodes):
         return Failure(0, 0, 0, "", {}, False)
 
@@ -165,7 +169,7 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
         assert seating is not None, "a node that fits has the devices"
         state.place(ask.gang, ask.leaf, ask.task, row, seating.groups, pipelined=seating.pipelined)
     else:
-        startable = not pipeline_only and bool((state.idle[:, row : row + 1] >= ask.vector.demand).all())
+        startable = not pipeline_only and fits_idle_row(state, ask, row)
         state.place(ask.gang, ask.leaf, ask.task, row, (), pipelined=not startable)
     return None
 
@@ -173,8 +177,8 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
 def _barred(session: Session, ask: Ask) -> BoolArray | None:
     """[node] refused by the checks that are asked for every task, None when there are none."""
     barred: BoolArray | None = None
-    for check in session.rules.checks:
-        if check.scope is Scope.ASK and check.applies(ask):
+    for check in session.rules.ask_checks:
+        if check.applies(ask):
             refused = check.evaluate(session.state, ask, _ALL) != 0
             barred = refused if barred is None else barred | refused
     return barred
@@ -182,7 +186,7 @@ def _barred(session: Session, ask: Ask) -> BoolArray | None:
 
 def _explain(session: Session, ask: Ask, nodes: NodeSet) -> dict[str, int]:
     """Why no node fits, counted; equal asks share the count while nothing changes."""
-    checks = [check for check in session.rules.checks if check.scope is Scope.ASK and check.applies(ask)]
+    checks = [check for check in session.rules.ask_checks if check.applies(ask)]
     if any(check.key is None for check in checks):
         return node_refusals(session.state, session.rules, ask, nodes)
     own = tuple(check.key(ask) for check in checks if check.key is not None)

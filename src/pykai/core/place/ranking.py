@@ -9,15 +9,20 @@ however many nodes there are.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import inf
 
 import numpy as np
 
 from pykai.core.axes import BoolArray, FloatArray
-from pykai.core.hooks import Ask, NodeSet, Rows, Rules, Scope
+from pykai.core.hooks import Ask, NodeSet, Planes, Rows, Rules, Scope
 from pykai.core.place.fit import fits_in
 from pykai.core.state import State
+from pykai.core.vectors import FREE, fits_within
 
 _ALL = slice(None)
+
+#: Up to so many changed rows are repaired one by one.
+_FEW_ROWS = 16
 
 #: Rankings kept at a time; asks that differ from task to task must not eat the memory.
 _MOST_RANKINGS = 2048
@@ -26,7 +31,18 @@ _MOST_RANKINGS = 2048
 class Ranking:
     """Scores of all nodes for one kind of ask."""
 
-    __slots__ = ("_allowed", "_ask", "_checks", "_context", "_fixed", "_nodes", "_row_scores", "_seen", "scores")
+    __slots__ = (
+        "_allowed",
+        "_ask",
+        "_by_row",
+        "_checks",
+        "_context",
+        "_fixed",
+        "_nodes",
+        "_row_scores",
+        "_seen",
+        "scores",
+    )
 
     def __init__(self, state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> None:
         size = len(state.snapshot.nodes)
@@ -34,6 +50,8 @@ class Ranking:
         self._nodes = nodes
         self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(ask)]
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
+        #: rows can be repaired one by one without NumPy, which is quicker for a single row
+        self._by_row = not ask.shape.gpu.shared and not self._checks and all(s.at for s in self._row_scores)
         #: [node] passes everything that cannot change in this cycle
         self._allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         for check in rules.checks:
@@ -61,15 +79,23 @@ class Ranking:
         if context != self._context:
             self._context = context
             self._evaluate(state, _ALL)
-        elif self._seen - seen == 1:
-            row = touched[-1]
-            self._evaluate(state, slice(row, row + 1))
+        elif self._by_row and self._seen - seen <= _FEW_ROWS:
+            for row in set(touched[seen:]):
+                self._repair(state, row)
         else:
-            changed = sorted(set(touched[seen:]))
-            if len(changed) == 1:
-                self._evaluate(state, slice(changed[0], changed[0] + 1))
-            else:
-                self._evaluate(state, np.array(changed, dtype=np.int64))
+            self._evaluate(state, np.unique(np.array(touched[seen:], dtype=np.int64)))
+
+    def _repair(self, state: State, row: int) -> None:
+        """`_evaluate` for one row."""
+        ask = self._ask
+        planes: Planes = state.columns[:, :, row].tolist()
+        if not self._allowed[row] or not fits_within(planes[FREE], ask.vector.asked):
+            self.scores[row] = -inf
+            return
+        score = self._fixed.item(row)
+        for scorer, context in zip(self._row_scores, self._context, strict=True):
+            score += scorer.at(state, ask, row, planes, context)  # type: ignore[misc]
+        self.scores[row] = score
 
     def _read_context(self, state: State) -> list[Hashable]:
         return [

@@ -45,10 +45,9 @@ def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], Boo
     axes, free, vector = state.snapshot.axes, state.free, ask.vector
     overhead = dict(ask.shape.overhead)
     found: list[tuple[str, BoolArray]] = []
-    for axis in vector.axes:
+    for axis, wanted in vector.asked:
         if axis == PODS:
             continue
-        wanted = int(vector.demand[axis, 0])
         short = free[axis] < wanted
         text = shortage_text(axes, axis)
         own = overhead.get(axes.names[axis], 0)

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from pykai.core.axes import CPU, FloatArray, IntArray
+from pykai.core.axes import CPU, BoolArray, FloatArray, IntArray
 from pykai.core.devices import DeviceUse
-from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Rows, Scope
+from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Planes, Rows, Scope
 from pykai.core.place.affinity import affinity_index
 from pykai.core.place.fit import devices_with_room, fits_in
 from pykai.core.plugins.arguments import Reader, a_flag, one_of
 from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
+from pykai.core.vectors import FREE, IDLE, fits_within
 
 NOMINATED_NODE = 10_000_000.0
 POD_AFFINITY = 1_000_000.0
@@ -29,11 +30,17 @@ AVAILABILITY = 1_000.0
 RESOURCE_TYPE = 10.0
 DENSITY = 9.0
 
+Amount = TypeVar("Amount", float, FloatArray)
+
 _NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
 
 
 def _startable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
     return np.multiply(AVAILABILITY, fits_in(state, state.idle, ask, rows))
+
+
+def _startable_at(state: State, ask: Ask, row: int, planes: Planes, context: None) -> float:
+    return AVAILABILITY * fits_within(planes[IDLE], ask.vector.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class NodeAvailability:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        return Hooks(node_scores=(NodeScore("nodeavailability", _startable),))
+        return Hooks(node_scores=(NodeScore("nodeavailability", _startable, at=_startable_at),))
 
 
 def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
@@ -168,32 +175,81 @@ class NodePlacement:
 
         return Hooks(
             node_scores=(
-                NodeScore("binpack", _pack, applies=lambda ask: strategy(ask) == "binpack", context=_free_range),
+                NodeScore(
+                    "binpack",
+                    _pack,
+                    applies=lambda ask: strategy(ask) == "binpack",
+                    context=_free_range,
+                    at=_pack_at,
+                ),
                 NodeScore("spread", _spread, applies=lambda ask: strategy(ask) == "spread"),
             )
         )
 
 
+class FreeRange:
+    """Least and most free amount over some nodes, following the rows that change.
+
+    A full pass is needed only when the last node at the least or the most leaves it.
+    """
+
+    __slots__ = ("_at_least", "_at_most", "_axes", "_rows", "_seen", "_values", "least", "most")
+
+    def __init__(self, state: State, axes: list[int], offering: BoolArray) -> None:
+        self._axes = axes
+        #: row -> free amount when last looked at, of the rows that offer the resource
+        amounts = state.free[axes].sum(axis=0)
+        self._values: dict[int, int] = {int(row): int(amounts[row]) for row in np.flatnonzero(offering)}
+        self._seen = len(state.touched)
+        self._recount()
+
+    def _recount(self) -> None:
+        values = self._values.values()
+        self.least = min(values, default=0)
+        self.most = max(values, default=0)
+        self._at_least = sum(value == self.least for value in values)
+        self._at_most = sum(value == self.most for value in values)
+
+    def follow(self, state: State) -> tuple[int, int]:
+        """The range now."""
+        touched = state.touched
+        for row in touched[self._seen :]:
+            before = self._values.get(row)
+            if before is None:
+                continue
+            now = sum(state.free.item(axis, row) for axis in self._axes)
+            if now == before:
+                continue
+            self._values[row] = now
+            self._at_least += (now == self.least) - (before == self.least)
+            self._at_most += (now == self.most) - (before == self.most)
+            if now < self.least:
+                self.least, self._at_least = now, 1
+            if now > self.most:
+                self.most, self._at_most = now, 1
+            if not self._at_least or not self._at_most:
+                self._recount()
+        self._seen = len(touched)
+        return (self.least, self.most)
+
+
 def _free_range(state: State, ask: Ask, nodes: NodeSet) -> tuple[int, int]:
     """Least and most free amount over the candidate nodes that offer the resource at all."""
-    free = _free(state, ask, slice(None))
-    offering = _offering(state, ask, nodes)
-    if offering is not None:
-        free = free[offering]
-    return (int(free.min()), int(free.max())) if free.size else (0, 0)
-
-
-def _offering(state: State, ask: Ask, nodes: NodeSet) -> IntArray | None:
-    """Rows of the candidates that offer the resource; None = all of them."""
     memo = state.snapshot.memo
-    key = f"offering {ask.shape.cpu_only} {id(nodes)}"
-    if key not in memo:
-        offers = _offered(state, ask, slice(None)) > 0
+    key = ("free range", ask.shape.cpu_only, nodes)
+    made = memo.get(key)
+    if not isinstance(made, FreeRange):
+        offering = _offered(state, ask, slice(None)) > 0
         if nodes.mask is not None:
-            offers &= nodes.mask
-        # The node set is kept with the rows so that its identity is not given to another one.
-        memo[key] = (nodes, None if offers.all() else np.flatnonzero(offers))
-    return memo[key][1]  # type: ignore[index, no-any-return]
+            offering &= nodes.mask
+        axes = [CPU] if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
+        made = memo[key] = FreeRange(state, axes, offering)
+    return made.follow(state)
+
+
+def _density(free: Amount, least: int, most: int) -> Amount:
+    """9 for the fullest candidate, 0 for the emptiest."""
+    return DENSITY * (1.0 - (free - least) / (most - least))
 
 
 def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> FloatArray:
@@ -203,7 +259,17 @@ def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> Float
         return np.zeros(offered.shape)
     if least == most:
         return np.multiply(DENSITY, offered)
-    return offered * (DENSITY * (1.0 - (_free(state, ask, rows) - least) / (most - least)))
+    return offered * _density(_free(state, ask, rows).astype(np.float64), least, most)
+
+
+def _pack_at(state: State, ask: Ask, row: int, planes: Planes, context: tuple[int, int]) -> float:
+    least, most = context
+    axes = [CPU] if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
+    if most == 0 or not any(state.allocatable.item(axis, row) for axis in axes):
+        return 0.0
+    if least == most:
+        return DENSITY
+    return _density(float(sum(planes[FREE][axis] for axis in axes)), least, most)
 
 
 def _spread(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:

@@ -1,0 +1,209 @@
+"""How fast the engine is, against a floor measured in the same run.
+
+Machines differ and are noisy, so seconds alone say little.  Every measurement is therefore accompanied by a *floor*: the
+least NumPy work any scheduler of this kind would do for the same pods (pick the least used queue, the best node, update
+one row).  The ratio of both is what to watch.
+
+Shapes:
+
+- `fill`: 8 one-GPU jobs a node on an empty cluster of 8-GPU nodes, 4 queues in 2 departments;
+- `gang`: n/8 gangs of 8 pods with 8 GPUs each on the same cluster;
+- `apply`: microseconds to take in one changed pod on a full cluster.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+from dataclasses import asdict, dataclass
+from time import perf_counter
+
+import numpy as np
+
+from pykai.api import names
+from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
+from pykai.api.meta import ObjectMeta
+from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, QueueResources, QueueSpec
+from pykai.core.cycle import schedule
+from pykai.core.tables import Tables
+from pykai.scheduler.configuration import default_configuration
+
+GPUS_PER_NODE = 8
+_NOW_NS = 1_767_225_600_000_000_000
+_QUEUES = ("team-a", "team-b", "team-c", "team-d")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One line of the benchmark."""
+
+    shape: str
+    nodes: int
+    pods: int
+    #: from tables built to decisions and explanations finished; for `apply` per changed pod
+    seconds: float
+    floor_seconds: float
+    ratio: float
+    peak_mib: float
+    decisions: int
+
+    def record(self) -> dict[str, object]:
+        """As it is printed."""
+        return asdict(self)
+
+    @property
+    def microseconds_a_pod(self) -> float:
+        """Time per pod."""
+        return 1e6 * self.seconds / max(self.pods, 1)
+
+
+def _node(index: int) -> Node:
+    name = f"node-{index:05}"
+    return Node(
+        metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name, names.GPU_MEMORY_NODE_LABEL: "81920"}),
+        status=NodeStatus(allocatable={"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}),
+    )
+
+
+def _queues() -> list[Queue]:
+    def queue(name: str, parent: str, gpu_quota: float) -> Queue:
+        open_ended = QueueResource(quota=-1, limit=-1, over_quota_weight=1)
+        gpu = QueueResource(quota=gpu_quota, limit=-1, over_quota_weight=1)
+        resources = QueueResources(gpu=gpu, cpu=open_ended, memory=open_ended)
+        return Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(parent_queue=parent, resources=resources))
+
+    departments = [queue(f"department-{index}", "", 8) for index in range(2)]
+    return departments + [queue(name, f"department-{index // 2}", 4) for index, name in enumerate(_QUEUES)]
+
+
+def _job(index: int, pods: int, gpus: int) -> list[PodGroup | Pod]:
+    group = f"job-{index:06}"
+    made: list[PodGroup | Pod] = [
+        PodGroup(
+            metadata=ObjectMeta(name=group, namespace="bench", uid=group),
+            spec=PodGroupSpec(queue=_QUEUES[index % len(_QUEUES)], min_member=pods, preemptibility=names.PREEMPTIBLE),
+        )
+    ]
+    requests: dict[str, str | int | float] = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gpus)}
+    for number in range(pods):
+        name = f"{group}-{number}"
+        made.append(
+            Pod(
+                metadata=ObjectMeta(
+                    name=name, namespace="bench", uid=name, annotations={names.POD_GROUP_ANNOTATION: group}
+                ),
+                spec=PodSpec(
+                    scheduler_name=names.SCHEDULER_NAME,
+                    containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+                ),
+                status=PodStatus(phase="Pending"),
+            )
+        )
+    return made
+
+
+def _cluster(nodes: int, jobs: int, pods: int, gpus: int) -> Tables:
+    tables = Tables()
+    for index in range(nodes):
+        tables.apply(_node(index))
+    for queue in _queues():
+        tables.apply(queue)
+    for index in range(jobs):
+        for item in _job(index, pods, gpus):
+            tables.apply(item)
+    return tables
+
+
+def floor_seconds(nodes: int, pods: int, gpus: int) -> float:
+    """The least work for the same decisions."""
+    n = nodes
+    free = np.full((n, 4), 8.0)
+    score = np.zeros(n)
+    used = [0.0] * 4
+    req = np.ones(4) if gpus == 1 else np.full(4, 8.0)
+    began = perf_counter()
+    for _ in range(pods):
+        q = used.index(min(used))
+        i = int(score.argmax())
+        free[i] -= req
+        f = free[i, 2]
+        score[i] = 9 * (1 - f / 8) if f > 0 else -1
+        used[q] += 1
+    return perf_counter() - began
+
+
+def _peak_mib() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measurement:
+    tables = _cluster(nodes, jobs, pods, gpus)
+    policy = default_configuration().policy
+    # What was built stays; the collector need not look at it during the measurement (nor in a running service).
+    gc.collect()
+    gc.freeze()
+    began = perf_counter()
+    plan = schedule(tables.snapshot(_NOW_NS), policy)
+    seconds = perf_counter() - began
+    floor = floor_seconds(nodes, jobs * pods, gpus)
+    gc.unfreeze()
+    decisions = len(plan.binds) + len(plan.nominations)
+    return Measurement(
+        shape, nodes, jobs * pods, round(seconds, 4), round(floor, 4), round(seconds / floor, 2), _peak_mib(), decisions
+    )
+
+
+def fill(nodes: int) -> Measurement:
+    """8 one-GPU jobs a node."""
+    return _measure("fill", nodes, nodes * GPUS_PER_NODE, 1, 1)
+
+
+def gang(nodes: int) -> Measurement:
+    """Gangs of 8 pods that take a node each."""
+    return _measure("gang", nodes, nodes // 8, 8, GPUS_PER_NODE)
+
+
+def apply(nodes: int, changes: int = 4000) -> Measurement:
+    """One pod starts, another goes: seconds are for one changed pod.
+
+    The floor is the same number of plain dictionary updates, since no array work is needed.
+    """
+    tables = _cluster(nodes, 0, 0, 0)
+    pods = [item for index in range(nodes * 4) for item in _job(index, 1, 1)]
+    running = [item for item in pods if isinstance(item, Pod)]
+    for position, pod in enumerate(running):
+        pod.spec.node_name = f"node-{position % nodes:05}"
+        pod.status.phase = "Running"
+    for item in pods:
+        tables.apply(item)
+    order = np.random.default_rng(7).integers(0, len(running), changes)
+    gc.collect()
+    gc.freeze()
+    began = perf_counter()
+    for position in order:
+        pod = running[position]
+        pod.status.phase = "Succeeded" if pod.status.phase == "Running" else "Running"
+        tables.apply(pod)
+    seconds = perf_counter() - began
+    began = perf_counter()
+    seen: dict[int, int] = {}
+    for position in order:
+        seen[int(position)] = seen.get(int(position), 0) + 1
+    floor = perf_counter() - began
+    gc.unfreeze()
+    return Measurement(
+        "apply",
+        nodes,
+        1,
+        round(seconds / changes, 9),
+        round(floor / changes, 9),
+        round(seconds / floor, 2),
+        _peak_mib(),
+        changes,
+    )
+
+
+SHAPES = {"fill": fill, "gang": gang, "apply": apply}
+
+#: What `make bench` runs.
+SIZES = {"fill": (100, 500, 1000, 5000), "gang": (128, 512, 1024), "apply": (500, 5000)}
