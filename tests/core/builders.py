@@ -16,14 +16,14 @@ unless `age` says otherwise: a larger age (in seconds) is older.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Nominate, Plan, Unscheduled
+from pykai.core.decisions import Bind, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
 from pykai.core.policy import Policy
 from pykai.core.reckoning import reckon
@@ -48,6 +48,37 @@ def resource_list(
     """A resource list without zero entries."""
     amounts = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, **(extra or {})}
     return {name: str(amount) for name, amount in amounts.items() if amount not in (0, "0")}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subgroup: a leaf with pods, or a branch with parts of its own."""
+
+    name: str
+    #: minMember or minSubGroup, None leaves the field out
+    minimum: int | None
+    parts: tuple[Part, ...] = ()
+    running: int = 0
+    pending: int = 0
+    gated: int = 0
+    #: how the pods of a leaf are, as `Cluster.pod` takes it
+    pod: Raw = field(default_factory=dict)
+
+
+def leaf(name: str, minimum: int | None = 1, *, running: int = 0, pending: int = 0, gated: int = 0, **pod: Any) -> Part:
+    """A subgroup of pods; `minimum` is its minMember."""
+    return Part(name, minimum, (), running, pending, gated, pod)
+
+
+def branch(name: str, *parts: Part, needs: int | None = None) -> Part:
+    """A subgroup of subgroups; `needs` is its minSubGroup."""
+    return Part(name, needs, parts)
+
+
+def _with_parents(parts: tuple[Part, ...], parent: str = "") -> Iterator[tuple[Part, str]]:
+    for part in parts:
+        yield part, parent
+        yield from _with_parents(part.parts, part.name)
 
 
 class Result:
@@ -104,6 +135,21 @@ class Result:
             if item.namespace == namespace and item.group == group:
                 return item
         return None
+
+    def no_place(self, group: str, namespace: str = "default") -> NoPlace:
+        """The only refusal of a group for which no node was found."""
+        record = self.left_out(group, namespace)
+        assert record is not None, f"{group} was placed"
+        (refusal,) = record.refusals
+        assert isinstance(refusal, NoPlace), refusal
+        return refusal
+
+    def node_reasons(self, group: str, namespace: str = "default") -> dict[str, int]:
+        """Why nodes refused the group: reason -> number of nodes."""
+        return {
+            reason.replace("{pod}", self.no_place(group, namespace).pod): count
+            for reason, count in self.no_place(group, namespace).nodes.items()
+        }
 
     def why(self, group: str, namespace: str = "default") -> str:
         """Why pods of the group wait, as people read it; "" when none does."""
@@ -327,6 +373,53 @@ class Cluster:
         for index in range(pods):
             self.pod(f"{name}-{index}", group=name, namespace=namespace, **pod)
         return self
+
+    def tree(
+        self,
+        name: str,
+        *parts: Part,
+        needs: int | None = None,
+        on: str = "node-0",
+        queue: str = "q",
+        namespace: str = "default",
+        age: float | None = None,
+        group_spec: Raw | None = None,
+        **pod: Any,
+    ) -> Cluster:
+        """A preemptible PodGroup with subgroups; `needs` is minSubGroup, running pods are on the node `on`.
+
+        Pods of a leaf are called <group>-<leaf>-0, ..., first the running, then the pending, then the gated ones.
+        """
+        entries: list[Raw] = []
+        for part, parent in _with_parents(parts):
+            entry: Raw = {"name": part.name}
+            if parent:
+                entry["parent"] = parent
+            if part.minimum is not None:
+                entry["minSubGroup" if part.parts else "minMember"] = part.minimum
+            entries.append(entry)
+        spec: Raw = {"preemptibility": "preemptible", "subGroups": entries, **(group_spec or {})}
+        if needs is not None:
+            spec["minSubGroup"] = needs
+        self.group(name, namespace=namespace, queue=queue, age=age, **spec)
+        gates: Raw = {"schedulingGates": [{"name": "wait"}]}
+        for part, _ in _with_parents(parts):
+            for index in range(part.running + part.pending + part.gated):
+                how: Raw = {"group": name, "namespace": namespace, "subgroup": part.name, **pod, **part.pod}
+                if index < part.running:
+                    how["on"] = on
+                elif index >= part.running + part.pending:
+                    how["spec"] = gates
+                self.pod(f"{name}-{part.name}-{index}", **how)
+        return self
+
+    def config_map(self, name: str, namespace: str = "default") -> Cluster:
+        """A ConfigMap."""
+        return self.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+
+    def namespace(self, name: str, **labels: str) -> Cluster:
+        """A Namespace with labels."""
+        return self.add({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
     def configured(self, configuration: Raw) -> Cluster:
         """Use this scheduler configuration instead of the built-in one."""

@@ -6,7 +6,7 @@ why fit is per resource name: a pod that asks for `nvidia.com/gpu` never fits th
 quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice counts as
 many GPUs as its profile says (cycle:R-6).
 
-Amounts are `int64` and saturate at 2^62, so sums and undo are exact.
+Amounts are `int64` and saturate at 2^53: however absurd the pods of a node are, their sum is exact and so is undo.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ BoolArray = npt.NDArray[np.bool_]
 CPU, MEMORY, PODS = 0, 1, 2
 _FIRST_AXES = ("cpu", "memory", "pods")
 
+#: Amounts stop here.  A thousand of the largest still add up in an int64, and each is exact as a float.
+MOST = 2**53
+
 #: A demand no node can fail to meet: stands for "not asked for" in a compare over all axes (cycle:R-4, Do better).
 UNASKED = -(2**62)
 
 _WHOLE_UNITS = frozenset(("memory", "pods", "ephemeral-storage", "storage"))
-_MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d+)g\.(\d+)gb(?:\.[a-z0-9.]+)?$")
+#: Three digits are more slices than any GPU has; a name with more is nobody's profile and must not overflow a sum.
+_MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d{1,3})g\.(\d+)gb(?:\.[a-z0-9.]+)?$")
 
 
 def is_gpu(name: str) -> bool:
@@ -63,9 +67,8 @@ def is_tracked(name: str) -> bool:
 
 def amount(name: str, raw: str | int | float) -> int:
     """The amount in the unit of its axis: milli for cpu and unknown scalars, whole for the rest."""
-    if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name):
-        return whole(raw)
-    return milli(raw)
+    value = whole(raw) if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name) else milli(raw)
+    return max(-MOST, min(MOST, value))
 
 
 class Axes:

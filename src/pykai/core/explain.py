@@ -10,8 +10,10 @@ from collections import Counter
 from math import inf, isinf, trunc
 
 from pykai.api import names
+from pykai.core.axes import amount
 from pykai.core.decisions import (
     BrokenTree,
+    Figures,
     NoPlace,
     NoQueue,
     NotLeafQueue,
@@ -19,6 +21,7 @@ from pykai.core.decisions import (
     NotSupported,
     OrphanPod,
     OverCapacity,
+    QueueFigures,
     Refusal,
     StrayPod,
     Unscheduled,
@@ -26,6 +29,7 @@ from pykai.core.decisions import (
 
 NO_NODES = "no nodes with enough resources were found"
 UNABLE = "Unable to schedule podgroup"
+UNABLE_POD = "Unable to schedule pod"
 _SEPARATOR = ". \n"
 
 #: What the resources are called: (limit text, unit, quota text), and how many ledger units make one of them.
@@ -48,6 +52,16 @@ def number(value: float) -> str:
 def raw_number(value: float) -> str:
     """A number as Go prints a float: no trailing zeros."""
     return str(trunc(value)) if value == trunc(value) and abs(value) < inf else repr(value)
+
+
+def milli_text(milli: int) -> str:
+    """A number of thousandths as Kubernetes writes it: `2` or `2500m`."""
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def amount_text(name: str, value: int) -> str:
+    """An amount in the unit of its axis as a Kubernetes quantity."""
+    return milli_text(value) if amount(name, "1") == 1000 else str(value)
 
 
 def histogram(counts: dict[str, int]) -> str:
@@ -143,7 +157,7 @@ def refusal_text(refusal: Refusal) -> str:
         case StrayPod(pod=pod, subgroup=subgroup, group=group):
             return f'Pod {pod} references subgroup "{subgroup}", which does not exist in PodGroup {group}'
         case NotSupported(what=what):
-            return f"This scheduler does not support {' and '.join(what)} yet, so the pods are not placed"
+            return f"This scheduler cannot place pods with {' and '.join(what)}"
 
 
 def group_text(group: Unscheduled) -> str:
@@ -157,6 +171,39 @@ def group_text(group: Unscheduled) -> str:
     counts = Counter(refusal_text(refusal) for refusal in group.refusals)
     lines = sorted(f"{count} {text}" if count > 1 else text for text, count in counts.items())
     return f"{head}: {_SEPARATOR.join(lines)}."
+
+
+def pod_text(group: Unscheduled, pod: str) -> str:
+    """Why one pod of a waiting group waits, `pod` being its namespace/name: its own reason, else its group's
+    (cycle:EXP-10)."""
+    for refusal in group.refusals:
+        if isinstance(refusal, NoPlace) and refusal.pod == pod:
+            return task_text(refusal)
+        if isinstance(refusal, StrayPod) and refusal.pod == pod:
+            return refusal_text(refusal)
+    return group_text(group) if group.refusals else UNABLE_POD
+
+
+def _resource_list(figures: Figures) -> dict[str, str]:
+    """Figures as quantities; what is unlimited is left out, GPUs keep their fractions (queues:9, Do better)."""
+    cpu, memory, gpu = figures
+    amounts = ((names.CPU, cpu, 1.0), (names.MEMORY, memory, 1000.0), (names.NVIDIA_GPU, gpu, 1000.0))
+    return {name: milli_text(round(value * scale)) for name, value, scale in amounts if not isinf(value)}
+
+
+def queue_details(refusal: OverCapacity, queue: QueueFigures) -> dict[str, object]:
+    """The `details.queueDetails` of a refusal, given the figures of the queue that refused (queues:Q-207)."""
+    committed: Figures = (0.0, 0.0, 0.0) if refusal.preemptible else refusal.asked
+    return {
+        "name": refusal.queue,
+        "queueRequestedResources": _resource_list(queue.request),
+        "queueDeservedResources": _resource_list(queue.quota),
+        "queueAllocatedResources": _resource_list(queue.allocated),
+        "queueAllocatedNonPreemptibleResources": _resource_list(queue.allocated_non_preemptible),
+        "queueResourceLimits": _resource_list(queue.limit),
+        "podGroupRequestedResources": _resource_list(refusal.asked),
+        "podGroupRequestedNonPreemptibleResources": _resource_list(committed),
+    }
 
 
 def detailed_group_text(group: Unscheduled) -> str:

@@ -19,6 +19,7 @@ from pykai.core.tasks import Task
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]
+Amounts = tuple[float, float, float]
 TaskKey = Callable[[Task], tuple[Any, ...]]
 
 
@@ -33,6 +34,7 @@ class LeafRun:
         "gated",
         "minimum",
         "name",
+        "open",
         "pipelined",
         "tasks",
         "total",
@@ -52,6 +54,8 @@ class LeafRun:
         self.tasks: list[Task] = []
         #: no task before this position is open
         self.first_open = 0
+        #: how many of them wait now
+        self.open = 0
 
     @property
     def satisfied(self) -> bool:
@@ -111,17 +115,22 @@ class Gang:
     """A group during a cycle."""
 
     __slots__ = (
+        "_plain",
+        "_root",
         "_selection",
+        "asked",
         "chain",
         "group",
         "key",
         "leaves",
+        "open",
+        "pipelined",
         "preemptible",
         "priority",
         "queue",
-        "root",
         "started_before",
         "strays",
+        "unsupported",
     )
 
     def __init__(
@@ -136,10 +145,15 @@ class Gang:
         self.preemptible = preemptible
         leaves = [LeafRun(leaf) for leaf in group.leaves]
         self.leaves = leaves
-        self.root = BranchRun(group.root, {leaf.name: leaf for leaf in leaves})
+        #: the only leaf of a group without subgroups: the tree adds nothing to it
+        self._plain = leaves[0] if group.plain else None
+        self._root: BranchRun | None = None
         #: tasks that name a subgroup the group does not have (cycle:PG-4)
         self.strays: list[Task] = []
+        #: what its tasks ask for that the engine cannot honour
+        self.unsupported: set[str] = {"topology constraints"} if group.names_topology else set()
         index = group.leaf_index
+        started = False
         for task in entry.tasks.values():
             position = index.get(task.subgroup)
             if position is None:
@@ -152,17 +166,41 @@ class Gang:
                 leaf.alive += 1
                 if status is Status.PENDING and task.ours:
                     leaf.tasks.append(task)
+                    if task.shape.unsupported:
+                        self.unsupported.update(task.shape.unsupported)
                 elif status is Status.GATED or status is Status.PENDING:
                     leaf.gated += 1
             if ACTIVE_USED[status]:
                 leaf.active_used += 1
                 if ACTIVE_ALLOCATED[status]:
+                    started = True
                     leaf.active_allocated += 1
                     if status is Status.PIPELINED:
                         leaf.pipelined += 1
         #: whether some task was allocated before this cycle
-        self.started_before = any(leaf.active_allocated for leaf in leaves)
+        self.started_before = started
+        #: tasks that wait to be placed, and tasks pipelined
+        self.open = 0
+        self.pipelined = 0
+        for leaf in leaves:
+            leaf.open = len(leaf.tasks)
+            self.open += leaf.open
+            self.pipelined += leaf.pipelined
         self._selection: list[Batch] | None = None
+        #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
+        self.asked: dict[int, Amounts] = {}
+
+    @property
+    def root(self) -> BranchRun:
+        """The subgroup tree over the leaves."""
+        if self._root is None:
+            self._root = BranchRun(self.group.root, {leaf.name: leaf for leaf in self.leaves})
+        return self._root
+
+    @property
+    def ready(self) -> bool:
+        """Enough tasks exist to start the gang (cycle:PG-6)."""
+        return self.root.ready if self._plain is None else self._plain.ready
 
     @property
     def is_gang(self) -> bool:
@@ -178,11 +216,17 @@ class Gang:
     def changed(self) -> None:
         """A task was placed or taken back: what to place next must be asked anew (cycle:PG-9)."""
         self._selection = None
+        self.asked.clear()
 
     def select(self, is_open: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
         if self._selection is None:
-            self._selection = list(_collect(self.root, is_open, subgroup_key))
+            plain = self._plain
+            if plain is None:
+                self._selection = list(_collect(self.root, is_open, subgroup_key))
+            else:
+                tasks = _pick(plain, is_open) if plain.ready else None
+                self._selection = [Batch(plain, tasks)] if tasks else []
         return self._selection
 
 
@@ -218,8 +262,12 @@ def _next_of(child: LeafRun | BranchRun, is_open: Callable[[Task], bool], key: S
 
 def _pick(leaf: LeafRun, is_open: Callable[[Task], bool]) -> list[Task]:
     """The missing minimum of a leaf, or one task beyond it."""
+    if not leaf.open:
+        return []
     missing = max(leaf.minimum - leaf.active_allocated, 1)
     tasks = leaf.tasks
+    if leaf.open == len(tasks):
+        return tasks[:missing]
     position = leaf.first_open
     while position < len(tasks) and not is_open(tasks[position]):
         position += 1

@@ -80,6 +80,8 @@ class Group:
     node_pool: str | None
     #: whether the group or a subgroup asks for a topology
     names_topology: bool
+    #: one leaf that must be satisfied: the tree of a group without subgroups
+    plain: bool
 
 
 def _names_topology(node: Branch | Leaf) -> bool:
@@ -150,8 +152,8 @@ def _tree_error(entries: list[SubGroup]) -> str:
         above = parents[name]
         while above:
             if above in walked:
-                return f'subgroup "{name}" is its own ancestor'
-            if len(walked) > _DEEPEST:
+                return f'subgroup "{above}" is its own ancestor'
+            if len(walked) >= _DEEPEST:
                 return f'subgroup "{name}" is nested deeper than {_DEEPEST} levels'
             walked.add(above)
             above = parents[above]
@@ -236,6 +238,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         last_condition_pool=newest.node_pool if newest is not None else None,
         node_pool=labels.get(node_pool_key) if node_pool_key else None,
         names_topology=_names_topology(root),
+        plain=root.min_sub_group is None and len(root.children) == 1 and isinstance(root.children[0], Leaf),
     )
 
 

@@ -120,8 +120,8 @@ class PreFailure(NamedTuple):
 class Hooks:
     """What one plugin adds; every field may be left out."""
 
-    #: reasons against a task before any node is looked at
-    pre_place: Callable[[State, Ask], PreFailure | None] | None = None
+    #: reasons against a task before any node is looked at; all that fail are reported (cycle:FLT-5)
+    pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
     node_checks: tuple[NodeCheck, ...] = ()
     node_scores: tuple[NodeScore, ...] = ()
     #: score of a shared GPU (None = a whole one not shared yet) for a shared request
@@ -156,13 +156,14 @@ class Plugin(Protocol):
 
 
 def _joined(
-    keys: Sequence[Callable[..., tuple[float, ...]]],
-) -> Callable[..., tuple[float, ...]] | None:
+    keys: Sequence[Callable[..., tuple[Any, ...]]],
+) -> Callable[..., tuple[Any, ...]] | None:
+    """Keys one after the other as one key."""
     if not keys:
         return None
-    if len(keys) == 1:
-        return keys[0]
-    return lambda *args: tuple(part for key in keys for part in key(*args))
+    first, *others = keys
+    rest = _joined(others)
+    return first if rest is None else lambda *args: first(*args) + rest(*args)
 
 
 @dataclass(slots=True)
@@ -190,10 +191,9 @@ class Rules:
     def of(cls, hooks: Iterable[Hooks]) -> Rules:
         """Combine hooks in plugin order."""
         every = list(hooks)
-        task_keys = [h.task_key for h in every if h.task_key is not None]
         checks = tuple(check for h in every for check in h.node_checks)
         return cls(
-            pre_place=tuple(h.pre_place for h in every if h.pre_place is not None),
+            pre_place=tuple(check for h in every for check in h.pre_place),
             checks=checks,
             ask_checks=tuple(check for check in checks if check.scope is Scope.ASK),
             scores=tuple(score for h in every for score in h.node_scores),
@@ -204,7 +204,7 @@ class Rules:
             group_key=_joined([h.group_key for h in every if h.group_key is not None]),
             subgroup_key=_joined([h.subgroup_key for h in every if h.subgroup_key is not None])
             or (lambda count, threshold: ()),
-            task_key=(lambda task: tuple(part for key in task_keys for part in key(task))) if task_keys else None,
+            task_key=_joined([h.task_key for h in every if h.task_key is not None]),
             quota_gate=next((h.quota_gate for h in every if h.quota_gate is not None), None),
             ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
             observers=tuple({id(h.observer): h.observer for h in every if h.observer is not None}.values()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pykai.api import names
@@ -13,6 +14,9 @@ from pykai.core.problems import Problem
 
 #: Conditions that must not be anything but False (cycle:9.1 step 10), in the order they are looked at.
 _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+#: What Go reads as an integer; eighteen digits are as many as surely fit the columns.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 #: Memory per GPU assumed while the label is missing (gpu:C-1).
 UNKNOWN_GPU_MIB = 100
@@ -55,10 +59,7 @@ class NodeFacts:
 
 
 def _integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
+    return int(text) if text is not None and _INTEGER.fullmatch(text) else None
 
 
 def _blocked(node: Node) -> str:

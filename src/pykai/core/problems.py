@@ -24,4 +24,4 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.field}: {self.text}"
+        return ": ".join(part for part in (self.subject, self.field, self.text) if part)

@@ -26,10 +26,9 @@ def reckon(session: Session) -> Plan:
 def _unscheduled(session: Session) -> list[Unscheduled]:
     """Groups with pods left waiting, by name."""
     found: list[Unscheduled] = []
-    is_open = session.state.is_open
     for gang in session.waiting():
-        waiting = sum(is_open(task) for leaf in gang.leaves for task in leaf.tasks)
-        strays = _strays(gang)
+        waiting = gang.open
+        strays = _strays(gang) if gang.strays else []
         if waiting or strays:
             group = gang.group
             refusals = (*session.refusals.get(gang.key, ()), *strays)

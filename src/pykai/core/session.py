@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from pykai.core.decisions import Bind, Nominate, Refusal
@@ -50,6 +50,7 @@ class Session:
         #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
         self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
         self._gangs: dict[str, Gang] = {}
+        self._waiting: list[Gang] | None = None
 
     def refuse(self, gang: Gang, refusal: Refusal) -> None:
         """Record why a gang waits."""
@@ -71,11 +72,16 @@ class Session:
             self._gangs[group.key] = made
         return made
 
-    def waiting(self) -> Iterator[Gang]:
-        """Gangs of this cycle with a task to place."""
-        for entry in self.snapshot.groups.values():
-            if entry.pending and entry.group is not None and self.snapshot.in_cycle(entry.group):
-                yield self.gang(entry)
+    def waiting(self) -> list[Gang]:
+        """Gangs that had a task to place when the cycle began."""
+        if self._waiting is None:
+            in_cycle = self.snapshot.in_cycle
+            self._waiting = [
+                self.gang(entry)
+                for entry in self.snapshot.groups.values()
+                if entry.pending and entry.group is not None and in_cycle(entry.group)
+            ]
+        return self._waiting
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
@@ -94,14 +100,20 @@ class Session:
         """Which tasks of the gang to place next."""
         return gang.select(self.state.is_open, self.rules.subgroup_key)
 
-    def amounts(self, batches: list[Batch], gpu_mib: int) -> Amounts:
-        """What the tasks ask of their queue; `gpu_mib` converts gpu-memory requests (queues:Q-202, Q-230)."""
+    def amounts(self, gang: Gang, gpu_mib: int) -> Amounts:
+        """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230)."""
+        found = gang.asked.get(gpu_mib)
+        if found is None:
+            found = gang.asked[gpu_mib] = self._count(self.next_tasks(gang), gpu_mib)
+        return found
+
+    def _count(self, batches: list[Batch], gpu_mib: int) -> Amounts:
         vectors = self.snapshot.vectors
         cpu = memory = gpu = 0.0
         for batch in batches:
             for task in batch.tasks:
                 shape = task.shape
-                vector = vectors.of(shape)
+                vector = vectors[shape]
                 cpu += vector.cpu
                 memory += vector.memory
                 gpu += shape.gpu_hundredths

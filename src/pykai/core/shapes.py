@@ -23,10 +23,10 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
 from pykai.api.quantity import QuantityError
-from pykai.core.axes import amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.axes import MOST, amount, is_gpu, is_mig, is_tracked, mig_gpus
 
 #: Sums of absurd requests stop here (design: saturate, never overflow).
-SATURATED = 2**62
+SATURATED = MOST
 
 #: Raw specs remembered; specs that differ in every pod must not eat the memory.
 _MOST_RAW_SPECS = 50_000
@@ -64,11 +64,6 @@ class GpuAsk:
     #: a legacy MIG annotation: never schedulable
     legacy_mig: bool = False
 
-    @property
-    def shared(self) -> bool:
-        """Whether the pod shares its devices with others (gpu:G-13)."""
-        return self.kind is GpuKind.FRACTION or self.kind is GpuKind.MEMORY
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
@@ -94,12 +89,11 @@ class Shape:
     #: the pod's namespace where the ask depends on it (config maps, pod affinity), else ""
     namespace: str
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
-    unsupported: tuple[str, ...] = ()
-
-    @property
-    def cpu_only(self) -> bool:
-        """No GPU of any form (gpu:G-13)."""
-        return self.gpu.kind is GpuKind.NONE
+    unsupported: tuple[str, ...]
+    #: no GPU of any form (gpu:G-13)
+    cpu_only: bool
+    #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
+    shared: bool
 
 
 @dataclass(slots=True)
@@ -175,7 +169,7 @@ def _pod_requests(pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
     overhead = {
         name: value
         for name, value in _read_list(spec.overhead, "spec.overhead").items()
-        if not is_gpu(name) and not is_mig(name)
+        if value > 0 and not is_gpu(name) and not is_mig(name)
     }
     _add(total, overhead)
     total["pods"] = 1
@@ -191,7 +185,8 @@ def _integer(text: str | None) -> int | None:
 
 
 def _fraction(text: str | None) -> float | None:
-    if text is None:
+    # Go takes neither blanks around a number nor the digits of other scripts.
+    if text is None or not text.isascii() or text != text.strip():
         return None
     try:
         value = float(text)
@@ -211,11 +206,12 @@ def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
     memory = _integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
     portion = _fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
     legacy = {
-        key: count
+        # A negative count must not make the queue of the pod look poorer than it is.
+        key: max(0, count)
         for key, value in annotations.items()
         if key.startswith(names.MIG_PREFIX) and (count := _integer(value)) is not None
     }
-    devices = sum(count for name, count in requests.items() if is_gpu(name))
+    devices = min(sum(count for name, count in requests.items() if is_gpu(name)), SATURATED)
     kind = GpuKind.WHOLE if devices > 0 else GpuKind.NONE
     ask = GpuAsk(kind, devices, 1.0 if devices else 0.0)
     cost = min(devices * 100, SATURATED)
@@ -249,12 +245,14 @@ def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
     return ask, cost
 
 
-def _host_ports(containers: Iterable[Container]) -> tuple[HostPort, ...]:
+def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Ports held while the pod runs; an ordinary init container is gone by then (cycle:FLT-2 NodePorts)."""
+    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
     found = {
         HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
-        for container in containers
+        for container in (*pod.spec.containers, *sidecars)
         for port in container.ports
-        if port.host_port
+        if port.host_port > 0
     }
     return tuple(sorted(found))
 
@@ -321,11 +319,18 @@ def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm
     )
 
 
+def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    """Tolerations without order and repetition, which mean nothing, and without how long they hold."""
+    known = {(t.key, t.operator or "Equal", t.value, t.effect) for t in listed}
+    return tuple(
+        Toleration(key=key, operator=op, value=value, effect=effect) for key, op, value, effect in sorted(known)
+    )
+
+
 def _gather(pod: Pod) -> _Gathered:
     spec = pod.spec
     requests, overhead = _pod_requests(pod)
     gpu, cost = _gpu_ask(pod, requests)
-    containers = [*spec.containers, *spec.init_containers]
     affinity = spec.affinity
     interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     config_maps = _config_maps(pod)
@@ -336,10 +341,8 @@ def _gather(pod: Pod) -> _Gathered:
         gpu_hundredths=cost,
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=_required_node_terms(affinity),
-        tolerations=tuple(
-            Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in spec.tolerations
-        ),
-        host_ports=_host_ports(containers),
+        tolerations=_tolerations(spec.tolerations),
+        host_ports=_host_ports(pod),
         affinity=affinity if interpod else None,
         config_maps=config_maps,
         namespace=pod.metadata.namespace if config_maps or interpod else "",
@@ -358,7 +361,11 @@ class ShapeRegister:
 
     def shape_of(self, pod: Pod) -> Shape:
         """The shape of a pod; raises RequestError when a request cannot be read."""
-        raw = self._encoder.encode(self._raw_parts(pod))
+        try:
+            raw = self._encoder.encode(self._raw_parts(pod))
+        except OverflowError:
+            # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
+            return self._intern(_gather(pod))
         known = self._by_bytes.get(raw)
         if known is None:
             known = self._intern(_gather(pod))
@@ -411,6 +418,8 @@ class ShapeRegister:
             config_maps=gathered.config_maps,
             namespace=gathered.namespace,
             unsupported=gathered.unsupported,
+            cpu_only=gathered.gpu.kind is GpuKind.NONE,
+            shared=gathered.gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
         )
         self.shapes.append(shape)
         self._by_meaning[meaning] = shape

@@ -29,13 +29,18 @@ from pykai.core.vectors import Vectors
 
 Made = TypeVar("Made")
 
+#: Columns kept with a node table; selectors that differ in every pod must not eat the memory.
+_MOST_REMEMBERED = 4096
+
 
 @dataclass(slots=True)
 class GroupEntry:
     """A group with its tasks; either may be there without the other."""
 
-    #: None while no PodGroup of this key is known
+    #: None while no PodGroup of this key is known in this shard
     group: Group | None = None
+    #: the PodGroup belongs to another shard, which looks after its tasks
+    elsewhere: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
     #: tasks that are Pending and ask for this scheduler
     pending: int = 0
@@ -92,6 +97,8 @@ class NodeTable:
         """A value that depends on the nodes alone, made on first use."""
         found = self.memo.get(key)
         if found is None:
+            if len(self.memo) >= _MOST_REMEMBERED:
+                self.memo.clear()
             found = self.memo[key] = make()
         return found  # type: ignore[return-value]
 
@@ -148,12 +155,12 @@ class Snapshot:
     memo: dict[Hashable, object] = field(default_factory=dict)
 
     def ungrouped(self) -> Iterator[Task]:
-        """Waiting tasks of ours whose PodGroup is not known."""
+        """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""
         for task in self.tasks_without_group.values():
             if task.ours and task.status is Status.PENDING:
                 yield task
         for entry in self.groups.values():
-            if entry.group is None and entry.pending:
+            if entry.group is None and entry.pending and not entry.elsewhere:
                 yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
 
     def priority_of(self, group: Group) -> int:

@@ -136,13 +136,12 @@ class State:
 
     def amounts_on(self, shape: Shape, row: int) -> Amounts:
         """What a task of this shape costs its queue on a node (gpu:C-8)."""
-        vector = self.snapshot.vectors.of(shape)
+        vector = self.snapshot.vectors[shape]
         ask = shape.gpu
-        if ask.shared and ask.memory_mib > 0:
-            facts = self.snapshot.nodes.facts[row]
-            gpu = ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib)
-            return (vector.cpu, vector.memory, gpu)
-        return (vector.cpu, vector.memory, shape.gpu_hundredths)
+        if not ask.memory_mib:
+            return vector.amounts
+        facts = self.snapshot.nodes.facts[row]
+        return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
 
     def place(
         self, gang: Gang, leaf: LeafRun, task: Task, row: int, gpu_groups: tuple[str, ...], *, pipelined: bool
@@ -150,7 +149,8 @@ class State:
         """Put a task on a node, on idle resources or (pipelined) on those still being released."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
-        self.columns[:, :, row] += self.snapshot.vectors.of(shape).charges[holding]
+        here = self.columns[:, :, row]
+        here += self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, 1)
         if shape.host_ports:
@@ -159,6 +159,9 @@ class State:
         leaf.active_allocated += 1
         leaf.active_used += 1
         leaf.pipelined += pipelined
+        leaf.open -= 1
+        gang.pipelined += pipelined
+        gang.open -= 1
         gang.changed()
         before = self.moved.get(task.key)
         self.moved[task.key] = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups)
@@ -176,6 +179,7 @@ class State:
                 continue
             self._rehold(entry.task.shape, entry.row, entry.gpu_groups, LIVE, PIPELINED)
             entry.leaf.pipelined += 1
+            gang.pipelined += 1
             self.moved[entry.task.key] = Placement(Status.PIPELINED, entry.row, entry.gpu_groups)
             self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, self.version))
             self._step(entry.row)
@@ -188,7 +192,7 @@ class State:
                 continue
             placement = self.moved[entry.task.key]
             if placement.status is Status.ALLOCATED:
-                placement = placement._replace(status=Status.BINDING)
+                placement = Placement(Status.BINDING, placement.row, placement.gpu_groups)
                 self.moved[entry.task.key] = placement
             done.append((entry.task, placement))
         return done
@@ -207,6 +211,7 @@ class State:
             else:
                 self._rehold(entry.task.shape, entry.row, entry.gpu_groups, PIPELINED, LIVE)
                 entry.leaf.pipelined -= 1
+                entry.gang.pipelined -= 1
                 self.moved[entry.task.key] = Placement(Status.ALLOCATED, entry.row, entry.gpu_groups)
             self.touched.append(entry.row)
             self.version = entry.version
@@ -214,7 +219,7 @@ class State:
     def _unplace(self, entry: _Placed) -> None:
         gang, leaf, task, row, holding, gpu_groups, saved, before, _ = entry
         shape = task.shape
-        self.columns[:, :, row] -= self.snapshot.vectors.of(shape).charges[holding]
+        self.columns[:, :, row] -= self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, -1)
         if shape.host_ports:
@@ -223,6 +228,9 @@ class State:
         leaf.active_allocated -= 1
         leaf.active_used -= 1
         leaf.pipelined -= holding == PIPELINED
+        leaf.open += 1
+        gang.pipelined -= holding == PIPELINED
+        gang.open += 1
         leaf.first_open = 0
         gang.changed()
         if before is None:
@@ -238,7 +246,7 @@ class State:
         self._next_version += 1
 
     def _rehold(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], was: int, becomes: int) -> None:
-        charges = self.snapshot.vectors.of(shape).charges
+        charges = self.snapshot.vectors[shape].charges
         self.columns[:, :, row] += charges[becomes] - charges[was]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, was, -1)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import Object
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
@@ -31,7 +32,7 @@ from pykai.core.shapes import GpuKind, HostPort, RequestError, Shape, ShapeRegis
 from pykai.core.shard import Shard
 from pykai.core.snapshot import GroupEntry, NodeTable, Snapshot
 from pykai.core.status import QUEUE_ALLOCATED, Status
-from pykai.core.tasks import Task, read_task
+from pykai.core.tasks import Task, has_ended, read_task
 from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
 
 
@@ -54,7 +55,11 @@ class Tables:
         self._tasks: dict[str, Task] = {}
         self._forced: dict[str, Status] = {}
         self._requests: dict[str, BindRequest] = {}
+        #: pod key -> keys of the BindRequests that name it
+        self._requests_for: dict[str, set[str]] = {}
+        #: node -> keys of the BindRequests that select it
         self._requests_to: dict[str, set[str]] = {}
+        self._failed_requests: set[str] = set()
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
@@ -105,7 +110,7 @@ class Tables:
         elif kind == "Node":
             self._remove_node(name)
         elif kind == "PodGroup":
-            self._set_group(key, None)
+            self._set_group(key, None, elsewhere=False)
             self._problems.pop(f"PodGroup/{key}", None)
         elif kind == "Queue":
             if self.queues.pop(name, None) is not None:
@@ -122,10 +127,14 @@ class Tables:
             self.topologies.pop(name, None)
 
     def assume(self, pod_key: str, status: Status | None) -> None:
-        """Hold a pod in a state its object does not show yet (an eviction under way); None ends that."""
+        """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
+
+        The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
+        A pod that is not known is not assumed anything about.
+        """
         if status is None:
             self._forced.pop(pod_key, None)
-        else:
+        elif pod_key in self._pods:
             self._forced[pod_key] = status
         self._reread(pod_key)
 
@@ -133,10 +142,14 @@ class Tables:
 
     def _apply_pod(self, pod: Pod) -> None:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        before = self._pods.get(key)
+        if before is not None and before.metadata.uid != pod.metadata.uid:
+            self._forced.pop(key, None)
         self._pods[key] = pod
         self._reread(key)
 
-    def _reread(self, key: str) -> None:
+    def _reread(self, key: str, settled: Status | None = None) -> None:
+        """Make the task of a pod anew, in the `settled` state if one is given."""
         old = self._tasks.pop(key, None)
         if old is not None:
             self._detach(old)
@@ -154,12 +167,19 @@ class Tables:
             pod,
             shape,
             self._live_request(key, pod),
-            self._forced.get(key),
+            self._assumed(key, pod) if settled is None else settled,
             self.shard.scheduler_name,
             self.shard.reservation_app,
         )
         self._tasks[key] = task
         self._attach(task)
+
+    def _assumed(self, key: str, pod: Pod) -> Status | None:
+        """What is assumed about a pod; an eviction no longer once the object itself shows that the pod goes."""
+        forced = self._forced.get(key)
+        if forced is Status.RELEASING and (pod.metadata.deletion_timestamp is not None or has_ended(pod)):
+            return None
+        return forced
 
     def _remove_pod(self, key: str) -> None:
         self._forced.pop(key, None)
@@ -191,8 +211,7 @@ class Tables:
             entry = self.groups[task.group_key]
             del entry.tasks[task.key]
             self._count(entry, task, -1)
-            if entry.group is None and not entry.tasks:
-                del self.groups[task.group_key]
+            self._drop_if_void(task.group_key, entry)
         if task.node:
             self._charge(task, -1)
             there = self._tasks_on[task.node]
@@ -207,7 +226,7 @@ class Tables:
     def _count(self, entry: GroupEntry, task: Task, sign: int) -> None:
         """Add to or take from what the group's tasks use and want."""
         status = task.status
-        vector = self.vectors.of(task.shape)
+        vector = self.vectors[task.shape]
         if status is Status.PENDING:
             entry.pending += sign * task.ours
             wanted = entry.wanted
@@ -224,7 +243,7 @@ class Tables:
 
     def _accepted(self, shape: Shape, node: str) -> int:
         """Hundredths of a GPU a task has on its node (gpu:C-8)."""
-        if not shape.gpu.shared:
+        if not shape.shared:
             return shape.gpu_hundredths
         facts = self._facts.get(node)
         if facts is None:
@@ -263,7 +282,8 @@ class Tables:
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
         """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
-        touched = sorted({*self._tasks_on.get(name, ()), *self._requests_to.get(name, ())})
+        asked_for = {_pod_key(self._requests[request]) for request in self._requests_to.get(name, ())}
+        touched = sorted({*self._tasks_on.get(name, ()), *asked_for})
         for key in touched:
             old = self._tasks.pop(key, None)
             if old is not None:
@@ -305,8 +325,9 @@ class Tables:
         size = len(self.axes)
         axis = self.axes.axis(resource)
         if size != len(self.axes):
-            self.vectors.forget()
-            self._grow_axes()
+            self.vectors.clear()
+        # A pod may have named the resource before any node did.
+        self._grow_axes()
         return axis
 
     def _grow_axes(self) -> None:
@@ -322,7 +343,7 @@ class Tables:
         if facts is None or not task.holds_node:
             return
         holding = holding_of(task.status)
-        vector = self.vectors.of(task.shape)
+        vector = self.vectors[task.shape]
         self._grow_axes()
         slot = self._slots[name]
         charge = vector.reservation_charge if task.reservation else vector.charge
@@ -354,21 +375,23 @@ class Tables:
         subject = f"PodGroup/{key}"
         self._problems.pop(subject, None)
         if not self.shard.covers(podgroup.metadata):
-            self._set_group(key, None)
+            self._set_group(key, None, elsewhere=True)
             return
         problems: list[Problem] = []
-        self._set_group(key, read_group(podgroup, self.shard.node_pool_key, problems.append))
+        self._set_group(key, read_group(podgroup, self.shard.node_pool_key, problems.append), elsewhere=False)
         if problems:
             self._problems[subject] = problems
 
-    def _set_group(self, key: str, group: Group | None) -> None:
+    def _set_group(self, key: str, group: Group | None, *, elsewhere: bool) -> None:
         entry = self.groups.get(key)
         if entry is None:
-            if group is None:
-                return
             entry = self.groups[key] = GroupEntry()
         entry.group = group
-        if group is None and not entry.tasks:
+        entry.elsewhere = elsewhere
+        self._drop_if_void(key, entry)
+
+    def _drop_if_void(self, key: str, entry: GroupEntry) -> None:
+        if entry.group is None and not entry.elsewhere and not entry.tasks:
             del self.groups[key]
 
     def _apply_queue(self, queue: Queue) -> None:
@@ -379,39 +402,54 @@ class Tables:
             self.queues.pop(queue.metadata.name, None)
 
     def _apply_request(self, request: BindRequest) -> None:
-        key = f"{request.metadata.namespace}/{request.spec.pod_name}"
-        self._forget_request(key)
+        key = f"{request.metadata.namespace}/{request.metadata.name}"
+        touched = {self._forget_request(key), _pod_key(request)}
         self._requests[key] = request
+        self._requests_for.setdefault(_pod_key(request), set()).add(key)
         self._requests_to.setdefault(request.spec.selected_node, set()).add(key)
-        self._reread(key)
+        if _has_failed(request):
+            self._failed_requests.add(key)
+        for pod_key in sorted(touched):
+            self._reread(pod_key)
 
-    def _remove_request(self, request_key: str) -> None:
-        # A BindRequest carries the name of its pod (gpu:B-1), so its key is the pod's.
-        if self._forget_request(request_key):
-            self._reread(request_key)
+    def _remove_request(self, key: str) -> None:
+        self._reread(self._forget_request(key))
 
-    def _forget_request(self, key: str) -> bool:
+    def _forget_request(self, key: str) -> str:
+        """Take a BindRequest out; returns the key of its pod, "" if there was no such request."""
         old = self._requests.pop(key, None)
         if old is None:
-            return False
-        there = self._requests_to[old.spec.selected_node]
-        there.discard(key)
-        if not there:
-            del self._requests_to[old.spec.selected_node]
-        return True
+            return ""
+        self._failed_requests.discard(key)
+        for index, name in ((self._requests_for, _pod_key(old)), (self._requests_to, old.spec.selected_node)):
+            index[name].discard(key)
+            if not index[name]:
+                del index[name]
+        return _pod_key(old)
 
     def _live_request(self, key: str, pod: Pod) -> BindRequest | None:
-        """The BindRequest that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid)."""
-        request = self._requests.get(key)
-        if request is None or request.spec.selected_node not in self._facts:
+        """The BindRequest that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid).
+
+        There is one, under the name of the pod (gpu:B-1); should others name the pod too, that one goes first.
+        """
+        found = self._requests_for.get(key)
+        if not found:
             return None
-        owners = [owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod" and owner.uid]
-        if owners and pod.metadata.uid not in owners:
-            return None
-        status, limit = request.status, request.spec.backoff_limit
-        if status.phase == "Failed" and (limit is None or status.failed_attempts >= limit):
-            return None
-        return request
+        for request_key in sorted(found, key=lambda own: (own != key, own)):
+            request = self._requests[request_key]
+            owners = [owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod" and owner.uid]
+            mine = not owners or pod.metadata.uid in owners
+            if mine and request.spec.selected_node in self._facts and request_key not in self._failed_requests:
+                return request
+        return None
+
+    def dead_requests(self) -> list[str]:
+        """Keys of BindRequests nobody waits for: failed for good, or for a node that left this shard (cycle:SNP-8)."""
+        dead = [key for key in self._failed_requests if self._requests[key].spec.selected_node in self._facts]
+        for node, keys in self._requests_to.items():
+            if node not in self._facts:
+                dead.extend(key for key in keys if self.shard.covers(self._requests[key].metadata))
+        return sorted(dead)
 
     # -- the view of a cycle ----------------------------------------------------------------------------------------
 
@@ -421,18 +459,16 @@ class Tables:
             assert task.deletion_ns is not None
             stuck = now_ns - task.deletion_ns > self.shard.stuck_after_ns
             wanted = Status.STUCK_IN_RELEASING if stuck else Status.RELEASING
-            if key in self._forced or task.status is wanted:
-                continue
-            self._forced[key] = wanted
-            self._reread(key)
-            del self._forced[key]
+            if task.status is not wanted and self._assumed(key, self._pods[key]) is None:
+                self._reread(key, wanted)
 
-    def queue_tree(self, now_ns: int) -> QueueTree:
+    def queue_tree(self) -> QueueTree:
         """The forest of queues, built anew only when a queue changed."""
         if self._tree is None:
             problems: list[Problem] = []
+            # The synthetic parent of a flat hierarchy has no siblings, so its age is never compared with anything.
             self._tree = build_tree(
-                self.queues.values(), full_hierarchy=self.shard.full_hierarchy, now_ns=now_ns, report=problems.append
+                self.queues.values(), full_hierarchy=self.shard.full_hierarchy, now_ns=0, report=problems.append
             )
             self._problems["Queue"] = problems
         return self._tree
@@ -445,7 +481,7 @@ class Tables:
             self._node_table = NodeTable.of(self._facts)
         table = self._node_table
         slots = [self._slots[name] for name in table.names]
-        tree = self.queue_tree(now_ns)
+        tree = self.queue_tree()
         return Snapshot(
             now_ns=now_ns,
             shard=self.shard,
@@ -469,3 +505,13 @@ class Tables:
             namespaces=self.namespaces,
             problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),
         )
+
+
+def _pod_key(request: BindRequest) -> str:
+    return f"{request.metadata.namespace}/{request.spec.pod_name}"
+
+
+def _has_failed(request: BindRequest) -> bool:
+    """Whether the binder has given up on a request (cycle:SNP-7)."""
+    limit = request.spec.backoff_limit
+    return request.status.phase == names.BIND_FAILED and (limit is None or request.status.failed_attempts >= limit)

@@ -6,6 +6,7 @@ releasing" also depends on the clock, and the tables settle that when a snapshot
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pykai.api import names
@@ -14,6 +15,9 @@ from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.shapes import Shape
 from pykai.core.status import ACTIVE_USED, Status
+
+#: What Go reads as an integer; eighteen digits are as many as surely fit 64 bits.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 _PHASES = {
     "Succeeded": Status.SUCCEEDED,
@@ -65,10 +69,12 @@ def order_by_priority_label(text: str | None) -> tuple[int, int]:
     """Sort key of the task-priority label: present before absent, higher first, unreadable last (cycle:8.5)."""
     if text is None:
         return (1, 0)
-    try:
-        return (0, -int(text))
-    except ValueError:
-        return (2, 0)
+    return (0, -int(text)) if _INTEGER.fullmatch(text) else (2, 0)
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether the pod has run to its end and holds nothing any more."""
+    return pod.status.phase in _PHASES
 
 
 def _status(pod: Pod, request: BindRequest | None) -> Status:
@@ -132,7 +138,7 @@ def read_task(
         shape=shape,
         status=forced if forced is not None else _status(pod, request),
         node=node,
-        gpu_groups=_gpu_groups(labels, request) if shape.gpu.shared else (),
+        gpu_groups=_gpu_groups(labels, request) if shape.shared else (),
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,
@@ -142,7 +148,7 @@ def read_task(
         deletion_ns=instant_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
         running=pod.status.phase == "Running",
         nominated_node=pod.status.nominated_node_name,
-        kubeflow_master=role in ("master", "launcher"),
-        ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == "head",
+        kubeflow_master=role in names.KUBEFLOW_FIRST_ROLES,
+        ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
         task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
     )

@@ -9,7 +9,8 @@ import numpy as np
 
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
 from pykai.core.session import Session
-from pykai.core.status import QUEUE_ALLOCATED, Status
+from pykai.core.shapes import HostPort, hold_ports
+from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
 
 
@@ -23,9 +24,10 @@ def _expect(same: bool, what: str) -> None:
 
 
 def check_state(session: Session) -> None:
-    """Raise Disagreement if a column, device or queue figure is not the sum of its tasks."""
+    """Raise Disagreement if a column, device, port, counter or queue figure is not the sum of its tasks."""
     _check_nodes(session)
     _check_queues(session)
+    _check_gangs(session)
 
 
 def _check_nodes(session: Session) -> None:
@@ -35,6 +37,7 @@ def _check_nodes(session: Session) -> None:
     columns[IDLE] = state.allocatable
     columns[FREE] = state.allocatable
     devices: dict[int, dict[str, DeviceUse]] = {}
+    ports: dict[int, dict[HostPort, int]] = {}
     for key, task in snapshot.tasks.items():
         moved = state.moved.get(key)
         if moved is None:
@@ -43,10 +46,12 @@ def _check_nodes(session: Session) -> None:
             status, row, groups = task.status, nodes.rows[task.node], task.gpu_groups
         else:
             status, row, groups = moved.status, moved.row, moved.gpu_groups
-        vector = snapshot.vectors.of(task.shape)
+        vector = snapshot.vectors[task.shape]
         charge = vector.reservation_charge if task.reservation else vector.charge
         holding = holding_of(status)
         columns[:, :, row] += charge_planes(charge * (state.allocatable[:, row] > 0), holding)
+        if task.shape.host_ports:
+            hold_ports(ports.setdefault(row, {}), task.shape.host_ports, 1)
         facts = nodes.facts[row]
         if groups and facts.shared_resource and not task.reservation:
             mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
@@ -54,23 +59,28 @@ def _check_nodes(session: Session) -> None:
             seat(columns, axis, row, devices.setdefault(row, {}), groups, Seat(mib, holding), 1)
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
     _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
+    _expect(ports == state.ports, "host ports differ from those of the tasks")
     _expect(bool((state.free == state.columns[IDLE] + state.columns[RELEASING]).all()), "free is not idle + releasing")
     for key, moved in state.moved.items():
-        if moved.status in (Status.ALLOCATED, Status.BINDING):
-            asked = [axis for axis, _ in snapshot.vectors.of(snapshot.tasks[key].shape).asked]
-            _expect(bool((state.idle[asked, moved.row] >= 0).all()), f"node {nodes.names[moved.row]} is over-filled")
-            for group in moved.gpu_groups:
-                use, facts = state.devices[moved.row][group], nodes.facts[moved.row]
-                _expect(use.allocated_mib <= facts.gpu_mib, f"GPU {group} of node {facts.name} is over-filled")
+        plane = state.free if moved.status is Status.PIPELINED else state.idle
+        asked = [axis for axis, _ in snapshot.vectors[snapshot.tasks[key].shape].asked]
+        facts = nodes.facts[moved.row]
+        _expect(bool((plane[asked, moved.row] >= 0).all()), f"node {facts.name} is over-filled")
+        for group in moved.gpu_groups:
+            use = state.devices[moved.row][group]
+            held = use.allocated_mib - (use.releasing_mib if moved.status is Status.PIPELINED else 0)
+            _expect(held <= facts.gpu_mib, f"GPU {group} of node {facts.name} is over-filled")
 
 
 def _check_queues(session: Session) -> None:
     state, tree = session.state, session.snapshot.tree
-    sums = [[0.0, 0.0, 0.0] for _ in tree.names]
+    allocated = [[0.0, 0.0, 0.0] for _ in tree.names]
+    committed = [[0.0, 0.0, 0.0] for _ in tree.names]
     for entry in session.snapshot.groups.values():
         group = entry.group
         if group is None or group.queue not in tree.rows or not session.snapshot.in_cycle(group):
             continue
+        preemptible = session.snapshot.preemptible(group, session.snapshot.priority_of(group))
         for key, task in entry.tasks.items():
             moved = state.moved.get(key)
             if moved is None:
@@ -80,7 +90,7 @@ def _check_queues(session: Session) -> None:
                 row, counts = moved.row, True
             if not counts:
                 continue
-            vector = session.snapshot.vectors.of(task.shape)
+            vector = session.snapshot.vectors[task.shape]
             amounts = (
                 state.amounts_on(task.shape, row)
                 if row >= 0
@@ -88,12 +98,32 @@ def _check_queues(session: Session) -> None:
             )
             for queue in tree.chains[tree.rows[group.queue]]:
                 for resource in range(3):
-                    sums[queue][resource] += amounts[resource]
-    for queue, name in enumerate(tree.names):
-        _expect(
-            all(
-                abs(a - b) <= 1e-6 * max(1.0, abs(a))
-                for a, b in zip(sums[queue], state.ledger.allocated[queue], strict=True)
-            ),
-            f"queue {name} has {state.ledger.allocated[queue]}, its tasks add up to {sums[queue]}",
-        )
+                    allocated[queue][resource] += amounts[resource]
+                    if not preemptible:
+                        committed[queue][resource] += amounts[resource]
+    for sums, kept, what in (
+        (allocated, state.ledger.allocated, "has"),
+        (committed, state.ledger.committed, "has for non-preemptible work"),
+    ):
+        for queue, name in enumerate(tree.names):
+            same = all(abs(a - b) <= 1e-6 * max(1.0, abs(a)) for a, b in zip(sums[queue], kept[queue], strict=True))
+            _expect(same, f"queue {name} {what} {kept[queue]}, its tasks add up to {sums[queue]}")
+
+
+def _check_gangs(session: Session) -> None:
+    status_of = session.state.status_of
+    for gang in session.waiting():
+        statuses: dict[str, list[Status]] = {leaf.name: [] for leaf in gang.leaves}
+        for task in session.snapshot.groups[gang.key].tasks.values():
+            if task.subgroup in statuses:
+                statuses[task.subgroup].append(status_of(task))
+        for leaf in gang.leaves:
+            found = statuses[leaf.name]
+            counted = (
+                sum(ACTIVE_ALLOCATED[status] for status in found),
+                sum(ACTIVE_USED[status] for status in found),
+                found.count(Status.PIPELINED),
+                sum(status_of(task) is Status.PENDING for task in leaf.tasks),
+            )
+            kept = (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open)
+            _expect(counted == kept, f"subgroup {leaf.name} of {gang.key} counts {kept}, its tasks are {counted}")

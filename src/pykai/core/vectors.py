@@ -24,7 +24,7 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 class Vector:
     """One shape over the axes."""
 
-    __slots__ = ("asked", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
+    __slots__ = ("amounts", "asked", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
 
     def __init__(self, shape: Shape, axes: Axes) -> None:
         size = len(axes)
@@ -50,6 +50,8 @@ class Vector:
         self.charges: tuple[IntArray, ...] = tuple(np.outer(_SIGNS[:, holding], charge) for holding in range(3))
         self.cpu: int = int(charge[CPU])
         self.memory: int = int(charge[MEMORY])
+        #: cpu milli, memory bytes, GPU hundredths a task costs its queue, gpu-memory left out
+        self.amounts: tuple[float, float, float] = (self.cpu, self.memory, shape.gpu_hundredths)
 
 
 def charge_planes(charge: IntArray, holding: int) -> IntArray:
@@ -65,27 +67,20 @@ def fits_within(held: list[int], asked: tuple[tuple[int, int], ...]) -> bool:
     return True
 
 
-class Vectors:
-    """Vectors of shapes, made on first use.  Whoever adds an axis must `forget` them."""
+class Vectors(dict[Shape, Vector]):
+    """Vectors of shapes, made on first use.  Whoever adds an axis must clear them: they have become too short."""
 
-    __slots__ = ("_axes", "_made")
+    __slots__ = ("_axes",)
 
     def __init__(self, axes: Axes) -> None:
+        super().__init__()
         self._axes = axes
-        self._made: dict[int, Vector] = {}
 
-    def of(self, shape: Shape) -> Vector:
-        """The vector of a shape over the axes known now."""
-        made = self._made.get(shape.id)
-        if made is None:
-            size = len(self._axes)
-            for name, _ in shape.requests:
-                self._axes.axis(name)
-            if size != len(self._axes):
-                self.forget()
-            made = self._made[shape.id] = Vector(shape, self._axes)
+    def __missing__(self, shape: Shape) -> Vector:
+        size = len(self._axes)
+        for name, _ in shape.requests:
+            self._axes.axis(name)
+        if size != len(self._axes):
+            self.clear()
+        made = self[shape] = Vector(shape, self._axes)
         return made
-
-    def forget(self) -> None:
-        """The axes have grown: vectors made so far are too short."""
-        self._made.clear()

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 
 import numpy as np
+from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
@@ -27,9 +28,12 @@ from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, Q
 from pykai.core.cycle import schedule
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
+from pykai.scheduler.quiet import collector_paused
 
 GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000
+#: Engine and floor take turns so often, and the best time of each counts: what else the machine does is no one's merit.
+_ROUNDS = 3
 _QUEUES = ("team-a", "team-b", "team-c", "team-d")
 
 
@@ -139,14 +143,14 @@ def _peak_mib() -> float:
 def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measurement:
     tables = _cluster(nodes, jobs, pods, gpus)
     policy = default_configuration().policy
-    # What was built stays; the collector need not look at it during the measurement (nor in a running service).
     gc.collect()
-    gc.freeze()
-    began = perf_counter()
-    plan = schedule(tables.snapshot(_NOW_NS), policy)
-    seconds = perf_counter() - began
-    floor = floor_seconds(nodes, jobs * pods, gpus)
-    gc.unfreeze()
+    seconds = floor = float("inf")
+    for _ in range(_ROUNDS):
+        with collector_paused():
+            began = perf_counter()
+            plan = schedule(tables.snapshot(_NOW_NS), policy)
+            seconds = min(seconds, perf_counter() - began)
+            floor = min(floor, floor_seconds(nodes, jobs * pods, gpus))
     decisions = len(plan.binds) + len(plan.nominations)
     return Measurement(
         shape, nodes, jobs * pods, round(seconds, 4), round(floor, 4), round(seconds / floor, 2), _peak_mib(), decisions
@@ -164,46 +168,45 @@ def gang(nodes: int) -> Measurement:
 
 
 def apply(nodes: int, changes: int = 4000) -> Measurement:
-    """One pod starts, another goes: seconds are for one changed pod.
+    """Running pods of a full cluster finish and come back: seconds are for one changed pod.
 
-    The floor is the same number of plain dictionary updates, since no array work is needed.
+    The floor is one dictionary update a pod, since no array work is needed.
     """
     tables = _cluster(nodes, 0, 0, 0)
-    pods = [item for index in range(nodes * 4) for item in _job(index, 1, 1)]
-    running = [item for item in pods if isinstance(item, Pod)]
-    for position, pod in enumerate(running):
-        pod.spec.node_name = f"node-{position % nodes:05}"
-        pod.status.phase = "Running"
-    for item in pods:
-        tables.apply(item)
-    order = np.random.default_rng(7).integers(0, len(running), changes)
+    running: list[Pod] = []
+    for index in range(nodes * 4):
+        for item in _job(index, 1, 1):
+            if isinstance(item, Pod):
+                item = _moved(item, f"node-{index % nodes:05}", "Running")
+                running.append(item)
+            tables.apply(item)
+    order = np.random.default_rng(7).integers(0, len(running), changes).tolist()
+    changed = [_moved(running[position], running[position].spec.node_name, "Succeeded") for position in order]
     gc.collect()
-    gc.freeze()
-    began = perf_counter()
-    for position in order:
-        pod = running[position]
-        pod.status.phase = "Succeeded" if pod.status.phase == "Running" else "Running"
-        tables.apply(pod)
-    seconds = perf_counter() - began
-    began = perf_counter()
-    seen: dict[int, int] = {}
-    for position in order:
-        seen[int(position)] = seen.get(int(position), 0) + 1
-    floor = perf_counter() - began
-    gc.unfreeze()
+    with collector_paused():
+        began = perf_counter()
+        for pod, position in zip(changed, order, strict=True):
+            tables.apply(pod)
+            tables.apply(running[position])
+        seconds = (perf_counter() - began) / (2 * changes)
+        began = perf_counter()
+        seen: dict[str, Pod] = {}
+        for pod in changed:
+            seen[pod.metadata.name] = pod
+        floor = (perf_counter() - began) / changes
     return Measurement(
-        "apply",
-        nodes,
-        1,
-        round(seconds / changes, 9),
-        round(floor / changes, 9),
-        round(seconds / floor, 2),
-        _peak_mib(),
-        changes,
+        "apply", nodes, 1, round(seconds, 9), round(floor, 9), round(seconds / floor, 2), _peak_mib(), 2 * changes
     )
+
+
+def _moved(pod: Pod, node: str, phase: str) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_name=node), status=PodStatus(phase=phase))
 
 
 SHAPES = {"fill": fill, "gang": gang, "apply": apply}
 
 #: What `make bench` runs.
 SIZES = {"fill": (100, 500, 1000, 5000), "gang": (128, 512, 1024), "apply": (500, 5000)}
+
+#: Sizes whose time per pod is compared.
+COMPARED = {"fill": (500, 5000), "gang": (128, 1024), "apply": (500, 5000)}

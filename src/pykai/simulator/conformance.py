@@ -1,176 +1,168 @@
 """Runs recorded cases through the engine and compares what comes out.
 
-A case is one JSON object a line: cluster objects, what to run (`actions` once, or `cycles` with a simulated cluster in
-between) and what to expect.  The format is described in the README of the case folder.  Nothing here knows a case by
-name; a field of `expect` that the engine cannot answer is a failure, not a pass.
+A case gives objects and either `actions`, run once and compared as they left the cluster, or `cycles`, with a simulated
+cluster that moves on after each: what was bound runs, what was evicted is gone and comes back as a new pod, what was
+only promised a place waits again.  Nothing here knows a case by name.
+
+Subtle: after the cluster has moved on, everything is compared with the cluster as the next cycle would see it; only the
+messages of waiting groups and the fair shares are those of the cycles that ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
-
-import msgspec
 
 from pykai.api import names
 from pykai.api.decode import decode_object
-from pykai.api.timestamp import parse_timestamp
+from pykai.core.actions import ACTIONS
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Unscheduled
 from pykai.core.explain import detailed_group_text
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
+from pykai.core.plugins import DEFAULT_PLUGINS, PLANNED
 from pykai.core.policy import Policy
 from pykai.core.session import Session
-from pykai.core.shard import Shard
-from pykai.core.status import STATUS_NAMES, Status
+from pykai.core.shapes import GpuKind
+from pykai.core.snapshot import Snapshot
+from pykai.core.status import ACTIVE_USED, STATUS_NAMES, Status
 from pykai.core.tables import Tables
-from pykai.scheduler.configuration import Configuration, default_configuration, read_configuration
+from pykai.core.vectors import IDLE, RELEASING
+from pykai.scheduler.configuration import read_configuration
+from pykai.simulator.cases import Case, CaseError, Raw
+from pykai.simulator.comparison import Outcome, PodView, differences, plain_status
+from pykai.simulator.settings import Settings, read_settings
 
 _WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
-#: Statuses the recorded cases do not tell apart: a task placed by an action waits for its binding.
-_SAME = {"Allocated": "Binding", "Bound": "Running"}
+_ENVIRONMENT = ("evictedPodsNeverLeave", "predicatesPlugin", "gpuMemoryNotSynced")
 
-#: Fields of `expect` a run can be narrowed to.
-FIELDS = ("podGroups", "pods", "nodes", "podsByDevice", "fairShares", "runningPods", "gpusAccepted")
-
-
-@dataclass(slots=True)
-class Case:
-    """One recorded case."""
-
-    id: str
-    now_ns: int
-    objects: list[dict[str, Any]]
-    expect: dict[str, Any]
-    actions: list[str] | None
-    cycles: dict[str, Any] | None
-    pod_states: dict[str, str]
-    environment: dict[str, Any]
-    settings: dict[str, Any]
-    scheduler_conf: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> Case:
-        """Read a case."""
-        return cls(
-            id=raw["id"],
-            now_ns=parse_timestamp(raw["now"]),
-            objects=raw["objects"],
-            expect=raw["expect"],
-            actions=raw.get("actions"),
-            cycles=raw.get("cycles"),
-            pod_states=raw.get("podStates") or {},
-            environment=raw.get("environment") or {},
-            settings=raw.get("settings") or {},
-            scheduler_conf=raw.get("schedulerConf"),
-        )
-
-
-def read_cases(path: Path) -> Iterator[Case]:
-    """The cases of one file."""
-    with path.open("rb") as lines:
-        for line in lines:
-            if line.strip():
-                yield Case.of(msgspec.json.decode(line))
-
-
-@dataclass(slots=True)
-class PodView:
-    """A pod as the comparison sees it."""
-
-    key: str
-    name: str
-    group: str
-    status: str
-    node: str
-    gpu_groups: tuple[str, ...]
-    gpus_accepted: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a case ended in, in the words of `expect`."""
-
-    pods: dict[str, PodView] = field(default_factory=dict)
-    idle_gpus: dict[str, float] = field(default_factory=dict)
-    releasing_gpus: dict[str, float] = field(default_factory=dict)
-    fair_shares: dict[str, tuple[float, float, float]] = field(default_factory=dict)
-    messages: dict[str, str] = field(default_factory=dict)
+Shares = dict[str, tuple[float, float, float]]
 
 
 class CaseRun:
-    """A case under way: its objects, its policy, and the tables."""
+    """A case under way: its policy, its tables, and its pods as they are now."""
 
     def __init__(self, case: Case, *, validate: bool = False, skip_seen: bool = True) -> None:
+        for name in case.environment:
+            if name not in _ENVIRONMENT:
+                raise CaseError(f"environment.{name}: this runner does not know it")
         self.case = case
         self.now_ns = case.now_ns
-        configuration = self._configuration(case)
-        self.policy = Policy(
-            actions=tuple(case.actions) if case.actions is not None else configuration.policy.actions,
-            plugins=tuple(
-                named
-                for named in configuration.policy.plugins
-                if not (named.name == "predicates" and case.environment.get("predicatesPlugin") == "off")
-            ),
-            queue_depth=configuration.policy.queue_depth,
-            validate=validate,
-            skip_seen=skip_seen,
-        )
-        self.tables = Tables(Shard())
-        self.pods: dict[str, dict[str, Any]] = {}
-        unsynced = set(case.environment.get("gpuMemoryNotSynced") or ())
+        settings = read_settings(case.settings)
+        self.policy = _policy(case, settings, validate=validate, skip_seen=skip_seen)
+        self.tables = Tables(settings.shard)
+        self.pods: dict[str, Raw] = {}
+        self._never_leave = set(case.environment.get("evictedPodsNeverLeave") or ())
+        not_synced = set(case.environment.get("gpuMemoryNotSynced") or ())
         for raw in case.objects:
-            if raw["kind"] == "Node" and raw["metadata"]["name"] in unsynced:
-                labels = {k: v for k, v in raw["metadata"]["labels"].items() if k != names.GPU_MEMORY_NODE_LABEL}
-                raw = {**raw, "metadata": {**raw["metadata"], "labels": labels}}
+            if raw["kind"] == "Node" and raw["metadata"]["name"] in not_synced:
+                raw = _without_gpu_memory(raw)
             if raw["kind"] == "Pod":
                 self.pods[_key(raw)] = raw
             self.tables.apply(decode_object(raw))
         for name, state in case.pod_states.items():
-            for key in [key for key in self.pods if key.partition("/")[2] == name]:
-                self.tables.assume(key, STATUS_NAMES[state])
+            self.tables.assume(self._pod_called(name), _status(name, state))
 
-    @staticmethod
-    def _configuration(case: Case) -> Configuration:
-        if case.scheduler_conf is None:
-            return default_configuration()
-        return read_configuration(case.scheduler_conf)
+    def _pod_called(self, name: str) -> str:
+        found = [key for key in self.pods if name in (key, key.partition("/")[2])]
+        if len(found) != 1:
+            raise CaseError(f"podStates.{name}: {len(found)} pods of that name")
+        return found[0]
+
+    def open(self) -> Session:
+        """A session on the cluster as it is, before any action."""
+        return open_session(self.tables.snapshot(self.now_ns), self.policy)
 
     def cycle(self) -> Session:
         """One cycle on the cluster as it is."""
-        session = open_session(self.tables.snapshot(self.now_ns), self.policy)
+        session = self.open()
         run(session)
         return session
 
     def move_on(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
-        stay = set(self.case.environment.get("evictedPodsNeverLeave") or ())
-        for key, placement in session.state.moved.items():
-            raw = self.pods[key]
-            if placement.status is Status.BINDING:
-                self._replace(key, _started(raw, session.snapshot.nodes.names[placement.row], placement.gpu_groups))
-            elif placement.status is Status.RELEASING:
-                group = raw["metadata"]["annotations"].get(names.POD_GROUP_ANNOTATION)
-                if group in stay:
+        received = {f"{bind.namespace}/{bind.pod}": bind.received_type for bind in session.binds}
+        nodes = session.snapshot.nodes.names
+        for key, task in list(session.snapshot.tasks.items()):
+            placement = session.state.moved.get(key)
+            status = task.status if placement is None else placement.status
+            if status is Status.BINDING and placement is not None:
+                raw = _started(self.pods[key], nodes[placement.row], placement.gpu_groups, received.get(key, ""))
+                self._replace(key, raw)
+            elif status is Status.RELEASING:
+                if self._never_leaves(task.group_key):
                     self.tables.assume(key, Status.RELEASING)
                 else:
-                    self._replace(key, _recreated(raw))
-            elif placement.status is Status.PIPELINED and session.snapshot.tasks[key].node:
-                self._replace(key, _recreated(raw))
+                    self._replace(key, _recreated(self.pods[key]))
+            elif status is Status.PIPELINED:
+                self._replace(key, _recreated(self.pods[key]))
 
-    def _replace(self, key: str, raw: dict[str, Any]) -> None:
+    def _never_leaves(self, group_key: str) -> bool:
+        return group_key in self._never_leave or group_key.partition("/")[2] in self._never_leave
+
+    def _replace(self, key: str, raw: Raw) -> None:
         self.pods[key] = raw
         self.tables.assume(key, None)
         self.tables.apply(decode_object(raw))
 
 
-def _key(raw: dict[str, Any]) -> str:
+def _key(raw: Raw) -> str:
     return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
 
 
-def _started(raw: dict[str, Any], node: str, gpu_groups: Sequence[str]) -> dict[str, Any]:
+def _status(pod: str, name: str) -> Status:
+    status = STATUS_NAMES.get(name)
+    if status is None:
+        raise CaseError(f"podStates.{pod}: unknown state {name}")
+    return status
+
+
+def _without_gpu_memory(raw: Raw) -> Raw:
+    """The node before anyone has labelled it with the memory of its GPUs."""
+    meta = raw["metadata"]
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.GPU_MEMORY_NODE_LABEL}
+    return {**raw, "metadata": {**meta, "labels": labels}}
+
+
+def _policy(case: Case, settings: Settings, *, validate: bool, skip_seen: bool) -> Policy:
+    """What to run: the built-in configuration or that of the case, without what the case switches off."""
+    content = dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case)}
+    off = {"predicates"} if case.environment.get("predicatesPlugin") == "off" else set()
+    if "tiers" in content:
+        content["tiers"] = [_without(tier, off) for tier in content["tiers"]]
+    configuration = read_configuration(content)
+    if configuration.problems:
+        raise CaseError("; ".join(str(problem) for problem in configuration.problems))
+    policy = configuration.policy
+    return replace(
+        policy,
+        actions=tuple(case.actions) if case.actions is not None else policy.actions,
+        validate=validate,
+        skip_seen=skip_seen and settings.use_scheduling_signatures,
+    )
+
+
+def _built_in_tiers(case: Case) -> list[Raw]:
+    plugins: list[Raw] = [{"name": name, "arguments": dict(arguments)} for name, arguments in DEFAULT_PLUGINS]
+    if any(raw["kind"] == "NodeResourceTopology" for raw in case.objects):
+        plugins.append({"name": "numa"})
+    return [{"plugins": plugins}]
+
+
+def _without(tier: Any, off: set[str]) -> Any:
+    """The tier without plugins that are off or do not exist yet; the latter decide nothing in any case."""
+    if not isinstance(tier, dict) or not isinstance(tier.get("plugins"), list):
+        return tier
+    kept = [
+        entry
+        for entry in tier["plugins"]
+        if not (isinstance(entry, dict) and (entry.get("name") in off or entry.get("name") in PLANNED))
+    ]
+    return {**tier, "plugins": kept}
+
+
+def _started(raw: Raw, node: str, gpu_groups: Sequence[str], received: str) -> Raw:
     """The pod running on its node, with the labels and annotations a binder writes."""
     meta = raw["metadata"]
     labels = dict(meta.get("labels") or {})
@@ -178,7 +170,6 @@ def _started(raw: dict[str, Any], node: str, gpu_groups: Sequence[str]) -> dict[
         labels[names.GPU_GROUP_LABEL] = gpu_groups[0]
     for group in gpu_groups if len(gpu_groups) > 1 else ():
         labels[names.GPU_GROUP_LABEL_PREFIX + group] = group
-    received = names.RECEIVED_FRACTION if gpu_groups else names.RECEIVED_REGULAR
     annotations = {**(meta.get("annotations") or {}), names.RECEIVED_TYPE_ANNOTATION: received}
     return {
         **raw,
@@ -188,196 +179,116 @@ def _started(raw: dict[str, Any], node: str, gpu_groups: Sequence[str]) -> dict[
     }
 
 
-def _recreated(raw: dict[str, Any]) -> dict[str, Any]:
-    """A new pod of the same name, not placed anywhere."""
-    meta = {k: v for k, v in raw["metadata"].items() if k != "deletionTimestamp"}
-    meta["labels"] = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(names.GPU_GROUP_LABEL)}
-    meta["annotations"] = {
-        k: v for k, v in (meta.get("annotations") or {}).items() if k != names.RECEIVED_TYPE_ANNOTATION
-    }
-    spec = {k: v for k, v in raw["spec"].items() if k != "nodeName"}
+def _recreated(raw: Raw) -> Raw:
+    """A new pod of the same name, uid and age, not placed anywhere."""
+    meta = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
+    meta["annotations"] = {key: value for key, value in annotations.items() if key != names.RECEIVED_TYPE_ANNOTATION}
+    spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
     return {**raw, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
 
 
-def observe(run_: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
+def _is_gpu_group(label: str) -> bool:
+    return label == names.GPU_GROUP_LABEL or label.startswith(names.GPU_GROUP_LABEL_PREFIX)
+
+
+def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
     """What the cluster looks like: right after the actions, or after the cluster has moved on."""
-    outcome = Outcome()
-    state, snapshot = session.state, session.snapshot
-    now = run_.tables.snapshot(run_.now_ns) if moved_on else snapshot
-    for key, task in now.tasks.items():
+    state = session.state
+    snapshot = case_run.tables.snapshot(case_run.now_ns) if moved_on else session.snapshot
+    columns = snapshot.columns if moved_on else state.columns
+    outcome = Outcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
+    for key, task in snapshot.tasks.items():
         placement = None if moved_on else state.moved.get(key)
-        status = task.status if placement is None else placement.status
         if placement is None:
-            node, groups = task.node, task.gpu_groups
+            status, node, gpu_groups = task.status, task.node, task.gpu_groups
         else:
-            node, groups = snapshot.nodes.names[placement.row], placement.gpu_groups
-        row = snapshot.nodes.rows.get(node)
-        accepted = state.amounts_on(task.shape, row)[2] / 100.0 if row is not None else 0.0
-        name = _WIRE_NAMES[status]
-        group = task.group_key.partition("/")[2]
-        outcome.pods[key] = PodView(key, task.name, group, _SAME.get(name, name), node, groups, accepted)
+            status, node, gpu_groups = placement.status, snapshot.nodes.names[placement.row], placement.gpu_groups
+        outcome.pods[key] = PodView(
+            key=key,
+            group=task.group_key,
+            status=plain_status(_WIRE_NAMES[status]),
+            node=node,
+            gpu_groups=gpu_groups,
+            gpus_accepted=_gpus_accepted(session, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
+        )
     for row, name in enumerate(snapshot.nodes.names):
         gpu_axes = snapshot.axes.gpu_axes
-        outcome.idle_gpus[name] = float(sum(state.idle[axis, row] for axis in gpu_axes))
-        outcome.releasing_gpus[name] = float(sum(state.releasing[axis, row] for axis in gpu_axes))
-    for key, refusals in session.refusals.items():
-        facts = snapshot.groups[key].group
-        if facts is not None:
-            record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
-            outcome.messages[facts.name] = detailed_group_text(record)
+        outcome.idle_gpus[name] = float(sum(columns[IDLE, axis, row] for axis in gpu_axes))
+        outcome.releasing_gpus[name] = float(sum(columns[RELEASING, axis, row] for axis in gpu_axes))
+    outcome.messages = _messages(session)
     return outcome
 
 
-def fair_shares_of(session: Session) -> dict[str, tuple[float, float, float]]:
+def _gpus_accepted(session: Session, snapshot: Snapshot, key: str, node: str) -> float:
+    shape = snapshot.tasks[key].shape
+    row = session.snapshot.nodes.rows.get(node)
+    if row is None or shape.gpu.kind is GpuKind.MIG:
+        return 0.0
+    return session.state.amounts_on(shape, row)[2] / 100.0
+
+
+def _messages(session: Session) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, refusals in session.refusals.items():
+        facts = session.snapshot.groups[key].group
+        if facts is not None:
+            record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
+            found[key] = detailed_group_text(record)
+    return found
+
+
+def fair_shares_of(session: Session) -> Shares:
     """Fair share of every queue at the start of the cycle."""
-    ledger = session.state.ledger
+    shares = session.state.ledger.fair_share
     return {
-        name: (
-            ledger.fair_share[queue][CPU],
-            ledger.fair_share[queue][MEMORY],
-            ledger.fair_share[queue][GPU] / 100.0,
-        )
+        name: (shares[queue][CPU], shares[queue][MEMORY], shares[queue][GPU] / 100.0)
         for queue, name in enumerate(session.snapshot.tree.names)
     }
 
 
-def differences(case: Case, outcome: Outcome, fields: Iterable[str] | None = None) -> list[str]:
-    """Where the outcome is not what the case expects, one line each."""
-    chosen = set(fields) if fields is not None else None
-    found: list[str] = []
-    for name, expected in case.expect.items():
-        if chosen is not None and name not in chosen:
-            continue
-        compare = _COMPARISONS.get(name)
-        if compare is None:
-            found.append(f"{name}: this runner cannot compare it")
-        else:
-            found.extend(compare(case, outcome, expected))
-    return found
-
-
-def _pod_differences(what: str, pod: PodView, expected: dict[str, Any]) -> Iterator[str]:
-    for name, wanted in expected.items():
-        if name == "status":
-            if pod.status != _SAME.get(wanted, wanted):
-                yield f"{what} {pod.name}: status {pod.status}, expected {wanted}"
-        elif name == "node":
-            if pod.node != wanted and pod.status != "Pending":
-                yield f"{what} {pod.name}: node {pod.node or '-'}, expected {wanted}"
-            elif pod.status == "Pending" and expected.get("status") != "Pending":
-                yield f"{what} {pod.name}: no node, expected {wanted}"
-        elif name not in ("gpusAccepted", "message"):
-            yield f"{what} {pod.name}: this runner cannot compare {name}"
-
-
-def _compare_groups(case: Case, outcome: Outcome, expected: dict[str, Any]) -> Iterator[str]:
-    singled_out = set(case.expect.get("pods") or {})
-    for group, wanted in expected.items():
-        pods = [pod for pod in outcome.pods.values() if pod.group == group]
-        for pod in pods:
-            if pod.name not in singled_out:
-                yield from _pod_differences(f"group {group}", pod, wanted)
-        if "gpusAccepted" in wanted:
-            accepted = sum(pod.gpus_accepted for pod in pods)
-            if abs(accepted - wanted["gpusAccepted"]) > 1e-6:
-                yield f"group {group}: {accepted} GPUs accepted, expected {wanted['gpusAccepted']}"
-        if "message" in wanted and outcome.messages.get(group, "") != wanted["message"]:
-            yield f"group {group}: message {outcome.messages.get(group, '')!r}, expected {wanted['message']!r}"
-
-
-def _compare_pods(case: Case, outcome: Outcome, expected: dict[str, Any]) -> Iterator[str]:
-    by_name = {pod.name: pod for pod in outcome.pods.values()}
-    for name, wanted in expected.items():
-        pod = by_name.get(name)
-        if pod is None:
-            yield f"pod {name}: not there"
-            continue
-        yield from _pod_differences("pod", pod, wanted)
-        if "gpusAccepted" in wanted and abs(pod.gpus_accepted - wanted["gpusAccepted"]) > 1e-6:
-            yield f"pod {name}: {pod.gpus_accepted} GPUs accepted, expected {wanted['gpusAccepted']}"
-
-
-def _compare_nodes(case: Case, outcome: Outcome, expected: dict[str, Any]) -> Iterator[str]:
-    for name, wanted in expected.items():
-        for key, have in (("idleGPUs", outcome.idle_gpus), ("releasingGPUs", outcome.releasing_gpus)):
-            if key in wanted and abs(have.get(name, 0.0) - wanted[key]) > 1e-6:
-                yield f"node {name}: {key} {have.get(name, 0.0)}, expected {wanted[key]}"
-
-
-def _compare_devices(case: Case, outcome: Outcome, expected: Any) -> Iterator[str]:
-    seen: dict[tuple[str, str], set[str]] = {}
-    for pod in outcome.pods.values():
-        if pod.status in ("Running", "Binding", "Pipelined", "Releasing"):
-            for group in pod.gpu_groups:
-                seen.setdefault((pod.node, group), set()).add(pod.name)
-    have = sorted(sorted(pods) for pods in seen.values())
-    wanted = sorted(sorted(pods) for pods in expected)
-    if have != wanted:
-        yield f"pods by device: {have}, expected {wanted}"
-
-
-def _compare_shares(case: Case, outcome: Outcome, expected: dict[str, Any]) -> Iterator[str]:
-    for queue, wanted in expected.items():
-        have = outcome.fair_shares.get(queue)
-        if have is None:
-            yield f"queue {queue}: not there"
-            continue
-        for resource, value in zip(("CPU", "Memory", "GPU"), have, strict=True):
-            if resource in wanted and abs(value - wanted[resource]) > 1e-6 * max(1.0, abs(wanted[resource])):
-                yield f"queue {queue}: fair share of {resource} {value}, expected {wanted[resource]}"
-
-
-def _compare_running(case: Case, outcome: Outcome, expected: dict[str, Any]) -> Iterator[str]:
-    for group, wanted in expected.items():
-        have = sum(pod.group == group and pod.status == "Running" for pod in outcome.pods.values())
-        if have != wanted:
-            yield f"group {group}: {have} pods running, expected {wanted}"
-
-
-_COMPARISONS: dict[str, Callable[[Case, Outcome, Any], Iterator[str]]] = {
-    "podGroups": _compare_groups,
-    "pods": _compare_pods,
-    "nodes": _compare_nodes,
-    "podsByDevice": _compare_devices,
-    "fairShares": _compare_shares,
-    "runningPods": _compare_running,
-}
-
-
 def run_case(
-    case: Case, fields: Iterable[str] | None = None, *, validate: bool = False, skip_seen: bool = True
+    case: Case, fields: Collection[str] | None = None, *, validate: bool = False, skip_seen: bool = True
 ) -> list[str]:
-    """Run a case; the differences from what it expects, none when it passes."""
-    run_ = CaseRun(case, validate=validate, skip_seen=skip_seen)
-    chosen = list(fields) if fields is not None else None
-    if chosen == ["fairShares"]:
-        session = open_session(run_.tables.snapshot(run_.now_ns), run_.policy)
-        return differences(case, Outcome(fair_shares=fair_shares_of(session)), chosen)
-    if case.cycles is None:
-        session = run_.cycle()
-        outcome = observe(run_, session, moved_on=False)
-        outcome.fair_shares = fair_shares_of(session)
-        return differences(case, outcome, chosen)
-    return _run_cycles(run_, chosen)
+    """Run a case; the differences from what it expects, none when it passes.  Raises what the engine raises."""
+    case_run = CaseRun(case, validate=validate, skip_seen=skip_seen)
+    if fields is not None and set(fields) == {"fairShares"}:
+        return differences(case, Outcome(fair_shares=fair_shares_of(case_run.open())), fields)
+    if case.cycles is not None:
+        return _run_cycles(case_run, fields)
+    if missing := [name for name in case_run.policy.actions if name not in ACTIONS]:
+        return [f"action {name}: the engine does not have it" for name in missing]
+    session = case_run.cycle()
+    outcome = observe(case_run, session, moved_on=False)
+    outcome.fair_shares = fair_shares_of(session)
+    return differences(case, outcome, fields)
 
 
-def _run_cycles(run_: CaseRun, fields: list[str] | None) -> list[str]:
-    case = run_.case
-    assert case.cycles is not None
-    step_ns = int(float(case.cycles.get("secondsBetween", 0)) * 1e9)
-    first = case.cycles.get("run") or case.cycles.get("untilMatch", 1)
-    still = 0 if case.cycles.get("run") else case.cycles.get("stillMatchFor", 0)
-    shares: dict[str, tuple[float, float, float]] | None = None
-    for number in range(1, first + still + 1):
-        session = run_.cycle()
+def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
+    cycles = case_run.case.cycles
+    assert cycles is not None
+    shares: Shares | None = None
+    for number in range(1, cycles.last + 1):
+        session = case_run.cycle()
         if shares is None:
             shares = fair_shares_of(session)
-        run_.move_on(session)
-        run_.now_ns += step_ns
-        if number >= first:
-            outcome = observe(run_, session, moved_on=True)
+        case_run.move_on(session)
+        case_run.now_ns += round(cycles.seconds_between * 1e9)
+        if number >= cycles.first:
+            outcome = observe(case_run, session, moved_on=True)
             outcome.fair_shares = shares
-            found = differences(case, outcome, fields)
+            found = differences(case_run.case, outcome, fields)
             if found:
                 return [f"after cycle {number}: {line}" for line in found]
     return []
+
+
+def check_case(case: Case, fields: Collection[str] | None = None) -> list[str]:
+    """Like `run_case`, but an exception is one more difference, so that the other cases still get their turn."""
+    try:
+        return run_case(case, fields)
+    except CaseError as error:
+        return [str(error)]
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]

@@ -189,6 +189,11 @@ class TestWithoutHierarchy:
         assert tree.chains == [(0, 2), (1, 2), (2,)]
         assert tree.is_leaf(tree.rows["team"])
 
+    def test_q62_the_synthetic_parent_is_sorted_like_the_others(self) -> None:
+        tree, _ = self.build(queue("z", "dept"), queue("a", "dept"))
+        assert tree.names == ["a", "default", "z"]
+        assert tree.children == [(), (0, 2), ()]
+
     def test_q62_the_synthetic_parent(self) -> None:
         tree, _ = self.build(now_ns=5)
         assert tree.names == tree.display_names == ["default"]
@@ -340,8 +345,8 @@ class TestRollUp:
         assert columns == [[3, 2]]
 
     def test_a_parent_younger_than_its_children(self) -> None:
-        tree = tree_of(queue("a", "z"), queue("b", "a"), queue("z"))
-        columns = [[0.0, 1.0, 0.0]]
+        tree = tree_of(queue("a", "b"), queue("b", "c"), queue("c"))
+        columns = [[1.0, 0.0, 0.0]]
         roll_up(tree, columns)
         assert columns == [[1, 1, 1]]
 
@@ -392,6 +397,15 @@ class TestFairShares:
         request = [[0.0] * 4, [0.0] * 4, [0.0, 0.0, 2.0, 1.0]]
         roll_up(tree, request)
         assert fair_shares(tree, [0, 0, 3], request, k=0)[GPU] == [3, 3, 2, 1]
+
+    def test_parents_younger_than_their_children(self) -> None:
+        tree = tree_of(
+            queue("a", "b", gpu=numbers()),
+            queue("b", "c", gpu=numbers(limit=2)),
+            queue("c", gpu=numbers(limit=3)),
+            queue("d", "c", gpu=numbers()),
+        )
+        assert fair_shares(tree, [0, 0, 9], [[0.0] * 4, [0.0] * 4, [9.0] * 4])[GPU] == [2, 2, 3, 1]
 
     def test_q131_below_the_top_an_unlimited_quota_is_the_share_of_the_parent(self) -> None:
         tree = tree_of(

@@ -489,6 +489,10 @@ class TestExplanation:
         assert (a.share, a.rounds, a.remainder) == (2, [Round(2.5, 0, 2)], 0)
         assert (b.share, b.rounds, b.remainder) == (3, [Round(2.5, 0, 2)], 1)
 
+    def test_an_over_subscribed_pool_has_no_rounds(self) -> None:
+        a, b = divide_explained(4, [queue("a", quota=3), queue("b", quota=3)])
+        assert (a.share, a.rounds, a.remainder) == (b.share, b.rounds, b.remainder) == (3, [], 0)
+
     def test_usage_penalty(self) -> None:
         a, b = divide_explained(16, [queue("a", usage=1), queue("b")], k=1)
         assert a.rounds == [Round(0, 8, 0)]

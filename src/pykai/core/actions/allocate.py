@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from pykai.api import names
@@ -27,14 +28,19 @@ def allocate(session: Session) -> None:
         mark = state.mark()
         if not place_gang(session, gang):
             continue
-        if any(leaf.pipelined and leaf.active_allocated - leaf.pipelined < leaf.minimum for leaf in gang.leaves):
+        if gang.pipelined and _minimum_waits(gang):
             # A gang never starts in parts: if some of the minimum must wait, all of it waits (cycle:ALC-5).
             state.convert_to_pipelined(gang, mark)
         _carry_out(session, gang, mark)
         if session.policy.validate:
             check_state(session)
-        if session.next_tasks(gang):
+        if gang.open:
             walk.push(gang)
+
+
+def _minimum_waits(gang: Gang) -> bool:
+    """Some leaf has its minimum only together with what is pipelined."""
+    return any(leaf.pipelined and leaf.active_allocated - leaf.pipelined < leaf.minimum for leaf in gang.leaves)
 
 
 def walk_of(session: Session, action: str) -> QueueWalk:
@@ -43,15 +49,15 @@ def walk_of(session: Session, action: str) -> QueueWalk:
     queue_key, queue_tie = rules.queue_key, rules.queue_tie
 
     def request(gang: Gang) -> Amounts:
-        return session.amounts(session.next_tasks(gang), session.smallest_gpu_mib)
+        return session.amounts(gang, session.smallest_gpu_mib)
 
     return QueueWalk(
         session.snapshot.tree,
         _eligible(session),
         gang_key=session.group_order,
         request=request,
-        queue_key=(lambda row, amounts: queue_key(state, row, amounts)) if queue_key is not None else None,
-        beats=(lambda row, other: queue_tie(state, row, other)) if queue_tie is not None else None,
+        queue_key=partial(queue_key, state) if queue_key is not None else None,
+        beats=partial(queue_tie, state) if queue_tie is not None else None,
         depth=session.policy.queue_depth.get(action),
     )
 
@@ -67,11 +73,11 @@ def _eligible(session: Session) -> Iterator[Gang]:
             session.refuse(gang, NotLeafQueue(group.queue))
         elif group.tree_error:
             session.refuse(gang, BrokenTree(group.tree_error))
-        elif not gang.root.ready:
+        elif not gang.ready:
             for leaf in _unready(gang.root):
                 session.refuse(gang, NotReady(leaf.name, leaf.minimum, leaf.alive, leaf.gated))
-        elif what := _not_supported(gang):
-            session.refuse(gang, NotSupported(what))
+        elif gang.unsupported:
+            session.refuse(gang, NotSupported(tuple(sorted(gang.unsupported))))
         else:
             yield gang
 
@@ -85,28 +91,25 @@ def _unready(branch: BranchRun) -> Iterator[LeafRun]:
                 yield from _unready(child)
 
 
-def _not_supported(gang: Gang) -> tuple[str, ...]:
-    what = {item for leaf in gang.leaves for task in leaf.tasks for item in task.shape.unsupported}
-    if gang.group.names_topology:
-        what.add("topology constraints")
-    return tuple(sorted(what))
-
-
 class _Received(NamedTuple):
     type: str
     devices: int
     portion: str
 
 
+_CPU_ONLY = _Received(names.RECEIVED_REGULAR, 0, "")
+_MIG = _Received(names.RECEIVED_MIG, 0, "")
+
+
 def _received(session: Session, shape: Shape, row: int) -> _Received:
     """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
     gpu = shape.gpu
     if gpu.kind is GpuKind.NONE:
-        return _Received(names.RECEIVED_REGULAR, 0, "")
+        return _CPU_ONLY
     if gpu.kind is GpuKind.WHOLE:
         return _Received(names.RECEIVED_REGULAR, gpu.devices, "1.00")
     if gpu.kind is GpuKind.MIG:
-        return _Received(names.RECEIVED_MIG, 0, "")
+        return _MIG
     portion = session.state.amounts_on(shape, row)[2] / gpu.devices / 100.0
     return _Received(names.RECEIVED_FRACTION, gpu.devices, f"{portion:.2f}")
 
@@ -114,9 +117,11 @@ def _received(session: Session, shape: Shape, row: int) -> _Received:
 def _carry_out(session: Session, gang: Gang, mark: int) -> None:
     """Turn what was placed since the mark into decisions."""
     pipelined = False
+    node_names = session.snapshot.nodes.names
     for task, placement in session.state.commit(mark):
+        node = node_names[placement.row]
         if placement.status is Status.BINDING:
-            session.binds.append(_bind(session, gang, task, placement))
+            session.binds.append(_bind(session, gang, task, placement, node))
         else:
             pipelined = True
             session.nominations.append(
@@ -125,7 +130,7 @@ def _carry_out(session: Session, gang: Gang, mark: int) -> None:
                     task.name,
                     task.uid,
                     gang.key,
-                    session.snapshot.nodes.names[placement.row],
+                    node,
                     placement.gpu_groups,
                 )
             )
@@ -134,8 +139,7 @@ def _carry_out(session: Session, gang: Gang, mark: int) -> None:
         session.started.append(gang.key)
 
 
-def _bind(session: Session, gang: Gang, task: Task, placement: Placement) -> Bind:
-    node = session.snapshot.nodes.names[placement.row]
+def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
     received = _received(session, task.shape, placement.row)
     annotations: dict[str, str] = {}
     for mutate in session.rules.bind_annotations:

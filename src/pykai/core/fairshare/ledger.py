@@ -45,6 +45,8 @@ class Ledger:
     """Figures of all queues; rows are those of the tree."""
 
     __slots__ = (
+        "_divisors",
+        "_limited",
         "allocatable",
         "allocated",
         "committed",
@@ -86,6 +88,17 @@ class Ledger:
             )
             for q in rows
         ]
+        #: what dominant shares are measured by: allocatable, the cluster where that is unlimited
+        self._divisors: list[Amounts] = [
+            (
+                total[0] if may[0] == inf else may[0],
+                total[1] if may[1] == inf else may[1],
+                total[2] if may[2] == inf else may[2],
+            )
+            for may in self.allocatable
+        ]
+        #: whether any limit is set at all
+        self._limited = [any(bound != inf for bound in limit) for limit in self.limit]
 
     def add(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> list[list[float]]:
         """Charge a queue and its ancestors; returns what `restore` needs to take it back."""
@@ -114,6 +127,8 @@ class Ledger:
     def refusal(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> Refusal | None:
         """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201)."""
         for queue in chain:
+            if not self._limited[queue]:
+                continue
             allocated, limit = self.allocated[queue], self.limit[queue]
             for resource in range(RESOURCES):
                 wanted = amounts[resource]
@@ -133,38 +148,39 @@ class Ledger:
         cpu, memory, gpu = self.allocated[queue]
         share_cpu, share_memory, share_gpu = self.fair_share[queue]
         quota_cpu, quota_memory, quota_gpu = self.quota[queue]
-        may_cpu, may_memory, may_gpu = self.allocatable[queue]
-        total = self.total
         with_cpu, with_memory, with_gpu = cpu + request[0], memory + request[1], gpu + request[2]
         over = share_cpu < cpu and share_memory < memory and share_gpu < gpu
         starved = with_cpu <= quota_cpu and with_memory <= quota_memory and with_gpu <= quota_gpu
-        violator = (
-            (may_cpu == 0 and with_cpu > 0) or (may_memory == 0 and with_memory > 0) or (may_gpu == 0 and with_gpu > 0)
-        )
-        if may_cpu == inf:
-            may_cpu = total[0]
-        if may_memory == inf:
-            may_memory = total[1]
-        if may_gpu == inf:
-            may_gpu = total[2]
-        dominant_with = max(
-            0.0,
-            with_cpu / may_cpu if may_cpu else with_cpu * _ZERO_SHARE,
-            with_memory / may_memory if may_memory else with_memory * _ZERO_SHARE,
-            with_gpu / may_gpu if may_gpu else with_gpu / 100.0 * _ZERO_SHARE,
-        )
-        dominant = max(
-            0.0,
-            cpu / may_cpu if may_cpu else cpu * _ZERO_SHARE,
-            memory / may_memory if may_memory else memory * _ZERO_SHARE,
-            gpu / may_gpu if may_gpu else gpu / 100.0 * _ZERO_SHARE,
-        )
+        may_cpu, may_memory, may_gpu = self._divisors[queue]
+        if may_cpu and may_memory and may_gpu:
+            violator = False
+            dominant_with = max(0.0, with_cpu / may_cpu, with_memory / may_memory, with_gpu / may_gpu)
+            dominant = max(0.0, cpu / may_cpu, memory / may_memory, gpu / may_gpu)
+        else:
+            violator = self._violates(queue, (with_cpu, with_memory, with_gpu))
+            dominant_with = self._dominant(queue, (with_cpu, with_memory, with_gpu))
+            dominant = self._dominant(queue, (cpu, memory, gpu))
         return (over, not starved, -self.priorities[queue], violator, dominant_with, dominant)
+
+    def _violates(self, queue: int, amounts: Amounts) -> bool:
+        """Rule 4: it would have something of which it may have nothing."""
+        return any(may == 0 and have > 0 for may, have in zip(self.allocatable[queue], amounts, strict=True))
+
+    def _dominant(self, queue: int, amounts: Amounts) -> float:
+        """Dominant share where some divisor may be zero (queues:1.3)."""
+        units = (1.0, 1.0, 100.0)
+        return max(
+            0.0,
+            *(
+                have / may if may else have / unit * _ZERO_SHARE
+                for have, may, unit in zip(amounts, self._divisors[queue], units, strict=True)
+            ),
+        )
 
     def beats_on_tie(self, queue: int, other: int) -> bool:
         """Rule 7: a queue that may have less everywhere and less somewhere goes first (queues:10.1)."""
         mine, theirs = self.allocatable[queue], self.allocatable[other]
-        return all(a <= b for a, b in zip(mine, theirs, strict=True)) and mine != theirs
+        return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and mine[2] <= theirs[2]
 
 
 def open_ledger(

@@ -103,9 +103,9 @@ def build_tree(
         parent_names = dict.fromkeys(members, names.SYNTHETIC_PARENT_QUEUE)
         parent_names[names.SYNTHETIC_PARENT_QUEUE] = ""
         creation_ns[names.SYNTHETIC_PARENT_QUEUE] = now_ns
-    for name in sorted(members):
+    for name, queue in members.items():
         if name not in creation_ns:
-            creation_ns[name] = _creation_ns(members[name], report)
+            creation_ns[name] = _creation_ns(queue, report)
 
     order = sorted(members, key=lambda name: (creation_ns[name], name))
     rows = {name: row for row, name in enumerate(order)}
@@ -221,10 +221,10 @@ def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> t
 
 
 def _rooted(members: Mapping[str, Queue], parent_names: Mapping[str, str], report: Report) -> dict[str, Queue]:
-    """The queues whose chain of parents ends at the top; the others are reported (queues:Q-63, section 5 Do better)."""
+    """The queues whose chain of parents ends at the top, by name; the others are reported (queues:Q-63, Do better)."""
     # What is wrong with the chain above each queue; None if it ends at the top.
     faults: dict[str, str | None] = {}
-    for start in sorted(members):
+    for start in members:
         path: dict[str, None] = {}
         name = start
         while name in members and name not in faults and name not in path:
@@ -263,7 +263,7 @@ def _cycle(path: list[str], entry: str) -> str:
 
 
 def _one_level(members: Mapping[str, Queue], report: Report) -> dict[str, Queue]:
-    """The queues that have a parent, and the synthetic queue that becomes the parent of all (queues:Q-62)."""
+    """The queues that have a parent, by name, and the synthetic queue that becomes the parent of all (queues:Q-62)."""
     top = names.SYNTHETIC_PARENT_QUEUE
     kept: dict[str, Queue] = {}
     for name in sorted(members):

@@ -196,7 +196,7 @@ def _surplus_rounds(
     """Phase 2 for one bucket: adds to `shares`, returns what is left and the fraction each queue lost to rounding."""
     fractions: dict[int, float] = {}
     again = True
-    while again and unsatisfied and left != 0:
+    while again and unsatisfied:
         pot = left
         plain, bent = _share_weights(unsatisfied, k, weights, usages)
         bent_sum = _sum_in_order(bent)
@@ -236,8 +236,6 @@ def _share_weights(
     """Weights normalised over the unsatisfied queues: as configured, and bent by usage (queues:Q-346)."""
     weight_sum = _sum_in_order(weights[position] for position in unsatisfied)
     plain = [weights[position] / weight_sum for position in unsatisfied]
-    if k == 0:
-        return plain, plain
     bent = [
         max(0.0, normal + k * (normal - usages[position])) for position, normal in zip(unsatisfied, plain, strict=True)
     ]

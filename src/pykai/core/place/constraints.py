@@ -6,6 +6,8 @@ by the constraint itself, so that a thousand shapes with the same selector share
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from pykai.api.core import NodeSelectorRequirement, NodeSelectorTerm, Toleration
@@ -16,17 +18,31 @@ from pykai.core.snapshot import NodeTable
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
 
+#: What Kubernetes accepts as the value of a label; a requirement with another value is broken.
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_LONGEST_LABEL_VALUE = 63
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint, as Kubernetes decides it."""
+    """Whether a toleration covers a taint, as Kubernetes decides it.
+
+    Without a key it covers every key, without an effect every effect.  `Lt` and `Gt` compare numbers; an API server
+    admits them only where its feature gate for them is open.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
         return False
     operator = toleration.operator or "Equal"
-    if not toleration.key and operator != "Exists":
+    if operator == "Exists":
+        return True
+    if operator == "Equal":
+        return toleration.value == taint.value
+    bound, have = _integer(toleration.value), _integer(taint.value)
+    if bound is None or have is None:
         return False
-    return operator == "Exists" or (operator == "Equal" and (toleration.value or "") == taint.value)
+    return (operator == "Lt" and have < bound) or (operator == "Gt" and have > bound)
 
 
 def _untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
@@ -54,14 +70,27 @@ def tainted(nodes: NodeTable, shape: Shape) -> BoolArray:
 
 
 def _integer(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
+    """A 64-bit integer as Go reads it, None for anything else."""
+    if text is None or len(text) > _LONGEST_LABEL_VALUE or not _INTEGER.fullmatch(text):
         return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _well_formed(requirement: NodeSelectorRequirement) -> bool:
+    """Whether the operator is known and has the values it needs; a term with a broken one selects nothing."""
+    operator, values = requirement.operator, requirement.values
+    if any(len(value) > _LONGEST_LABEL_VALUE or not _LABEL_VALUE.fullmatch(value) for value in values):
+        return False
+    if operator in ("In", "NotIn"):
+        return bool(values)
+    if operator in ("Exists", "DoesNotExist"):
+        return not values
+    return operator in ("Gt", "Lt") and len(values) == 1 and _integer(values[0]) is not None
 
 
 def meets(requirement: NodeSelectorRequirement, value: str | None) -> bool:
-    """Whether a label value (None = not there) meets a requirement, as Kubernetes decides it."""
+    """Whether a label value (None = not there) meets a well-formed requirement, as Kubernetes decides it."""
     operator, values = requirement.operator, requirement.values
     if operator == "In":
         return value is not None and value in values
@@ -71,27 +100,31 @@ def meets(requirement: NodeSelectorRequirement, value: str | None) -> bool:
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    if operator in ("Gt", "Lt"):
-        have, bound = _integer(value), _integer(values[0] if len(values) == 1 else None)
-        if have is None or bound is None:
-            return False
-        return have > bound if operator == "Gt" else have < bound
-    return False
+    have, bound = _integer(value), _integer(values[0])
+    if have is None or bound is None:
+        return False
+    return have > bound if operator == "Gt" else have < bound
+
+
+def _field_column(nodes: NodeTable, field: NodeSelectorRequirement) -> BoolArray:
+    """[node] meets a requirement on a field: nodes have one field, their name, and it takes one value."""
+    if field.operator not in ("In", "NotIn") or len(field.values) != 1:
+        return np.zeros(len(nodes), dtype=np.bool_)
+    wanted = field.values[0]
+    equal = np.array([(name if field.key == "metadata.name" else "") == wanted for name in nodes.names], dtype=np.bool_)
+    return equal if field.operator == "In" else ~equal
 
 
 def _term_column(nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
     expressions, fields = term.match_expressions, term.match_fields
-    if not expressions and not fields:
-        # An empty term selects nothing.
+    if not (expressions or fields) or not all(_well_formed(expression) for expression in expressions):
+        # An empty or broken term selects nothing.
         return np.zeros(len(nodes), dtype=np.bool_)
     column = np.ones(len(nodes), dtype=np.bool_)
     for expression in expressions:
         column &= nodes.per_label(expression.key, lambda value, e=expression: meets(e, value))  # type: ignore[misc]
-    for selector in fields:
-        if selector.key == "metadata.name":
-            column &= np.array([meets(selector, name) for name in nodes.names], dtype=np.bool_)
-        else:
-            column[:] = False
+    for field in fields:
+        column &= _field_column(nodes, field)
     return column
 
 

@@ -86,13 +86,13 @@ def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> Bool
 def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
     """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds."""
     fits: BoolArray = np.all(plane[:, rows] >= ask.vector.demand, axis=0)
-    if ask.shape.gpu.shared:
+    if ask.shape.shared:
         fits &= _enough_devices(state, plane, ask, rows)
     return fits
 
 
 def fits_idle_row(state: State, ask: Ask, row: int) -> bool:
     """Whether the ask can start on a node right now (cycle:NOD-2)."""
-    if ask.shape.gpu.shared:
+    if ask.shape.shared:
         return bool(fits_in(state, state.idle, ask, slice(row, row + 1))[0])
     return fits_within(state.idle[:, row].tolist(), ask.vector.asked)

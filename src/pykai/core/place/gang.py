@@ -11,6 +11,7 @@ one with its own names.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import inf
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> 
     if not batches:
         return False
     if session.rules.quota_gate is not None:
-        amounts = session.amounts(batches, session.largest_gpu_mib)
+        amounts = session.amounts(gang, session.largest_gpu_mib)
         refusal = session.rules.quota_gate(session.state, gang, amounts)
         if refusal is not None:
             session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
@@ -127,7 +128,7 @@ def _place_subtree(
 
 
 def _ask(session: Session, gang: Gang, leaf: LeafRun, task: Task) -> Ask:
-    return Ask(task, gang, leaf, session.snapshot.vectors.of(task.shape))
+    return Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
 
 
 def _place_batch(
@@ -159,12 +160,12 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
     scores = session.rankings.of(state, ask, nodes).scores
     barred = _barred(session, ask)
     if barred is not None:
-        scores = np.where(barred, -np.inf, scores)
+        scores = np.where(barred, -inf, scores)
     row = int(scores.argmax())
-    if scores[row] == -np.inf:
+    if scores.item(row) == -inf:
         return Failure(0, 0, 0, "", _explain(session, ask, nodes), False)
 
-    if ask.shape.gpu.shared:
+    if ask.shape.shared:
         seating = choose_devices(state, ask, row, pipeline_only=pipeline_only)
         assert seating is not None, "a node that fits has the devices"
         state.place(ask.gang, ask.leaf, ask.task, row, seating.groups, pipelined=seating.pipelined)

@@ -39,6 +39,7 @@ class Ranking:
         "_context",
         "_fixed",
         "_nodes",
+        "_row_functions",
         "_row_scores",
         "_seen",
         "scores",
@@ -51,7 +52,10 @@ class Ranking:
         self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(ask)]
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
         #: rows can be repaired one by one without NumPy, which is quicker for a single row
-        self._by_row = not ask.shape.gpu.shared and not self._checks and all(s.at for s in self._row_scores)
+        self._row_functions = [s.at for s in self._row_scores if s.at is not None]
+        self._by_row = (
+            not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
+        )
         #: [node] passes everything that cannot change in this cycle
         self._allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         for check in rules.checks:
@@ -80,7 +84,7 @@ class Ranking:
             self._context = context
             self._evaluate(state, _ALL)
         elif self._by_row and self._seen - seen <= _FEW_ROWS:
-            for row in set(touched[seen:]):
+            for row in touched[seen:]:
                 self._repair(state, row)
         else:
             self._evaluate(state, np.unique(np.array(touched[seen:], dtype=np.int64)))
@@ -93,15 +97,13 @@ class Ranking:
             self.scores[row] = -inf
             return
         score = self._fixed.item(row)
-        for scorer, context in zip(self._row_scores, self._context, strict=True):
-            score += scorer.at(state, ask, row, planes, context)  # type: ignore[misc]
+        for at, context in zip(self._row_functions, self._context, strict=True):
+            score += at(state, ask, row, planes, context)
         self.scores[row] = score
 
     def _read_context(self, state: State) -> list[Hashable]:
-        return [
-            None if score.context is None else score.context(state, self._ask, self._nodes)
-            for score in self._row_scores
-        ]
+        ask, nodes = self._ask, self._nodes
+        return [None if s.context is None else s.context(state, ask, nodes) for s in self._row_scores]
 
     def _evaluate(self, state: State, rows: Rows) -> None:
         ask = self._ask
@@ -126,11 +128,12 @@ class Rankings:
 
     def key(self, ask: Ask) -> tuple[Hashable, ...]:
         """What tells one kind of ask from another."""
-        return (ask.shape.id, *[key(ask) for key in self._rules.ask_keys])
+        keys = self._rules.ask_keys
+        return (ask.shape.id, keys[0](ask)) if len(keys) == 1 else (ask.shape.id, *[key(ask) for key in keys])
 
     def of(self, state: State, ask: Ask, nodes: NodeSet) -> Ranking:
         """The up-to-date ranking for an ask."""
-        key = (nodes, *self.key(ask))
+        key = (nodes, self.key(ask))
         made = self._made.get(key)
         if made is None:
             if len(self._made) >= _MOST_RANKINGS:

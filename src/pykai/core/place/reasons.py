@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 
 from pykai.core.axes import CPU, MEMORY, PODS, Axes, BoolArray, is_gpu, is_mig
+from pykai.core.explain import amount_text
 from pykai.core.hooks import Ask, NodeSet, Rules
 from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
 from pykai.core.shapes import GpuKind, Shape
@@ -36,7 +37,7 @@ def shortage_text(axes: Axes, axis: int) -> str:
 
 
 def _overhead_note(shape: Shape) -> str:
-    listed = ", ".join(f"{name}: {value}" for name, value in shape.overhead)
+    listed = ", ".join(f"{name}: {amount_text(name, value)}" for name, value in shape.overhead)
     return f". Not enough resources due to pod overhead resources. The overhead resources are  {listed}"
 
 
@@ -45,18 +46,14 @@ def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], Boo
     axes, free, vector = state.snapshot.axes, state.free, ask.vector
     overhead = dict(ask.shape.overhead)
     found: list[tuple[str, BoolArray]] = []
+    # [node] would be short of something even if the pod had no overhead
+    lacking = free[PODS] < 1
     for axis, wanted in vector.asked:
         if axis == PODS:
             continue
-        short = free[axis] < wanted
-        text = shortage_text(axes, axis)
-        own = overhead.get(axes.names[axis], 0)
-        if own:
-            only_overhead = short & (free[axis] >= wanted - own)
-            found.append((text + _overhead_note(ask.shape), only_overhead))
-            short = short & ~only_overhead
-        found.append((text, short))
-    if ask.shape.gpu.shared:
+        found.append((shortage_text(axes, axis), free[axis] < wanted))
+        lacking |= free[axis] < wanted - overhead.get(axes.names[axis], 0)
+    if ask.shape.shared:
         nodes = state.snapshot.nodes
         count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
         small = ~big_enough(nodes, ask.shape)
@@ -67,9 +64,16 @@ def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], Boo
             found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) & ~too_small))
         else:
             found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) | small))
+        lacking |= (count < ask.shape.gpu.devices) | small
     every = np.zeros(free.shape[1], dtype=np.bool_)
-    for _, nodes_short in found:
-        every |= nodes_short
+    for _, short in found:
+        every |= short
+    if overhead:
+        note = _overhead_note(ask.shape)
+        found = [
+            *((text + note, short & ~lacking) for text, short in found),
+            *((text, short & lacking) for text, short in found),
+        ]
     return found, every
 
 

@@ -23,9 +23,13 @@ def by_priority(gang: Gang) -> tuple[float, ...]:
 
 def by_need(gang: Gang) -> tuple[float, ...]:
     """Below its minimum before at it, at it before above it."""
-    below = any(leaf.active_allocated < leaf.minimum for leaf in gang.leaves)
-    exact = all(leaf.active_allocated == leaf.minimum for leaf in gang.leaves)
-    return (0.0 if below else 1.0 if exact else 2.0,)
+    standing = 1.0
+    for leaf in gang.leaves:
+        if leaf.active_allocated < leaf.minimum:
+            return (0.0,)
+        if leaf.active_allocated > leaf.minimum:
+            standing = 2.0
+    return (standing,)
 
 
 def by_standing(count: int, threshold: int) -> tuple[float, ...]:

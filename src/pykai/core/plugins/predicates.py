@@ -6,13 +6,13 @@ their texts: cycle:FLT-2, FLT-3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from pykai.core.axes import CPU, MEMORY, PODS, BoolArray, IntArray, is_gpu, is_mig
+from pykai.core.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
 from pykai.core.explain import number, raw_number
 from pykai.core.hooks import Ask, Hooks, NodeCheck, PreFailure, Rows, Scope
 from pykai.core.place.affinity import AFFINITY_TEXTS, affinity_index
@@ -31,7 +31,7 @@ _NODES = Scope.NODES
 
 
 def _shared(ask: Ask) -> bool:
-    return ask.shape.gpu.shared
+    return ask.shape.shared
 
 
 def _wants_gpu(ask: Ask) -> bool:
@@ -46,7 +46,26 @@ def _column(nodes: NodeTable, name: str, test: Callable[[int], bool]) -> BoolArr
     return nodes.remember(name, lambda: np.array([test(row) for row in range(len(nodes))], dtype=np.bool_))
 
 
-def _mig_mismatch(legacy_rows: frozenset[int]) -> Callable[[State, Ask, Rows], IntArray]:
+_NOT_MIG, _SINGLE, _MIXED = 1, 2, 3
+#: Beyond these codes every node with legacy MIG pods has its own, because its text names them.
+_MIG_TEXTS = (
+    "MIG job cannot be scheduled on non-MIG node",
+    "only whole gpu jobs can run on a node with MigStrategy='single'",
+    "non MIG jobs cant run on a node with MigStrategy='mixed'",
+)
+
+
+def _legacy_mig_pods(snapshot: Snapshot) -> dict[int, list[str]]:
+    """Node row -> keys of the pods there that were given MIG slices by annotation, sorted."""
+    found: dict[int, list[str]] = {}
+    for key in sorted(snapshot.legacy_mig_tasks):
+        task = snapshot.legacy_mig_tasks[key]
+        if task.holds_node and task.node in snapshot.nodes.rows:
+            found.setdefault(snapshot.nodes.rows[task.node], []).append(key)
+    return found
+
+
+def _mig_mismatch(legacy_rows: Iterable[int]) -> Callable[[State, Ask, Rows], IntArray]:
     """Codes of the MIG rules (cycle:9.1 steps 5 to 7)."""
 
     def evaluate(state: State, ask: Ask, rows: Rows) -> IntArray:
@@ -57,14 +76,14 @@ def _mig_mismatch(legacy_rows: frozenset[int]) -> Callable[[State, Ask, Rows], I
         codes = np.zeros(len(nodes), dtype=np.int64)
         kind = ask.shape.gpu.kind
         if kind is GpuKind.MIG:
-            codes[~enabled] = 1
-            for row in legacy_rows:
+            codes[~enabled] = _NOT_MIG
+            for code, row in enumerate(legacy_rows, start=len(_MIG_TEXTS) + 1):
                 if codes[row] == 0:
-                    codes[row] = 2
+                    codes[row] = code
         if kind is not GpuKind.WHOLE:
-            codes[(codes == 0) & single] = 3
+            codes[(codes == 0) & single] = _SINGLE
         if kind is not GpuKind.MIG:
-            codes[(codes == 0) & mixed] = 4
+            codes[(codes == 0) & mixed] = _MIXED
         found: IntArray = codes[rows]
         return found
 
@@ -117,10 +136,11 @@ class Predicates:
         """Checks in the order of cycle:9.1."""
         nodes = snapshot.nodes
         index = affinity_index(snapshot)
-        legacy = frozenset(
-            nodes.rows[task.node] for task in snapshot.legacy_mig_tasks.values() if task.node in nodes.rows
+        legacy = _legacy_mig_pods(snapshot)
+        legacy_texts = (
+            f"MIG job cannot be scheduled on node with legacy MIG jobs: <[{' '.join(pods)}]>"
+            for pods in legacy.values()
         )
-        legacy_names = ",".join(sorted(t.key for t in snapshot.legacy_mig_tasks.values() if t.node in nodes.rows))
         blocked_texts, blocked_codes = _blocked_codes(snapshot)
 
         def refuse_all(state: State, ask: Ask, rows: Rows) -> IntArray:
@@ -158,13 +178,8 @@ class Predicates:
             ),
             NodeCheck(
                 "MIG",
-                (
-                    "MIG job cannot be scheduled on non-MIG node",
-                    f"MIG job cannot be scheduled on node with legacy MIG jobs: <[{legacy_names}]>",
-                    "only whole gpu jobs can run on a node with MigStrategy='single'",
-                    "non MIG jobs cant run on a node with MigStrategy='mixed'",
-                ),
-                _mig_mismatch(legacy),
+                (*_MIG_TEXTS, *legacy_texts),
+                _mig_mismatch(tuple(legacy)),
                 _NODES,
                 _wants_gpu,
             ),
@@ -210,78 +225,101 @@ class Predicates:
                 )
             )
         return Hooks(
-            pre_place=_PrePlace(snapshot),
+            pre_place=(_too_large(snapshot), _missing_config_maps(snapshot)),
             node_checks=tuple(checks),
             ask_key=index.key if index.active else None,
             observer=index if index.active else None,
         )
 
 
-class _PrePlace:
-    """Reasons that hold for every node: more than any node has, or a missing config map (cycle:FLT-7, FLT-8)."""
+def _once_per_shape(
+    find: Callable[[Shape], PreFailure | None],
+) -> Callable[[State, Ask], PreFailure | None]:
+    """A pre-check that looks at nothing but the shape, asked once for each (cycle:FLT-9)."""
+    known: dict[int, PreFailure | None] = {}
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._known: dict[int, PreFailure | None] = {}
-        size = len(snapshot.nodes)
-        self._most = snapshot.allocatable.max(axis=1) if size else np.zeros(len(snapshot.axes), dtype=np.int64)
-
-    def __call__(self, state: State, ask: Ask) -> PreFailure | None:
+    def check(state: State, ask: Ask) -> PreFailure | None:
         shape = ask.shape
-        if shape.id not in self._known:
-            self._known[shape.id] = self._too_large(shape) or self._missing_config_maps(shape)
-        return self._known[shape.id]
+        if shape.id not in known:
+            known[shape.id] = find(shape)
+        return known[shape.id]
 
-    def _too_large(self, shape: Shape) -> PreFailure | None:
-        axes, pool = self._snapshot.axes, self._snapshot.shard.node_pool or "default"
-        most = [int(value) for value in self._most]
-        wanted = {axes.index[name]: value for name, value in shape.requests}
-        order = sorted(
-            (axis for axis in wanted if axis != PODS),
-            key=lambda axis: (not is_gpu(axes.names[axis]), axis != CPU, axis != MEMORY, axes.names[axis]),
-        )
-        devices_short = shape.gpu.shared and max((most[axis] for axis in axes.gpu_axes), default=0) < shape.gpu.devices
-        short = next((axis for axis in order if axis >= len(most) or wanted[axis] > most[axis]), None)
-        if devices_short and (short is None or not is_gpu(axes.names[short])):
-            word, have, unit = "GPU", max((most[axis] for axis in axes.gpu_axes), default=0), ""
-            return self._max_failure(shape, word, float(have), unit, pool)
+    return check
+
+
+#: What a resource is called, how many axis units make one of its units, and that unit.
+_WORDS = {
+    "cpu": ("CPU", 1000.0, "cores"),
+    "memory": ("memory", 1e9, "GB"),
+    "ephemeral-storage": ("ephemeral-storage", 1e9, "GB"),
+    "storage": ("storage", 1e9, "GB"),
+}
+
+
+def _words(name: str) -> tuple[str, float, str]:
+    return ("GPU", 1.0, "") if is_gpu(name) else _WORDS.get(name, (name, float(amount(name, 1)), ""))
+
+
+def _too_large(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
+    """More than any node of the shard has, whoever leaves it (cycle:FLT-7)."""
+    names = snapshot.axes.names
+    most = dict(zip(names, snapshot.allocatable.max(axis=1).tolist(), strict=False)) if len(snapshot.nodes) else {}
+    most_shared = max((most.get(name, 0) for name in names if is_gpu(name)), default=0)
+    pool = snapshot.shard.node_pool or "default"
+
+    def find(shape: Shape) -> PreFailure | None:
+        short: tuple[str, int] | None = None
+        if shape.shared and shape.gpu_hundredths > 100 * most_shared:
+            short = ("/gpu", most_shared)
+        else:
+            for name, wanted in sorted(shape.requests, key=_by_importance):
+                if name != "pods" and wanted > most.get(name, 0):
+                    short = (name, most.get(name, 0))
+                    break
         if short is None:
             return None
-        have = most[short] if short < len(most) else 0
-        name = axes.names[short]
-        if is_gpu(name):
-            return self._max_failure(shape, "GPU", float(have), "", pool)
-        if short == CPU:
-            return self._max_failure(shape, "CPU", have / 1000.0, " cores", pool)
-        if short == MEMORY:
-            return self._max_failure(shape, "memory", have / 1e9, " GB", pool)
-        return self._max_failure(shape, name, float(have), "", pool)
-
-    def _max_failure(self, shape: Shape, word: str, have: float, unit: str, pool: str) -> PreFailure:
-        asked = dict(shape.requests)
-        gpus = shape.gpu_hundredths / 100.0 if shape.gpu.kind is not GpuKind.MIG else 0.0
-        text = (
-            f"The pod {{pod}} requires GPU: {raw_number(gpus)}, CPU: {number(asked.get('cpu', 0) / 1000.0)} (cores), "
-            f"memory: {number(asked.get('memory', 0) / 1e9)} (GB)"
-        )
-        for name, value in shape.requests:
-            if is_mig(name):
-                text += f", mig {name.removeprefix('nvidia.com/mig-')}: {value}"
-            elif name not in ("cpu", "memory", "pods") and not is_gpu(name):
-                text += f", {name}: {value}"
-        text += ". "
-        if have <= 0:
+        word, scale, unit = _words(short[0])
+        text = f"The pod {{pod}} requires {_needs(shape)}. "
+        if short[1] <= 0:
             text += f"No node in the {pool} node-pool has {word} resources"
         else:
-            text += (
-                f"Max {word} resources available in a single node in the {pool} node-pool is topped at "
-                f"{number(have)}{unit}"
-            )
+            text += f"Max {word} resources available in a single node in the {pool} node-pool is topped at "
+            text += f"{number(short[1] / scale)} {unit}".rstrip()
         return PreFailure("MaxNodePoolResources", text, unresolvable=True)
 
-    def _missing_config_maps(self, shape: Shape) -> PreFailure | None:
-        known = self._snapshot.config_maps
-        missing = [name for name in shape.config_maps if f"{shape.namespace}/{name}" not in known]
+    return _once_per_shape(find)
+
+
+def _by_importance(request: tuple[str, int]) -> tuple[bool, bool, bool, str]:
+    name = request[0]
+    return (not is_gpu(name), name != "cpu", name != "memory", name)
+
+
+def _needs(shape: Shape) -> str:
+    """The request as a sentence shows it: GPUs, CPU and memory always, then other resources, then MIG slices."""
+    asked = dict(shape.requests)
+    whole = sum(value for name, value in shape.requests if is_gpu(name))
+    gpus = shape.gpu_hundredths / 100.0 if shape.shared else float(whole)
+    parts = [
+        f"GPU: {raw_number(gpus)}",
+        f"CPU: {number(asked.get('cpu', 0) / 1000.0)} (cores)",
+        f"memory: {number(asked.get('memory', 0) / 1e9)} (GB)",
+    ]
+    for name, value in shape.requests:
+        if name not in ("cpu", "memory", "pods") and not is_gpu(name) and not is_mig(name):
+            _, scale, unit = _words(name)
+            parts.append(f"{name}: {number(value / scale)}" + (f" ({unit})" if unit else ""))
+    parts.extend(f"mig {name}: {value}" for name, value in shape.requests if is_mig(name))
+    return ", ".join(parts)
+
+
+def _missing_config_maps(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
+    """Config maps without which some container cannot start (cycle:FLT-8)."""
+
+    def find(shape: Shape) -> PreFailure | None:
+        missing = [name for name in shape.config_maps if f"{shape.namespace}/{name}" not in snapshot.config_maps]
         if not missing:
             return None
         return PreFailure("ConfigMap", f"Missing required configmaps: [{' '.join(missing)}]", unresolvable=True)
+
+    return _once_per_shape(find)

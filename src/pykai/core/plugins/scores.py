@@ -32,6 +32,7 @@ DENSITY = 9.0
 
 Amount = TypeVar("Amount", float, FloatArray)
 
+_CPU_AXES = [CPU]
 _NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
 
 
@@ -75,7 +76,7 @@ class GpuSharingOrder:
         """One score."""
 
         def applies(ask: Ask) -> bool:
-            return ask.shape.gpu.shared if self.shared_only else ask.shape.gpu.kind is not GpuKind.WHOLE
+            return ask.shape.shared if self.shared_only else ask.shape.gpu.kind is not GpuKind.WHOLE
 
         return Hooks(node_scores=(NodeScore("gpusharingorder", _joinable, applies=applies),))
 
@@ -217,7 +218,9 @@ class FreeRange:
             before = self._values.get(row)
             if before is None:
                 continue
-            now = sum(state.free.item(axis, row) for axis in self._axes)
+            now = 0
+            for axis in self._axes:
+                now += state.free.item(axis, row)
             if now == before:
                 continue
             self._values[row] = now
@@ -242,7 +245,7 @@ def _free_range(state: State, ask: Ask, nodes: NodeSet) -> tuple[int, int]:
         offering = _offered(state, ask, slice(None)) > 0
         if nodes.mask is not None:
             offering &= nodes.mask
-        axes = [CPU] if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
+        axes = _CPU_AXES if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
         made = memo[key] = FreeRange(state, axes, offering)
     return made.follow(state)
 
@@ -264,12 +267,13 @@ def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> Float
 
 def _pack_at(state: State, ask: Ask, row: int, planes: Planes, context: tuple[int, int]) -> float:
     least, most = context
-    axes = [CPU] if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
-    if most == 0 or not any(state.allocatable.item(axis, row) for axis in axes):
+    offered = free = 0
+    for axis in _CPU_AXES if ask.shape.cpu_only else state.snapshot.axes.gpu_axes:
+        offered += state.allocatable.item(axis, row)
+        free += planes[FREE][axis]
+    if most == 0 or not offered:
         return 0.0
-    if least == most:
-        return DENSITY
-    return _density(float(sum(planes[FREE][axis] for axis in axes)), least, most)
+    return DENSITY if least == most else _density(float(free), least, most)
 
 
 def _spread(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:

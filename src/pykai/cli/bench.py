@@ -1,0 +1,46 @@
+"""`kai bench`: how fast the engine is, against a floor measured in the same run."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("shape", required=False)
+@click.option("--nodes", type=click.IntRange(min=1), default=500, show_default=True, help="Size of the cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
+def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> None:
+    """Measure SHAPE (fill, gang or apply) on a cluster of --nodes nodes.
+
+    The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
+    between machines; seconds cannot.
+    """
+    from pykai.simulator.bench import COMPARED, SHAPES, SIZES, Measurement
+
+    def show(found: Measurement) -> None:
+        if as_json:
+            click.echo(json.dumps(found.record()))
+        else:
+            click.echo(
+                f"{found.shape:>6} {found.nodes:>6} nodes {found.pods:>6} pods {found.seconds:>12.6f} s "
+                f"{found.microseconds_a_pod:>8.1f} us/pod  floor {found.floor_seconds:.6f} s  "
+                f"ratio {found.ratio:>7.2f}  peak {found.peak_mib:>6.1f} MiB  {found.decisions} decisions"
+            )
+
+    if not everything:
+        if shape not in SHAPES:
+            raise click.UsageError(f"name a shape ({', '.join(SHAPES)}) or use --all")
+        show(SHAPES[shape](nodes))
+        return
+    for name, sizes in SIZES.items():
+        found: dict[int, Measurement] = {}
+        for size in sizes:
+            found[size] = SHAPES[name](size)
+            show(found[size])
+        small, large = COMPARED[name]
+        if not as_json:
+            growth = found[large].microseconds_a_pod / found[small].microseconds_a_pod
+            click.echo(f"{name:>6}: a pod costs {growth:.2f} times as much at {large} nodes as at {small}")

@@ -1,0 +1,146 @@
+"""`kai conformance`: recorded decisions of KAI Scheduler against those of this engine.
+
+Lines for people go to standard output; with `--json` they go to standard error, and the last line of standard output
+is one JSON object for programs.  Exit status: 0 everything as recorded, 1 something differs, 2 nothing could be run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from pykai.simulator.cases import Case, CaseError, case_files, read_cases
+from pykai.simulator.comparison import FIELDS, compares
+from pykai.simulator.conformance import check_case
+
+
+class Unusable(click.ClickException):
+    """Nothing can be run with this input."""
+
+    exit_code = 2
+
+
+class FileResult(NamedTuple):
+    """What became of the cases of one file."""
+
+    name: str
+    passed: int
+    #: id of a case -> where it differs
+    failed: dict[str, list[str]]
+    #: cases that expect nothing in the chosen fields
+    left_out: int
+
+
+def _names(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _fields(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    chosen = _names(ctx, parameter, value)
+    for name in chosen or ():
+        if name not in FIELDS:
+            raise click.BadParameter(f"unknown field {name!r}; there are {', '.join(FIELDS)}")
+    return chosen or None
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--files", metavar="GLOB", callback=_names, help="Only files of this name; several parted by commas.")
+@click.option(
+    "--expect",
+    "fields",
+    metavar="FIELD,...",
+    callback=_fields,
+    help=f"Compare only these fields of the expectation: {', '.join(FIELDS)}.",
+)
+@click.option("--json", "as_json", is_flag=True, help='Last line of the output: {"<file>": {"passed", "failed"}}.')
+@click.pass_context
+def conformance(
+    ctx: click.Context,
+    folder: Path,
+    files: tuple[str, ...] | None,
+    fields: tuple[str, ...] | None,
+    as_json: bool,
+) -> None:
+    """Run the recorded cases in DIR and compare the decisions.
+
+    Prints a line for every file, and for every case that fails what is different. The exit status is 1 when a case
+    fails, 2 when DIR, a file or a line cannot be used.
+    """
+    try:
+        cases = {path.name: list(read_cases(path)) for path in case_files(folder, files or ("*.jsonl",))}
+    except CaseError as error:
+        raise Unusable(str(error)) from error
+    results: list[FileResult] = []
+    with _progress(sum(map(len, cases.values()))) as advance:
+        for name, listed in cases.items():
+            results.append(_run_file(name, listed, fields, advance))
+    _print(results, fields, err=as_json)
+    if as_json:
+        summary = {result.name: {"passed": result.passed, "failed": list(result.failed)} for result in results}
+        click.echo(msgspec.json.encode(summary))
+    ctx.exit(1 if any(result.failed for result in results) else 0)
+
+
+def _silent(file: str) -> None:
+    """No progress to show."""
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error where that is a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield _silent
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(file: str) -> None:
+            bar.update(task, advance=1, description=file)
+
+        yield advance
+
+
+def _run_file(
+    name: str, cases: Sequence[Case], fields: tuple[str, ...] | None, advance: Callable[[str], None]
+) -> FileResult:
+    passed = left_out = 0
+    failed: dict[str, list[str]] = {}
+    for case in cases:
+        if not compares(case, fields):
+            left_out += 1
+        elif found := check_case(case, fields):
+            failed[case.id] = found
+        else:
+            passed += 1
+        advance(name)
+    return FileResult(name, passed, failed, left_out)
+
+
+def _print(results: Sequence[FileResult], fields: tuple[str, ...] | None, *, err: bool) -> None:
+    width = max(len(result.name) for result in results)
+    for result in results:
+        click.echo(f"{result.name:<{width}}  {_counts(result.passed, len(result.failed), result.left_out)}", err=err)
+        for case_id, found in result.failed.items():
+            click.echo(f"  {case_id}", err=err)
+            for line in found:
+                click.echo(f"    {line}", err=err)
+    passed = sum(result.passed for result in results)
+    failed = sum(len(result.failed) for result in results)
+    left_out = sum(result.left_out for result in results)
+    click.echo(f"{'total':<{width}}  {_counts(passed, failed, left_out)}", err=err)
+    if left_out and fields:
+        click.echo(f"{left_out} cases expect nothing of {', '.join(fields)} and were left out", err=err)
+
+
+def _counts(passed: int, failed: int, left_out: int) -> str:
+    return f"{passed:>4} passed {failed:>4} failed" + (f" {left_out:>4} left out" if left_out else "")

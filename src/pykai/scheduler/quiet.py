@@ -1,0 +1,24 @@
+"""The garbage collector kept out of a cycle.
+
+A cycle makes many small objects and drops nearly all of them by reference counting; the cyclic collector would walk the
+whole model several times meanwhile.  It is switched off for the length of a cycle and put back as it was, so what it has
+to do happens between cycles.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection inside the block."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,534 @@
+"""The tables are a function of the current objects, never of their history.
+
+A random stream of changes is applied to one `Tables` as it comes, with snapshots and whole cycles in between; a second
+one is built in one pass from the objects that are left, in another order.  Both must show the same cluster and lead to
+the same plan, byte for byte.  The sums are also counted anew from the tasks, by code that shares nothing with the
+tables.  There are few names, so that streams hit the same objects again and again: pods before their nodes and groups,
+nodes that change the memory of their GPUs under running pods, BindRequests for pods and nodes that come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, cast
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pykai.api.decode import Object, decode_object
+from pykai.core.cycle import open_session, run
+from pykai.core.fairshare.tree import QueueTree
+from pykai.core.reckoning import reckon
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.shard import Shard
+from pykai.core.snapshot import Snapshot
+from pykai.core.status import Status
+from pykai.core.tables import Tables
+from pykai.core.tasks import Task
+from pykai.core.validate import check_state
+from pykai.core.vectors import FREE, IDLE, RELEASING, USED
+from pykai.scheduler.configuration import default_configuration
+from tests.core.builders import NOW_NS, stamp
+
+Raw = dict[str, Any]
+Key = tuple[str, str, str]
+
+POLICY = replace(default_configuration().policy, actions=("allocate",), validate=True)
+NODES = ("node-a", "node-b", "node-c")
+PODS = ("a/p0", "a/p1", "a/p2", "b/p0", "b/p1")
+GROUPS = ("a/g0", "a/g1", "b/g0")
+QUEUES = ("q0", "q1", "q2")
+POOL = "kai.scheduler/node-pool"
+
+
+def canonical(snapshot: Snapshot) -> dict[str, object]:
+    """Everything a snapshot says, without the numbers that depend on history: axes, rows, slots, ids of shapes."""
+    names, axes = snapshot.nodes.names, snapshot.axes
+    return {
+        "now": snapshot.now_ns,
+        "nodes": [asdict(facts) for facts in snapshot.nodes.facts],
+        "node columns": {
+            field.name: getattr(snapshot.nodes, field.name).tolist()
+            for field in fields(snapshot.nodes)
+            if isinstance(getattr(snapshot.nodes, field.name), np.ndarray)
+        },
+        "offered": _by_name(names, axes.names, snapshot.allocatable[None]),
+        "columns": _by_name(names, axes.names, snapshot.columns),
+        "devices": {names[row]: dict(sorted(found.items())) for row, found in sorted(snapshot.devices.items())},
+        "ports": {names[row]: dict(sorted(found.items())) for row, found in sorted(snapshot.ports.items())},
+        "foreign": {names[row]: load for row, load in sorted(snapshot.foreign.items())},
+        "totals": snapshot.totals(),
+        "GPU memory": snapshot.gpu_memory_range(),
+        "groups": {
+            key: (
+                entry.group,
+                entry.elsewhere,
+                sorted(entry.tasks),
+                entry.pending,
+                entry.allocated,
+                entry.wanted,
+                entry.wanted_mib,
+            )
+            for key, entry in sorted(snapshot.groups.items())
+        },
+        "tasks": {key: _task(task) for key, task in sorted(snapshot.tasks.items())},
+        "tasks on": {name: sorted(tasks) for name, tasks in sorted(snapshot.tasks_on.items())},
+        "with affinity": sorted(snapshot.tasks_with_affinity),
+        "without group": sorted(snapshot.tasks_without_group),
+        "legacy MIG": sorted(snapshot.legacy_mig_tasks),
+        "ungrouped": sorted(task.key for task in snapshot.ungrouped()),
+        "queues": _tree(snapshot.tree),
+        "priority classes": {name: repr(item) for name, item in sorted(snapshot.priority_classes.items())},
+        "config maps": sorted(snapshot.config_maps),
+        "namespaces": dict(sorted(snapshot.namespaces.items())),
+        "problems": snapshot.problems,
+    }
+
+
+def _by_name(nodes: list[str], axes: list[str], planes: Any) -> dict[str, list[dict[str, int]]]:
+    return {
+        node: [
+            {axis: int(value) for axis, value in sorted(zip(axes, plane[:, row], strict=True)) if value}
+            for plane in planes
+        ]
+        for row, node in enumerate(nodes)
+    }
+
+
+def _task(task: Task) -> dict[str, object]:
+    said: dict[str, object] = {field.name: getattr(task, field.name) for field in fields(task)}
+    return {**said, "shape": _shape(task.shape), "holds node": task.holds_node}
+
+
+def _shape(shape: Shape) -> dict[str, object]:
+    return {field.name: repr(getattr(shape, field.name)) for field in fields(shape) if field.name != "id"}
+
+
+def _tree(tree: QueueTree) -> dict[str, object]:
+    return {field.name: getattr(tree, field.name) for field in fields(tree)}
+
+
+def recounted(snapshot: Snapshot) -> dict[str, object]:
+    """What the sums of a snapshot should be, counted from its tasks and by resource name."""
+    nodes = {facts.name: facts for facts in snapshot.nodes.facts}
+    columns = {name: [dict(facts.allocatable), {}, dict(facts.allocatable), {}] for name, facts in nodes.items()}
+    ports: dict[str, dict[object, int]] = {}
+    foreign: dict[str, list[int]] = {}
+    tenants: dict[tuple[str, str], list[tuple[Status, int]]] = {}
+    holders = ("ALLOCATED", "PIPELINED", "BINDING", "BOUND", "RUNNING", "RELEASING", "STUCK_IN_RELEASING")
+    for task in snapshot.tasks.values():
+        facts = nodes.get(task.node)
+        if facts is None or not (task.status.name in holders or task.status is Status.UNKNOWN):
+            continue
+        signs = {
+            Status.RELEASING: {IDLE: -1, RELEASING: 1, FREE: 0, USED: 1},
+            Status.PIPELINED: {IDLE: 0, RELEASING: -1, FREE: -1, USED: 1},
+        }.get(task.status, {IDLE: -1, RELEASING: 0, FREE: -1, USED: 1})
+        for resource, amount in task.shape.requests:
+            if resource not in dict(facts.allocatable) or (task.reservation and resource.endswith("/gpu")):
+                continue
+            for plane, sign in signs.items():
+                there = columns[task.node][plane]
+                there[resource] = there.get(resource, 0) + sign * amount
+        for port in task.shape.host_ports:
+            held = ports.setdefault(task.node, {})
+            held[port] = held.get(port, 0) + 1
+        if not task.ours and not task.utility and task.status is not Status.UNKNOWN:
+            load = foreign.setdefault(task.node, [0, 0, 0])
+            asked = dict(task.shape.requests)
+            for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), task.shape.gpu_hundredths)):
+                load[index] += amount
+        if facts.shared_resource and not task.reservation:
+            ask = task.shape.gpu
+            mib = ask.memory_mib or int(ask.portion * facts.gpu_mib)
+            if ask.memory_mib and ask.memory_mib <= facts.gpu_label_mib:
+                mib = min(mib, facts.gpu_mib)
+            for group in task.gpu_groups:
+                tenants.setdefault((task.node, group), []).append((task.status, mib))
+    devices: dict[str, dict[str, tuple[int, ...]]] = {}
+    for (node, group), there in sorted(tenants.items()):
+        releasing = [mib for status, mib in there if status is Status.RELEASING]
+        pipelined = [mib for status, mib in there if status is Status.PIPELINED]
+        total = sum(mib for _, mib in there)
+        live = len(there) - len(releasing) - len(pipelined)
+        devices.setdefault(node, {})[group] = (
+            live,
+            len(releasing),
+            len(pipelined),
+            total,
+            total - sum(pipelined),
+            sum(releasing) - sum(pipelined),
+        )
+        resource = nodes[node].shared_resource
+        taken = -1 if live or releasing else 0
+        coming = 0 if live else bool(releasing) - bool(pipelined)
+        for plane, change in ((IDLE, taken), (RELEASING, coming), (FREE, taken + coming)):
+            columns[node][plane][resource] = columns[node][plane].get(resource, 0) + change
+    return {
+        "columns": {
+            node: [{resource: value for resource, value in sorted(plane.items()) if value} for plane in planes]
+            for node, planes in columns.items()
+        },
+        "devices": {node: {group: use for group, use in sorted(found.items())} for node, found in devices.items()},
+        "ports": {node: dict(sorted(found.items(), key=repr)) for node, found in sorted(ports.items())},
+        "foreign": {node: tuple(load) for node, load in sorted(foreign.items()) if any(load)},
+        "groups": _group_sums(snapshot),
+    }
+
+
+def _group_sums(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+    nodes = {facts.name: facts for facts in snapshot.nodes.facts}
+    sums: dict[str, tuple[list[str], list[int], list[int], list[int]]] = {}
+    for task in snapshot.tasks.values():
+        if not task.group_key:
+            continue
+        members, counts, used, wanted = sums.setdefault(task.group_key, ([], [0, 0], [0, 0, 0], [0, 0, 0]))
+        members.append(task.key)
+        asked, gpu = dict(task.shape.requests), task.shape.gpu
+        hundredths = task.shape.gpu_hundredths
+        if task.status is Status.PENDING:
+            counts[0] += task.ours
+            counts[1] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
+            into = wanted
+        elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING):
+            into = used
+            facts = nodes.get(task.node)
+            if gpu.shared and gpu.memory_mib and facts is not None:
+                mib = min(gpu.memory_mib, facts.gpu_mib) if gpu.memory_mib <= facts.gpu_label_mib else gpu.memory_mib
+                hundredths = gpu.devices * -(-100 * mib // facts.gpu_mib)
+        else:
+            continue
+        for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), hundredths)):
+            into[index] += amount
+    return {
+        key: (sorted(members), pending, used, wanted, mib)
+        for key, (members, (pending, mib), used, wanted) in sorted(sums.items())
+    }
+
+
+def kept(snapshot: Snapshot) -> dict[str, object]:
+    """The same sums as the snapshot has them."""
+    said = canonical(snapshot)
+    groups = cast("Mapping[str, tuple[Any, ...]]", said["groups"])
+    ports = cast("Mapping[str, dict[Any, int]]", said["ports"])
+    return {
+        "columns": said["columns"],
+        "devices": said["devices"],
+        "ports": {node: dict(sorted(found.items(), key=repr)) for node, found in ports.items()},
+        "foreign": said["foreign"],
+        "groups": {key: entry[2:] for key, entry in groups.items() if entry[2]},
+    }
+
+
+def _meta(name: str, namespace: str = "", **more: Any) -> Raw:
+    return {"name": name, "namespace": namespace, "creationTimestamp": stamp(100), **more}
+
+
+GPU_MEMORY = "nvidia.com/gpu.memory"
+
+
+@st.composite
+def a_node(draw: st.DrawFn) -> Raw:
+    """A node: CPU only, with GPUs of several sizes, with MIG slices, cordoned, tainted, or of another pool."""
+    offered = draw(
+        st.sampled_from(
+            [
+                {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "4"},
+                {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "2", "example.com/nic": "3"},
+                {"cpu": "4", "memory": "8Gi", "pods": "5"},
+                {"cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/mig-1g.5gb": "3"},
+                {"cpu": "4", "memory": "8Gi", "pods": "110", "amd.com/gpu": "1", "hugepages-2Mi": "1Gi"},
+                {"cpu": "lots", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "1"},
+            ]
+        )
+    )
+    labels = {"kubernetes.io/hostname": "here", "zone": draw(st.sampled_from(["x", "y"]))}
+    labels |= draw(st.sampled_from([{}, {GPU_MEMORY: "1000"}, {GPU_MEMORY: "11441"}, {GPU_MEMORY: "?"}]))
+    labels |= draw(st.sampled_from([{}, {}, {}, {POOL: "elsewhere"}]))
+    spec = draw(
+        st.sampled_from(
+            [{}, {}, {}, {"unschedulable": True}, {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}]
+        )
+    )
+    name = draw(st.sampled_from(NODES))
+    meta = _meta(name, labels=labels, annotations=draw(st.sampled_from([{}, {"beat": "1"}])))
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec, "status": {"allocatable": offered}}
+
+
+def _affinity(kind: str) -> Raw:
+    term = {"labelSelector": {"matchLabels": {"team": "blue"}}, "topologyKey": "zone"}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+#: requests, annotations, and parts of the spec of a pod
+ASKS: tuple[tuple[Raw, Raw, Raw], ...] = (
+    ({"cpu": "1", "memory": "1Gi"}, {}, {}),
+    ({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}, {}, {}),
+    ({"cpu": "500m", "nvidia.com/gpu": "2"}, {}, {}),
+    ({"cpu": "1"}, {"gpu-fraction": "0.5"}, {}),
+    ({"cpu": "1"}, {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"}, {}),
+    ({"cpu": "1"}, {"gpu-memory": "400"}, {}),
+    ({"cpu": "1"}, {"gpu-memory": "11441"}, {}),
+    ({"cpu": "1", "nvidia.com/mig-1g.5gb": "1"}, {}, {}),
+    ({"cpu": "1", "example.com/nic": "1"}, {}, {}),
+    ({"cpu": "1", "example.com/unheard-of": "1"}, {}, {}),
+    ({"cpu": "1"}, {"nvidia.com/mig-2g.10gb": "1"}, {}),
+    ({"cpu": "1"}, {}, {"affinity": _affinity("podAntiAffinity")}),
+    ({"cpu": "1"}, {}, {"affinity": _affinity("podAffinity")}),
+    ({"cpu": "1"}, {}, {"schedulingGates": [{"name": "wait"}]}),
+    ({"cpu": "much"}, {}, {}),
+)
+
+
+@st.composite
+def a_pod(draw: st.DrawFn) -> Raw:
+    """A pod in any state of its life."""
+    namespace, name = draw(st.sampled_from(PODS)).split("/")
+    requests, annotations, spec = draw(st.sampled_from(ASKS))
+    group = draw(st.sampled_from(["g0", "g0", "g1", "absent", ""]))
+    labels = draw(
+        st.sampled_from(
+            [
+                {},
+                {"team": "blue"},
+                {"runai-gpu-group": "d0"},
+                {"runai-gpu-group/d0": "d0", "runai-gpu-group/d1": "d1"},
+                {"app": "kai-resource-reservation"},
+                {"app": "kai-scale-adjust"},
+                {"kai.scheduler/subgroup-name": "nowhere"},
+                {"kai.scheduler/task-priority": "3"},
+            ]
+        )
+    )
+    phase = draw(st.sampled_from(["Pending", "Pending", "Running", "Running", "Succeeded", "Strange"]))
+    placed = phase == "Running" or draw(st.integers(0, 4)) == 0
+    container: Raw = {"name": "main", "resources": {"requests": requests}}
+    if draw(st.integers(0, 4)) == 0:
+        container["ports"] = [{"containerPort": 80, "hostPort": draw(st.sampled_from([80, 81]))}]
+    if draw(st.integers(0, 9)) == 0:
+        container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+    meta = _meta(
+        name,
+        namespace,
+        uid=f"{name}-{draw(st.sampled_from(['old', 'new']))}",
+        labels=labels,
+        annotations={**annotations, **({"pod-group-name": group} if group else {})},
+    )
+    gone_s = draw(st.sampled_from([None, None, None, -30, 60, 600]))
+    if gone_s is not None:
+        meta["deletionTimestamp"] = stamp(gone_s)
+    body = {
+        "schedulerName": draw(st.sampled_from(["kai-scheduler", "kai-scheduler", "kai-scheduler", "other"])),
+        "containers": [container],
+        **spec,
+        **({"nodeName": draw(st.sampled_from(NODES))} if placed else {}),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": {"phase": phase}}
+
+
+@st.composite
+def a_group(draw: st.DrawFn) -> Raw:
+    """A PodGroup: plain, elastic, with a broken tree, backing off, or of another pool."""
+    namespace, name = draw(st.sampled_from(GROUPS)).split("/")
+    spec: Raw = {"queue": draw(st.sampled_from([*QUEUES, "absent"])), "minMember": draw(st.integers(0, 2))}
+    spec |= draw(
+        st.sampled_from(
+            [
+                {},
+                {},
+                {"preemptibility": "non-preemptible"},
+                {"priorityClassName": "high"},
+                {"subGroups": [{"name": "x", "parent": "y"}]},
+                {"stalenessGracePeriod": "long"},
+                {"schedulingBackoff": 1},
+            ]
+        )
+    )
+    condition = {"nodePool": draw(st.sampled_from(["default", "other"])), "transitionID": "1"}
+    labels = draw(st.sampled_from([{}, {}, {}, {POOL: "elsewhere"}]))
+    return {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        "metadata": _meta(name, namespace, labels=labels),
+        "spec": spec,
+        "status": {"schedulingConditions": draw(st.sampled_from([[], [condition]]))},
+    }
+
+
+@st.composite
+def a_queue(draw: st.DrawFn) -> Raw:
+    """A queue anywhere in a forest that need not be sound."""
+    numbers = {
+        "quota": draw(st.sampled_from([0, 2, -1])),
+        "limit": draw(st.sampled_from([2, -1])),
+        "overQuotaWeight": draw(st.sampled_from([1, -3])),
+    }
+    open_ = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    labels = draw(st.sampled_from([{}, {}, {}, {POOL: "elsewhere"}]))
+    return {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": _meta(draw(st.sampled_from(QUEUES)), labels=labels),
+        "spec": {
+            "parentQueue": draw(st.sampled_from(["", "", "q0", "absent"])),
+            "resources": {"gpu": numbers, "cpu": open_, "memory": open_},
+        },
+    }
+
+
+@st.composite
+def a_request(draw: st.DrawFn) -> Raw:
+    """A BindRequest, under the name of its pod as it should be or under another."""
+    namespace, pod = draw(st.sampled_from(PODS)).split("/")
+    uid = draw(st.sampled_from([None, f"{pod}-old", f"{pod}-new"]))
+    owner = [] if uid is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}]
+    labels = draw(st.sampled_from([{}, {}, {POOL: "elsewhere"}]))
+    spec: Raw = {
+        "podName": pod,
+        "selectedNode": draw(st.sampled_from([*NODES, "node-z"])),
+        "selectedGPUGroups": draw(st.sampled_from([[], ["d0"], ["d0", "d1"]])),
+    }
+    spec |= draw(st.sampled_from([{}, {"backoffLimit": 3}]))
+    return {
+        "apiVersion": "scheduling.run.ai/v1alpha2",
+        "kind": "BindRequest",
+        "metadata": _meta(
+            draw(st.sampled_from([pod, pod, pod, "another"])), namespace, ownerReferences=owner, labels=labels
+        ),
+        "spec": spec,
+        "status": {
+            "phase": draw(st.sampled_from(["", "", "Succeeded", "Failed"])),
+            "failedAttempts": draw(st.sampled_from([0, 2, 3])),
+        },
+    }
+
+
+def _plain(api_version: str, kind: str, meta: Raw, **more: Any) -> Raw:
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **more}
+
+
+OTHERS: tuple[Raw, ...] = (
+    _plain("scheduling.k8s.io/v1", "PriorityClass", _meta("high"), value=125),
+    _plain("scheduling.k8s.io/v1", "PriorityClass", _meta("high"), value=60),
+    _plain("scheduling.k8s.io/v1", "PriorityClass", _meta("usual"), value=110, globalDefault=True),
+    _plain("v1", "ConfigMap", _meta("settings", "a")),
+    _plain("v1", "ConfigMap", _meta("settings", "b")),
+    _plain("v1", "Namespace", _meta("a", labels={"tenant": "red"})),
+    _plain("v1", "Namespace", _meta("a", labels={"tenant": "green"})),
+    _plain("kai.scheduler/v1alpha1", "Topology", _meta("racks"), spec={"levels": [{"nodeLabel": "zone"}]}),
+)
+
+
+@dataclass
+class World:
+    """The objects there are now, and what is assumed about their pods."""
+
+    objects: dict[Key, Object] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    assumed: dict[str, Status] = field(default_factory=dict)
+
+    def apply(self, tables: Tables, raw: Raw) -> None:
+        kind, meta = raw["kind"], raw["metadata"]
+        item = decode_object(raw)
+        self.objects[kind, meta["namespace"], meta["name"]] = item
+        if kind == "Pod":
+            pod = f"{meta['namespace']}/{meta['name']}"
+            if self.uids.get(pod) != meta["uid"]:
+                self.assumed.pop(pod, None)
+            self.uids[pod] = meta["uid"]
+        tables.apply(item)
+
+    def remove(self, tables: Tables, key: Key) -> None:
+        kind, namespace, name = key
+        self.objects.pop(key, None)
+        if kind == "Pod":
+            self.uids.pop(f"{namespace}/{name}", None)
+            self.assumed.pop(f"{namespace}/{name}", None)
+        tables.remove(kind, namespace, name)
+
+    def assume(self, tables: Tables, pod: str, status: Status | None) -> None:
+        if status is None:
+            self.assumed.pop(pod, None)
+        elif pod in self.uids:
+            self.assumed[pod] = status
+        tables.assume(pod, status)
+
+    def built_at_once(self, shard: Shard, order: Callable[[list[Object]], list[Object]]) -> Tables:
+        tables = Tables(shard, order(list(self.objects.values())))
+        for pod, status in self.assumed.items():
+            tables.assume(pod, status)
+        return tables
+
+
+def _keys() -> list[Key]:
+    namespaced: list[Key] = [("Pod", *cast("tuple[str, str]", tuple(pod.split("/")))) for pod in PODS]
+    namespaced += [("PodGroup", *cast("tuple[str, str]", tuple(group.split("/")))) for group in GROUPS]
+    namespaced += [("BindRequest", *cast("tuple[str, str]", tuple(pod.split("/")))) for pod in PODS]
+    namespaced += [("BindRequest", "a", "another"), ("BindRequest", "b", "another")]
+    namespaced += [("Node", "", name) for name in NODES] + [("Queue", "", name) for name in QUEUES]
+    other = {(raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in OTHERS}
+    return namespaced + sorted(other)
+
+
+#: One step: an object as it is now, the key of one that goes, an assumption about a pod, or a cycle some seconds later.
+Step = Raw | Key | tuple[str, Status | None] | float
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    a_pod(),
+    a_pod(),
+    a_pod(),
+    a_node(),
+    a_node(),
+    a_group(),
+    a_queue(),
+    a_request(),
+    st.sampled_from(OTHERS),
+    st.sampled_from(_keys()),
+    st.tuples(st.sampled_from(PODS), st.sampled_from([Status.RELEASING, Status.RELEASING, Status.RUNNING, None])),
+    st.sampled_from([0.0, 0.0, 30.0, 200.0]),
+)
+SHARDS = (Shard(), Shard(), Shard(node_pool="elsewhere"), Shard(node_pool_key=""), Shard(full_hierarchy=False))
+
+
+def _cycle(tables: Tables, now_ns: int) -> tuple[Snapshot, bytes]:
+    """A snapshot with its sums checked, and the plan of a cycle on it."""
+    snapshot = tables.snapshot(now_ns)
+    assert kept(snapshot) == recounted(snapshot)
+    session = open_session(snapshot, POLICY)
+    check_state(session)
+    run(session)
+    return tables.snapshot(now_ns), reckon(session).encoded()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    shard=st.sampled_from(SHARDS),
+    steps=st.lists(STEPS, min_size=1, max_size=45),
+    order=st.sampled_from([lambda items: items, lambda items: items[::-1], lambda items: items[1::2] + items[::2]]),
+    late_s=st.sampled_from([0.0, 150.0]),
+)
+def test_tables_kept_up_to_date_equal_tables_built_at_once(
+    shard: Shard, steps: list[Step], order: Callable[[list[Object]], list[Object]], late_s: float
+) -> None:
+    """cycle:NOD-1, PERF-1; cycle:SNP-6 to SNP-9."""
+    world, tables, now_ns = World(), Tables(shard), NOW_NS
+    for step in steps:
+        if isinstance(step, dict):
+            world.apply(tables, step)
+        elif isinstance(step, float):
+            now_ns += int(step * 1e9)
+            _cycle(tables, now_ns)
+        elif len(step) == 3:
+            world.remove(tables, step)
+        else:
+            world.assume(tables, *step)
+    now_ns += int(late_s * 1e9)
+
+    fresh = world.built_at_once(shard, order)
+    kept_snapshot, kept_plan = _cycle(tables, now_ns)
+    fresh_snapshot, fresh_plan = _cycle(fresh, now_ns)
+    assert canonical(kept_snapshot) == canonical(fresh_snapshot)
+    assert kept_plan == fresh_plan
+    assert tables.dead_requests() == fresh.dead_requests()
+    assert sorted(tables.topologies) == sorted(fresh.topologies)

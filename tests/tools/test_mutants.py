@@ -1,0 +1,198 @@
+"""`tools/mutants.py` on a tiny project: what it catches, what it complains about, what it leaves alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.mutants import main
+
+PROJECT = Path(__file__).parents[2]
+
+SOURCE = '''"""Prices."""
+
+
+def total(net: int, tax: int) -> int:
+    if net < 0:
+        net = 0
+    return net + tax
+
+
+def spare(net: int) -> int:
+    return net * 2
+'''
+
+TESTS = """from shop.prices import total
+
+
+def test_tax_is_added() -> None:
+    assert total(3, 2) == 5
+
+
+def test_nobody_is_paid_for_shopping() -> None:
+    assert total(-3, 2) == 2
+"""
+
+NO_TAX = ("shop:1", "tax is taken off", "net + tax", "net - tax")
+NO_FLOOR = ("shop:2", "a net price may be negative", "net = 0", "pass")
+UNTESTED = ("shop:3", "spare is thrice", "net * 2", "net * 3")
+
+Run = Callable[..., tuple[int, str]]
+
+
+def table(statement: str, title: str, old: str, new: str, file: str = "src/shop/prices.py", test: str = "") -> str:
+    tests = json.dumps([test or "tests/test_prices.py"])
+    return (
+        f'[[mutant]]\nid = "{statement}"\ntitle = "{title}"\nfile = "{file}"\n'
+        f"old = '''{old}'''\nnew = '''{new}'''\ntests = {tests}\n"
+    )
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A project with two tested rules and an untested one."""
+    for name, text in {
+        "src/shop/__init__.py": "",
+        "src/shop/prices.py": SOURCE,
+        "tests/test_prices.py": TESTS,
+        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\n',
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "mutants").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def run(shop: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command on the shop with these mutants; the exit status and what it printed."""
+
+    def run_it(*tables: str, arguments: tuple[str, ...] = (), required: str = "") -> tuple[int, str]:
+        (shop / "mutants" / "prices.toml").write_text("\n".join(tables))
+        (shop / "mutants" / "required.txt").write_text(required)
+        status = main(["--root", str(shop), "--jobs", "1", *arguments])
+        return status, capsys.readouterr().out
+
+    return run_it
+
+
+def test_mutants_that_tests_notice_are_caught_and_counted(run: Run, shop: Path) -> None:
+    before = {path: path.read_bytes() for path in shop.rglob("*.py")}
+    status, output = run(
+        table(*NO_TAX),
+        table(*NO_FLOOR),
+        required="# both\nshop:1\nshop:2\n",
+        arguments=("--jobs", "2", "--json", str(shop / "out")),
+    )
+    assert status == 0, output
+    assert "caught    shop:1         tax is taken off" in output
+    assert "caught    shop:2         a net price may be negative" in output
+    assert "prices.toml     2 of 2 caught" in output
+    assert "total           2 of 2 caught" in output
+    found = json.loads((shop / "out").read_text())
+    assert (found["total"], found["caught"], found["survived"], found["invalid"]) == (2, 2, 0, 0)
+    assert [mutant["verdict"] for mutant in found["mutants"]] == ["caught", "caught"]
+    assert {path: path.read_bytes() for path in shop.rglob("*.py")} == before
+
+
+def test_a_mutant_that_no_test_notices_survives_and_is_shown(run: Run) -> None:
+    status, output = run(table(*UNTESTED), table(*NO_TAX))
+    assert status == 1
+    assert "SURVIVED  shop:3" in output
+    assert "caught    shop:1" in output
+    assert "-    return net * 2\n+    return net * 3" in output
+    assert "prices.toml     1 of 2 caught, 1 survived" in output
+
+
+def test_one_worker_mends_its_copy_after_each_mutant(run: Run) -> None:
+    status, output = run(table(*NO_TAX), table(*UNTESTED), table(*NO_FLOOR))
+    assert status == 1
+    assert [line.split()[0] for line in output.splitlines() if "s)" in line] == ["caught", "SURVIVED", "caught"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "complaint"),
+    [
+        ([table("shop:1", "gone", "net % tax", "0")], "(gone): does not apply: `old` occurs 0 times"),
+        ([table("shop:1", "twice", "net: int", "n")], "(twice): does not apply: `old` occurs 2 times"),
+        ([table(*NO_TAX, file="src/shop/gone.py")], "(tax is taken off): src/shop/gone.py does not exist"),
+        ([table(*NO_TAX, test="tests/test_gone.py::test_x")], "(tax is taken off): tests/test_gone.py does not exist"),
+        ([table("shop:1", "idle", "net + tax", "net + tax")], "(idle): changes nothing"),
+        ([table("shop:1", "broken", "net + tax", "net +")], "(broken): is not Python"),
+        (
+            [table(*NO_TAX), table("shop:9", "as before", "+ tax", "- tax")],
+            "(as before): is the same as prices.toml: shop:1 (tax is taken off)",
+        ),
+        (['[[mutant]]\nid = "shop:1"\ntitle = "short"'], "mutant 1 (shop:1, short): no file, old, new, tests"),
+        ([table(*NO_TAX) + "note = 'x'"], "mutant 1 (shop:1, tax is taken off): unknown field note"),
+        (["[[mutant]"], "prices.toml: not TOML"),
+        ([], "no mutants are listed"),
+    ],
+)
+def test_a_mutant_that_cannot_be_run_is_an_error_that_names_it(run: Run, tables: list[str], complaint: str) -> None:
+    status, output = run(*tables)
+    assert status == 1
+    assert complaint in output
+    assert "Running" not in output
+
+
+def test_a_required_statement_without_a_mutant_is_an_error(run: Run) -> None:
+    status, output = run(table(*NO_TAX), required="shop:1\nshop:2  # the floor\n")
+    assert status == 1
+    assert "error: required.txt: shop:2 has no mutant" in output
+    assert "shop:1 has no" not in output
+
+
+def test_recorded_cases_do_not_count(run: Run, shop: Path) -> None:
+    (shop / "tests" / "conformance").mkdir()
+    (shop / "tests" / "conformance" / "test_cases.py").write_text(TESTS)
+    status, output = run(table(*NO_TAX, test="tests/conformance/test_cases.py"))
+    assert status == 1
+    assert "recorded cases do not count" in output
+
+
+def test_code_that_no_longer_imports_is_invalid_not_caught(run: Run) -> None:
+    status, output = run(table("shop:1", "no import", "def total", "1 / 0\n\n\ndef total"))
+    assert status == 1
+    assert "INVALID   shop:1" in output
+    assert "the tests could not be collected" in output
+    assert "ZeroDivisionError" in output
+
+
+def test_tests_without_end_are_invalid(run: Run) -> None:
+    status, output = run(
+        table("shop:1", "no end", "return net + tax", "while True:\n        pass"), arguments=("--timeout", "2")
+    )
+    assert status == 1
+    assert "the tests had not ended after 2 s" in output
+
+
+def test_tests_that_fail_by_themselves_catch_nothing(run: Run, shop: Path) -> None:
+    (shop / "tests" / "test_prices.py").write_text(TESTS.replace("== 5", "== 6"))
+    status, output = run(table(*NO_TAX))
+    assert status == 1
+    assert "the tests must pass before anything is broken" in output
+    assert "caught" not in output
+
+
+def test_only_and_list_choose_by_id_or_title(run: Run) -> None:
+    tables = (table(*NO_TAX), table(*NO_FLOOR), table(*UNTESTED))
+    for pattern, expected in {"shop:2": "2", "2": "2", "shop:*": "123", "spare": "3"}.items():
+        status, output = run(*tables, arguments=("--list", "--only", pattern), required="shop:99")
+        assert status == 0
+        assert [line.split()[0] for line in output.splitlines()] == [f"shop:{number}" for number in expected]
+    status, output = run(*tables, arguments=("--only", "shop:4"))
+    assert status == 1
+    assert "no mutant fits 'shop:4'" in output
+
+
+@pytest.mark.skipif(not (PROJECT / "mutants").exists(), reason="a copy of the tree without its mutants")
+def test_every_mutant_of_the_project_applies_and_every_required_statement_has_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["--list"])
+    output = capsys.readouterr().out
+    assert [line for line in output.splitlines() if line.startswith("error")] == []
+    assert status == 0
