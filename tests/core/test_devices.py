@@ -1,6 +1,7 @@
 """The books of shared GPUs: what tenants leave of a node (gpu:C-2 to C-4, C-8, C-9, S-1 to S-7, cases T-20 to T-30)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,7 +194,7 @@ def test_what_a_running_memory_share_received_counts_for_its_queue() -> None:
         ({"fraction": 0.25, "devices": 2}, ("Fraction", 2)),
     ],
 )
-def test_what_other_requests_received(ask: dict[str, float], received: tuple[str, int]) -> None:
+def test_what_other_requests_received(ask: dict[str, Any], received: tuple[str, int]) -> None:
     """gpu:C-8"""
     [bind] = cluster().node(gpus=2).queue("q").gang("j", **ask).schedule().plan.binds
     assert (bind.received_type, bind.gpu_count) == received

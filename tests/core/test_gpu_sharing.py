@@ -310,7 +310,7 @@ def test_a_gang_of_fractions_above_the_limit_waits() -> None:
 
 
 @pytest.mark.parametrize("queue", [{"quota": 1}, {"limit": 1}])
-def test_a_gang_of_memory_shares_above_the_bound_waits(queue: dict[str, float]) -> None:
+def test_a_gang_of_memory_shares_above_the_bound_waits(queue: dict[str, Any]) -> None:
     """gpu:T-47: three times 0.4."""
     memory = cluster().node(gpus=4).queue("q", **queue).gang("j", pods=3, preemptible=False, gpu_memory=400)
     assert memory.schedule().bound("j") == 0

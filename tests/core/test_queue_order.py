@@ -70,9 +70,9 @@ def test_a_queue_within_its_share_of_one_resource_is_not_over(spared: str) -> No
     """queues:10.1 rule 1: all three must be over; the higher priority decides."""
     poor = {"quota": 0, "weight": 0, "cpu": NOTHING, "memory": NOTHING, "priority": 200}
     plain = {"quota": 0, "cpu": (0, -1, 1), "memory": (0, -1, 1)}
-    held = {"gpu": 1, "cpu": 1, "memory": "1Gi"}
+    held: dict[str, Any] = {"gpu": 1, "cpu": 1, "memory": "1Gi"}
     held.pop(spared)
-    filled = _Asks(rivals(early=plain, late=poor)).has("late", **held)  # type: ignore[arg-type]
+    filled = _Asks(rivals(early=plain, late=poor)).has("late", **held)
     assert filled.asks("early", gpu=1).asks("late", gpu=1).order() == ["late", "early"]
 
 
@@ -80,7 +80,7 @@ def test_a_queue_within_its_share_of_one_resource_is_not_over(spared: str) -> No
 def test_a_queue_with_exactly_its_share_is_not_over(exact: str) -> None:
     """queues:10.1 rule 1: strictly."""
     blocks: dict[str, Any] = {"quota": 0, "weight": 0, "cpu": NOTHING, "memory": NOTHING, "priority": 200}
-    blocks.update({"gpu": {"quota": 1}, "cpu": {"cpu": (1000, -1, 0)}, "memory": {"memory": (1000, -1, 0)}}[exact])
+    blocks.update({"quota": 1} if exact == "gpu" else {exact: (1000, -1, 0)})
     plain = {"quota": 0, "cpu": (0, -1, 1), "memory": (0, -1, 1)}
     filled = _Asks(rivals(early=plain, late=blocks)).has("late", gpu=1, cpu=1, memory=1_000_000_000)
     result = filled.asks("early", gpu=1).asks("late", gpu=1).built.schedule()
@@ -249,14 +249,13 @@ def test_a_quota_beyond_the_fair_share_counts() -> None:
     assert filled.asks("early", gpu=3).asks("late", gpu=4).order() == ["late", "early"]
 
 
-def test_between_two_violators_the_smaller_amount_goes_first() -> None:
+@pytest.mark.parametrize("resource", ["gpu", "cpu", "memory"])
+def test_between_two_violators_the_smaller_amount_goes_first(resource: str) -> None:
     """queues:1.3: nothing to divide by, so the amount itself is compared."""
-    none = {"quota": 0, "weight": 0}
-    assert _Asks(rivals(early=none, late=none)).asks("early", gpu=2).asks("late", gpu=1).order() == ["late", "early"]
-    none = {"quota": 0, "cpu": NOTHING}
-    assert _Asks(rivals(early=none, late=none)).asks("early", cpu=2).asks("late", cpu=1).order() == ["late", "early"]
-    none = {"quota": 0, "memory": NOTHING}
-    filled = _Asks(rivals(early=none, late=none)).asks("early", memory=2).asks("late", memory=1)
+    none: dict[str, Any] = {"quota": 0, "weight": 0, "cpu": NOTHING, "memory": NOTHING}
+    two: dict[str, Any] = {resource: 2}
+    one: dict[str, Any] = {resource: 1}
+    filled = _Asks(rivals(early=none, late=none)).asks("early", **two).asks("late", **one)
     assert filled.order() == ["late", "early"]
 
 
@@ -290,8 +289,7 @@ def test_what_a_queue_has_of_any_resource_counts(resource: str) -> None:
 def test_with_equal_shares_the_queue_that_may_have_less_goes_first(resource: str) -> None:
     """queues:10.1 rule 7: less of one resource, not more of any."""
     large: dict[str, Any] = {"quota": 20, "cpu": (20_000, -1, 1), "memory": (20_000, -1, 1)}
-    less = {"gpu": {"quota": 10}, "cpu": {"cpu": (10_000, -1, 1)}, "memory": {"memory": (10_000, -1, 1)}}
-    small = {**large, **less[resource]}
+    small = {**large, **({"quota": 10} if resource == "gpu" else {resource: (10_000, -1, 1)})}
     filled = _Asks(rivals(early=large, late=small))
     assert filled.asks("early", gpu=10).asks("late", gpu=small["quota"] // 2).order() == ["late", "early"]
 

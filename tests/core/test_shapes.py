@@ -264,7 +264,7 @@ def test_gpu_memory_asks_for_part_of_one_device() -> None:
     """gpu:G-5, gpu:T-1; gpu:G-11: the portion is not known before the node is."""
     notes = {"gpu-memory": "1024"}
     assert ask_of(notes) == GpuAsk(GpuKind.MEMORY, 1, 0.0, 1024)
-    assert ask_of(notes).shared
+    assert shape(container(), annotations=notes).shared
     assert cost_of(notes) == 0
 
 
@@ -334,7 +334,7 @@ def test_a_number_of_devices_alone_shares_nothing() -> None:
 def test_a_share_replaces_whole_gpus(notes: Mapping[str, str]) -> None:
     """gpu:G-5, gpu:G-6: they are neither asked for nor paid for."""
     ask = shape(container({GPU: 4, AMD: 1}), annotations=notes)
-    assert ask.gpu.shared
+    assert ask.shared
     assert ask.requests == (("pods", 1),)
     assert ask.gpu_hundredths == (50 if "gpu-fraction" in notes else 0)
 
@@ -358,7 +358,7 @@ def test_mig_slices_cost_what_their_profile_says() -> None:
     """gpu:G-10, gpu:G-16, cycle:R-6"""
     ask = shape(container({BIG_SLICE: 2, SLICE: 1}))
     assert ask.gpu == GpuAsk(GpuKind.MIG)
-    assert not ask.gpu.shared
+    assert not ask.shared
     assert ask.gpu_hundredths == 700
     assert dict(ask.requests)[BIG_SLICE] == 2
 
@@ -401,7 +401,7 @@ def test_a_profile_with_an_absurd_number_does_not_stop_the_cycle() -> None:
 def test_a_share_drops_the_slices_from_the_cost_but_not_from_the_fit(notes: Mapping[str, str]) -> None:
     """gpu:G-10"""
     ask = shape(container({BIG_SLICE: 1}), annotations=notes)
-    assert ask.gpu.shared
+    assert ask.shared
     assert dict(ask.requests)[BIG_SLICE] == 1
     assert ask.gpu_hundredths == (50 if "gpu-fraction" in notes else 0)
 
@@ -444,7 +444,7 @@ def test_a_pod_with_resource_claims_is_refused_rather_than_misplaced() -> None:
 # Interning: one shape for one meaning.
 
 
-PLAIN = {"cpu": 1, "memory": "1Gi"}
+PLAIN: Requests = {"cpu": 1, "memory": "1Gi"}
 
 
 def test_pods_that_differ_in_name_only_are_one_shape() -> None:

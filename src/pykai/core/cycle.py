@@ -17,8 +17,10 @@ from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
 from pykai.core.hooks import Rules
+from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
+from pykai.core.problems import Problem
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
 from pykai.core.snapshot import Snapshot
@@ -27,7 +29,13 @@ from pykai.core.state import State
 
 def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     """Prepare the rules and open the books."""
-    rules = Rules.of(named.plugin.prepare(snapshot) for named in policy.plugins)
+    problems: list[Problem] = []
+    rules = Rules.of(
+        prepare_guarded(named.name, named.plugin, snapshot, problems.append)
+        if named.foreign
+        else named.plugin.prepare(snapshot)
+        for named in policy.plugins
+    )
     sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
     usage = _usage_columns(snapshot, policy) if policy.usage else None
     ledger = open_ledger(snapshot, usage=usage, k=sharing.k_value, strict_remainders=sharing.strict_remainders)
@@ -35,7 +43,7 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     state.observers.extend(rules.observers)
     state.quota_gate = rules.quota_gate
     state.gpu_scores = rules.gpu_scores
-    return Session(snapshot, policy, rules, state)
+    return Session(snapshot, policy, rules, state, problems)
 
 
 def run(session: Session) -> None:

@@ -18,6 +18,8 @@ class NamedPlugin:
 
     name: str
     plugin: Plugin
+    #: not built in: what it raises must not stop the cycle
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

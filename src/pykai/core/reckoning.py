@@ -18,7 +18,7 @@ def reckon(session: Session) -> Plan:
         unscheduled=tuple(_unscheduled(session)),
         orphans=tuple(_orphans(session)),
         queues=tuple(_queues(session)),
-        problems=tuple(str(problem) for problem in session.snapshot.problems),
+        problems=tuple(str(problem) for problem in (*session.snapshot.problems, *session.problems)),
         work=session.state.work,
     )
 

@@ -11,6 +11,7 @@ from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Rules
 from pykai.core.place.ranking import Rankings
 from pykai.core.policy import Policy
+from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import GroupEntry, Snapshot
 from pykai.core.state import State
@@ -31,8 +32,10 @@ class Failure(NamedTuple):
 class Session:
     """One cycle under way."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, rules: Rules, state: State) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, rules: Rules, state: State, problems: list[Problem]) -> None:
         self.snapshot = snapshot
+        #: what went wrong in this cycle, besides what the snapshot says
+        self.problems = problems
         self.policy = policy
         self.rules = rules
         self.state = state

@@ -66,10 +66,10 @@ class Task:
 
 
 def order_by_priority_label(text: str | None) -> tuple[int, int]:
-    """Sort key of the task-priority label: present before absent, higher first, unreadable last (cycle:8.5)."""
+    """Sort key of the task-priority label: higher first, then unreadable, then absent (cycle:8.5)."""
     if text is None:
-        return (1, 0)
-    return (0, -int(text)) if _INTEGER.fullmatch(text) else (2, 0)
+        return (2, 0)
+    return (0, -int(text)) if _INTEGER.fullmatch(text) else (1, 0)
 
 
 def has_ended(pod: Pod) -> bool:

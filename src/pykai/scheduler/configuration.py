@@ -173,13 +173,14 @@ def _plugin(name: str, arguments: Mapping[str, str], path: str, report: Report) 
     if plugin is None and name in PLANNED:
         report(Problem(_SUBJECT, path, f"plugin {name!r} decides nothing in this version; skipped"))
         return
+    foreign = plugin is None
     if plugin is None:
         plugin = _foreign(name, arguments, f"{path}.arguments", report)
     if plugin is None:
         known = ", ".join(known_plugins())
         report(Problem(_SUBJECT, path, f"unknown plugin {name!r}; built in are {known}; skipped"))
         return
-    yield NamedPlugin(name, plugin)
+    yield NamedPlugin(name, plugin, foreign=foreign)
 
 
 def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Plugin | None:

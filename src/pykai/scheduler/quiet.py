@@ -1,8 +1,8 @@
 """The garbage collector kept out of a cycle.
 
-A cycle makes many small objects and drops nearly all of them by reference counting; the cyclic collector would walk the
-whole model several times meanwhile.  It is switched off for the length of a cycle and put back as it was, so what it has
-to do happens between cycles.
+A cycle makes many small objects and drops nearly all of them by reference counting; the cyclic collector would walk
+the whole model several times meanwhile.  It is switched off for the length of a cycle and put back as it was, so what
+it has to do happens between cycles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How fast the engine is, against a floor measured in the same run.
 
-Machines differ and are noisy, so seconds alone say little.  Every measurement is therefore accompanied by a *floor*: the
-least NumPy work any scheduler of this kind would do for the same pods (pick the least used queue, the best node, update
-one row).  The ratio of both is what to watch.
+Machines differ and are noisy, so seconds alone say little.  Every measurement is therefore accompanied by a *floor*:
+the least NumPy work any scheduler of this kind would do for the same pods (pick the least used queue, the best node,
+update one row).  The ratio of both is what to watch.
 
 Shapes:
 

@@ -76,9 +76,7 @@ class _Waiting:
         heappush(self._back, (key, gang))
 
     def _first_is_back(self) -> bool:
-        return bool(self._back) and (
-            self._next >= len(self._sorted) or self._back[0][0] < self._sorted[self._next][0]
-        )
+        return bool(self._back) and (self._next >= len(self._sorted) or self._back[0][0] < self._sorted[self._next][0])
 
     def first(self) -> Gang | None:
         """The best gang, None when all are served."""

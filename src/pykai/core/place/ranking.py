@@ -53,9 +53,7 @@ class Ranking:
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
         #: rows can be repaired one by one without NumPy, which is quicker for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
-        self._by_row = (
-            not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
-        )
+        self._by_row = not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
         #: [node] passes everything that cannot change in this cycle
         self._allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         for check in rules.checks:

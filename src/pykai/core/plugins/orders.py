@@ -52,7 +52,7 @@ def heads_first(task: Task) -> tuple[int, ...]:
 
 
 def by_task_priority(task: Task) -> tuple[int, ...]:
-    """The task-priority label: present first, higher first, unreadable last."""
+    """The task-priority label: higher first, then unreadable, then absent."""
     return task.task_priority
 
 
