@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from pykai.api.decode import decode_object
@@ -25,6 +26,8 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Bind, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
+from pykai.core.hooks import Ask
+from pykai.core.place.gang import EVERY_NODE
 from pykai.core.policy import Policy
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
@@ -467,3 +470,17 @@ class Cluster:
 def cluster(nodes: int = 0, **node: Any) -> Cluster:
     """A cluster, to begin with of equal nodes."""
     return Cluster().nodes(nodes, **node)
+
+
+def ask_of(session: Session, pod: str, namespace: str = "default") -> Ask:
+    """A waiting pod as the placement hooks of a session see it."""
+    task = session.snapshot.tasks[f"{namespace}/{pod}"]
+    gang = session.gang(session.snapshot.groups[task.group_key])
+    return Ask(task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], session.snapshot.vectors[task.shape])
+
+
+def scores_of(session: Session, pod: str, namespace: str = "default") -> dict[str, float]:
+    """Node -> score of a waiting pod, for the nodes that fit."""
+    ranking = session.rankings.of(session.state, ask_of(session, pod, namespace), EVERY_NODE)
+    scores = zip(session.snapshot.nodes.names, ranking.scores.tolist(), strict=True)
+    return {node: score for node, score in scores if score != -inf}

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.builders import Cluster, Result, cluster
-
-Raw = dict[str, Any]
+from tests.core.builders import Cluster, Raw, Result, cluster
 
 
 def spec(container: Raw | None = None, init: Raw | None = None, volumes: list[Raw] | None = None) -> Raw:

@@ -159,7 +159,7 @@ SUFFIX = (
 def test_exp3_a_pod_that_would_fit_without_its_overhead_says_so() -> None:
     built = cluster().node(cpu=3).node("large", cpu=8, unschedulable=True).queue("q").gang("job", cpu=3, spec=OVERHEAD)
     why = built.schedule().why("job")
-    assert f"1 node(s) didn't have enough resources: CPU cores{SUFFIX}. \n" in why
+    assert f"1 node(s) didn't have enough resources: CPU cores{SUFFIX}." in why
 
 
 def test_exp3_a_pod_that_lacks_more_than_its_overhead_does_not() -> None:

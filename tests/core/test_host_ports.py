@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from pykai.core.status import Status
-from tests.core.builders import Cluster, cluster
+from tests.core.builders import Cluster, Raw, cluster
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
-Raw = dict[str, Any]
 
 
 def port(number: int, protocol: str | None = None, ip: str | None = None) -> Raw:

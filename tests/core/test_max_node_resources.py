@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.core.builders import Cluster, Result, cluster
+from tests.core.builders import Cluster, Raw, Result, cluster
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 SLICE, BIG_SLICE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
-Raw = dict[str, Any]
 
 
 def fleet(**more: Any) -> Cluster:
     """Two nodes: one with more CPU and storage, one with more memory and GPUs."""
-    offers = {"ephemeral-storage": "20Gi", "example.com/port": 2, SLICE: 3}
+    offers: Raw = {"ephemeral-storage": "20Gi", "example.com/port": 2, SLICE: 3}
     return (
         cluster()
         .queue("q")
@@ -114,7 +113,7 @@ def test_a_cluster_without_nodes_has_nothing() -> None:
 
 def test_gpus_come_first_then_cpu_then_memory_then_the_rest() -> None:
     """cycle:FLT-7: one resource is named, the first in this order."""
-    much = {"gpu": 9, "cpu": 99, "memory": "99G", "extra": {"example.com/port": 9, "aardvark.com/x": 1}}
+    much: Raw = {"gpu": 9, "cpu": 99, "memory": "99G", "extra": {"example.com/port": 9, "aardvark.com/x": 1}}
     words = []
     for known in ("gpu", "cpu", "memory"):
         words.append(text(fleet().gang("job", **much).schedule()).partition("Max ")[2].partition(" ")[0])
@@ -165,7 +164,7 @@ def test_nodes_of_other_pools_do_not_count() -> None:
 
 def test_several_devices_are_measured_by_their_sum() -> None:
     """Six halves are three GPUs, which node b has; that it has only four devices is for the node to say."""
-    result = fleet().gang("job", fraction=0.5, devices=6).schedule()
+    result = fleet().gang("job", cpu=0, fraction=0.5, devices=6).schedule()
     assert result.node_reasons("job") == {"node(s) didn't have enough resources: GPUs": 2}
 
 
@@ -182,9 +181,9 @@ def test_no_eviction_helps_against_a_request_that_is_too_large() -> None:
 
 def test_everything_that_fails_beforehand_is_said_at_once() -> None:
     """cycle:FLT-5: all failing pre-checks are collected into one message."""
-    needs = {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}]}
-    needs["containers"][0]["resources"] = {"requests": {NVIDIA: "5"}}  # type: ignore[assignment]
-    result = fleet().gang("job", spec=needs).schedule()
+    main: Raw = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
+    main["resources"] = {"requests": {NVIDIA: "5"}}
+    result = fleet().gang("job", spec={"containers": [main]}).schedule()
     assert result.why("job") == (
         "PodSchedulingErrors: Resources were not found for pod default/job-0 due to: "
         "Scheduling conditions were not met for pod default/job-0:\n"

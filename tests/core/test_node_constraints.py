@@ -4,18 +4,16 @@ cycle:FLT-2 (TaintToleration, NodeAffinity), cycle:FLT-3 (texts), cycle:9.1 step
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from pykai.api.core import NodeSelectorRequirement, Toleration
 from pykai.core.nodes import Taint
 from pykai.core.place.constraints import meets, tolerates
-from tests.core.builders import Result, cluster
+from tests.core.builders import Raw, Result, cluster
 
 UNTOLERATED = "node(s) had untolerated taint(s)"
 NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
-Raw = dict[str, Any]
 
 
 def taint(key: str = "dedicated", value: str = "", effect: str = "NoSchedule") -> Raw:
@@ -24,13 +22,7 @@ def taint(key: str = "dedicated", value: str = "", effect: str = "NoSchedule") -
 
 def on_tainted(taints: list[Raw], *tolerations: Raw) -> Result:
     """A pod with these tolerations in a cluster of one node with these taints."""
-    return (
-        cluster()
-        .node(taints=taints)
-        .queue("q")
-        .gang("job", spec={"tolerations": list(tolerations)})
-        .schedule()
-    )
+    return cluster().node(taints=taints).queue("q").gang("job", spec={"tolerations": list(tolerations)}).schedule()
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from pykai.core.place.affinity import affinity_index
-from tests.core.builders import Cluster, Result, cluster
+from tests.core.builders import Cluster, Raw, Result, cluster
 
 NO_COMPANY = "node(s) didn't match pod affinity rules"
 BAD_COMPANY = "node(s) didn't match pod anti-affinity rules"
 UNWELCOME = "node(s) didn't satisfy existing pods anti-affinity rules"
 HOST = "kubernetes.io/hostname"
-Raw = dict[str, Any]
 
 
 def term(key: str = "zone", *, labels: dict[str, str] | None = None, **more: Any) -> Raw:

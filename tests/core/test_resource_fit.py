@@ -1,17 +1,14 @@
 """Resource fit: what a pod asks for against what nodes have left (cycle:FLT-1, R-1 to R-6, NOD-2, NOD-3, NOD-6)."""
 
-from typing import Any
-
 import pytest
 
 from pykai.api.decode import decode_object
-from tests.core.builders import Cluster, Result, cluster
+from tests.core.builders import Cluster, Raw, Result, cluster
 
 SHORT = "node(s) didn't have enough resources: "
 FULL = "node(s) pod number exceeded"
 NVIDIA, AMD, INTEL = "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/gpu"
 SLICE, BIG_SLICE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb"
-Raw = dict[str, Any]
 
 
 def mixed_fleet() -> Cluster:
@@ -70,11 +67,7 @@ def test_what_a_request_costs_its_queue(how: Raw, gpus: float) -> None:
 def test_slices_cost_as_many_gpus_as_their_profile_says() -> None:
     """cycle:R-6"""
     result = (
-        cluster()
-        .node(extra={SLICE: 4, BIG_SLICE: 2})
-        .queue("q")
-        .gang("job", extra={SLICE: 2, BIG_SLICE: 1})
-        .schedule()
+        cluster().node(extra={SLICE: 4, BIG_SLICE: 2}).queue("q").gang("job", extra={SLICE: 2, BIG_SLICE: 1}).schedule()
     )
     assert allocated_gpus(result) == 5.0
 
@@ -96,7 +89,7 @@ def test_a_pod_may_take_the_very_last_of_a_node() -> None:
 
 def test_a_node_short_of_several_resources_says_all_of_them() -> None:
     """cycle:EXP-2, EXP-3; another node has enough of each, so none is more than any node has."""
-    wanted = {"cpu": 4, "memory": "4Gi", "gpu": 4, "extra": {"example.com/port": 4, "hugepages-2Mi": "4Gi"}}
+    wanted: Raw = {"cpu": 4, "memory": "4Gi", "gpu": 4, "extra": {"example.com/port": 4, "hugepages-2Mi": "4Gi"}}
     offered = {"example.com/port": 4, "hugepages-2Mi": "4Gi"}
     result = (
         cluster(nodes=2, cpu=4, memory="4Gi", gpus=4, extra=offered)
@@ -144,7 +137,9 @@ def test_slices_are_no_whole_gpus_and_whole_gpus_no_slices() -> None:
 
 def test_a_node_overdrawn_in_what_a_pod_does_not_ask_for_takes_it() -> None:
     """cycle:R-4, Do better: only what is asked for is compared, and pod slots."""
-    overdrawn = cluster().node(cpu=4, memory="1Gi", gpus=1).queue("q").pod("fat", on="node-0", cpu=1, memory="2Gi", gpu=2)
+    overdrawn = (
+        cluster().node(cpu=4, memory="1Gi", gpus=1).queue("q").pod("fat", on="node-0", cpu=1, memory="2Gi", gpu=2)
+    )
     result = overdrawn.gang("lean", cpu=1, memory=0).gang("hungry", cpu=1, memory="1Mi").schedule()
     assert result.bound("lean") == 1
     assert result.bound("hungry") == 0
@@ -311,9 +306,7 @@ def test_a_node_without_slots_takes_nobody() -> None:
 
 
 def test_a_node_short_of_resources_and_slots_says_resources() -> None:
-    result = (
-        cluster(nodes=1, pods=1, cpu=2).queue("q").pod("there", on="node-0", cpu=2).gang("job", cpu=1).schedule()
-    )
+    result = cluster(nodes=1, pods=1, cpu=2).queue("q").pod("there", on="node-0", cpu=2).gang("job", cpu=1).schedule()
     assert result.node_reasons("job") == {f"{SHORT}CPU cores": 1}
 
 

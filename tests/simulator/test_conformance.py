@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.simulator.cases import Case
-from pykai.simulator.conformance import run_case
+from pykai.simulator.conformance import CaseRun, run_case
 from pykai.simulator.settings import read_settings
 from tests.core.builders import cluster
 from tests.simulator.small_cases import BINDING, PENDING, Raw, case, read
@@ -25,12 +25,16 @@ def test_a_bound_pod_runs_in_the_next_cycle_and_goes_on_running() -> None:
 def releasing(expect: Raw, **more: Any) -> Case:
     """A pod that terminates on the only node while another waits for its two GPUs."""
     made = (
-        cluster(nodes=1, gpus=2).queue("q", quota=2).gang("leaving", gpu=2, on="node-0").gang("coming", gpu=2).objects
+        cluster(nodes=1, gpus=2)
+        .queue("q", quota=2)
+        .gang("leaving", gpu=2, on="node-0", deleted=0)
+        .gang("coming", gpu=2)
+        .objects
     )
     return read(case(1, expect, podStates={"leaving-0": "Releasing"}, **more) | {"objects": made})
 
 
-def test_pod_states_hold_where_the_objects_say_otherwise() -> None:
+def test_what_a_terminating_pod_holds_is_promised_to_another() -> None:
     expect = {
         "podGroups": {
             "leaving": {"status": "Releasing", "node": "node-0"},
@@ -41,12 +45,56 @@ def test_pod_states_hold_where_the_objects_say_otherwise() -> None:
     assert run_case(releasing(expect), validate=True) == []
 
 
+def test_pod_states_hold_where_the_object_says_otherwise() -> None:
+    made = cluster(nodes=1, gpus=2).queue("q", quota=2).gang("train", gpu=2, on="node-0").objects
+    expect = {
+        "pods": {"train-0": {"status": "Releasing", "node": "node-0"}},
+        "nodes": {"node-0": {"idleGPUs": 0, "releasingGPUs": 2}},
+    }
+    raw = case(1, expect) | {"objects": made, "podStates": {"train-0": "Releasing"}}
+    assert run_case(read(raw)) == []
+
+
+LEFT: Raw = {
+    "podGroups": {"leaving": {"status": "Pending"}, "coming": {"status": "Pending"}},
+    "nodes": {"node-0": {"idleGPUs": 2, "releasingGPUs": 0}},
+}
+BACK: Raw = {
+    "podGroups": {"leaving": {"status": "Running", "node": "node-0"}, "coming": {"status": "Pending"}},
+    "nodes": {"node-0": {"idleGPUs": 0, "releasingGPUs": 0}},
+}
+
+
 def test_a_releasing_pod_leaves_and_comes_back_as_a_pending_one() -> None:
     """The older group is served first, so the pod that left takes its place again."""
-    first = {"podGroups": {"leaving": {"status": "Pending"}, "coming": {"status": "Pending"}}}
-    assert run_case(releasing(first, cycles={"run": 1})) == []
-    then = {"podGroups": {"leaving": {"status": "Running", "node": "node-0"}, "coming": {"status": "Pending"}}}
-    assert run_case(releasing(then, cycles={"until_match": 2, "still_match_for": 2})) == []
+    assert run_case(releasing(LEFT, cycles={"run": 1})) == []
+    assert run_case(releasing(BACK, cycles={"until_match": 2, "still_match_for": 2})) == []
+
+
+def test_expectations_must_hold_after_the_first_comparison_and_after_each_later_one() -> None:
+    too_early = run_case(releasing(BACK, cycles={"until_match": 1, "still_match_for": 1}))
+    assert "after cycle 1: group leaving: pod leaving-0: status Pending, expected Running" in too_early
+    too_short = run_case(releasing(LEFT, cycles={"until_match": 1, "still_match_for": 1}))
+    assert "after cycle 2: group leaving: pod leaving-0: status Running, expected Pending" in too_short
+
+
+def test_a_pipelined_pod_is_pending_again_also_one_that_ran_before() -> None:
+    made = cluster(nodes=1, gpus=2).queue("q", quota=2).gang("moved", gpu=2, on="node-0").objects
+    expect = {"pods": {"moved-0": {"status": "Pending"}}, "nodes": {"node-0": {"idleGPUs": 2, "releasingGPUs": 0}}}
+    raw = case(1, expect, cycles={"run": 1}) | {"objects": made, "podStates": {"moved-0": "Pipelined"}}
+    assert run_case(read(raw)) == []
+
+
+def test_a_pod_that_comes_back_has_forgotten_its_shared_gpus() -> None:
+    made = (
+        cluster(nodes=1, gpus=4)
+        .queue("q", quota=4)
+        .gang("wide", fraction=0.5, devices=2, on="node-0", device=("a", "b"), deleted=0)
+        .objects
+    )
+    expect = {"podGroups": {"wide": {"status": "Running"}}, "podsByDevice": [["wide-0"], ["wide-0"]]}
+    raw = case(1, expect, cycles={"run": 2}) | {"objects": made}
+    assert run_case(read(raw)) == []
 
 
 def test_evicted_pods_that_never_leave_stay_releasing() -> None:
@@ -75,7 +123,17 @@ def test_several_shared_gpus_of_one_pod_are_remembered() -> None:
 
 
 def test_the_clock_moves_only_by_seconds_between() -> None:
-    """A terminating pod is stuck after two minutes; nobody else may count on its GPUs then (cycle:TSK-3)."""
+    moving = CaseRun(read(case(1, PENDING, cycles={"run": 2, "seconds_between": 0.5})))
+    standing = CaseRun(read(case(1, PENDING, cycles={"run": 2})))
+    for case_run in (moving, standing):
+        case_run.step()
+        case_run.step()
+    assert moving.now_ns - standing.now_ns == 1_000_000_000
+    assert standing.now_ns == standing.case.now_ns
+
+
+def test_the_clock_of_the_case_is_that_of_the_cycle() -> None:
+    """A terminating pod is stuck after two minutes (cycle:TSK-3)."""
     made = cluster(nodes=1, gpus=2).queue("q", quota=2).gang("leaving", gpu=2, on="node-0", deleted=0).objects
     raw = case(1, {"podGroups": {"leaving": {"status": "Releasing"}}}) | {"objects": made}
     assert run_case(read(raw)) == []

@@ -80,6 +80,14 @@ class CaseRun:
         run(session)
         return session
 
+    def step(self) -> Session:
+        """One cycle, after which the cluster moves on and the clock too."""
+        session = self.cycle()
+        self.move_on(session)
+        if self.case.cycles is not None:
+            self.now_ns += round(self.case.cycles.seconds_between * 1e9)
+        return session
+
     def move_on(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
         received = {f"{bind.namespace}/{bind.pod}": bind.received_type for bind in session.binds}
@@ -92,6 +100,8 @@ class CaseRun:
                 self._replace(key, raw)
             elif status is Status.RELEASING:
                 if self._never_leaves(task.group_key):
+                    # Without the time of its deletion it cannot come to count as stuck.
+                    self._replace(key, _without_deletion(self.pods[key]))
                     self.tables.assume(key, Status.RELEASING)
                 else:
                     self._replace(key, _recreated(self.pods[key]))
@@ -179,9 +189,14 @@ def _started(raw: Raw, node: str, gpu_groups: Sequence[str], received: str) -> R
     }
 
 
+def _without_deletion(raw: Raw) -> Raw:
+    meta = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"}
+    return {**raw, "metadata": meta}
+
+
 def _recreated(raw: Raw) -> Raw:
     """A new pod of the same name, uid and age, not placed anywhere."""
-    meta = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"}
+    meta = _without_deletion(raw)["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
     meta["annotations"] = {key: value for key, value in annotations.items() if key != names.RECEIVED_TYPE_ANNOTATION}
@@ -270,11 +285,9 @@ def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
     assert cycles is not None
     shares: Shares | None = None
     for number in range(1, cycles.last + 1):
-        session = case_run.cycle()
+        session = case_run.step()
         if shares is None:
             shares = fair_shares_of(session)
-        case_run.move_on(session)
-        case_run.now_ns += round(cycles.seconds_between * 1e9)
         if number >= cycles.first:
             outcome = observe(case_run, session, moved_on=True)
             outcome.fair_shares = shares

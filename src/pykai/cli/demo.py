@@ -1,0 +1,249 @@
+"""`kai demo`: one cycle of the engine on a made-up laboratory, and everything it decided as tables.
+
+Nothing is read or written and no cluster is needed.  In a terminal the tables are coloured; into a pipe or file goes
+plain text, 120 columns wide.  The same bytes come out every time: the scenario has its own clock.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from math import isinf
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pykai.core.axes import IntArray
+from pykai.core.cycle import open_session, run
+from pykai.core.decisions import Bind, Nominate, Plan, QueueFigures, Unscheduled
+from pykai.core.explain import group_text
+from pykai.core.reckoning import reckon
+from pykai.core.session import Session
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.snapshot import Snapshot
+from pykai.core.tables import Tables
+from pykai.core.vectors import IDLE, RELEASING
+from pykai.scheduler.configuration import default_configuration
+from pykai.simulator.lab import NOW_NS, lab
+
+_WIDTH = 120
+
+
+@click.command()
+def demo() -> None:
+    """Schedule a small cluster and show what was decided and why.
+
+    A laboratory with 100 GPUs in three departments: some work runs, some waits. One cycle of the scheduler decides what
+    starts where; the rest is told why it waits.
+    """
+    tables = Tables(None, lab())
+    session = open_session(tables.snapshot(NOW_NS), default_configuration().policy)
+    before = session.snapshot.columns.copy()
+    used_before = [row[2] / 100 for row in session.state.ledger.allocated]
+    run(session)
+    plan = reckon(session)
+    console = _console()
+    console.print(_heading(session.snapshot))
+    console.print(_nodes(session.snapshot, before, session.state.columns, _marks(console)))
+    console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
+    console.print(_placed(session, plan))
+    console.print(_waiting(plan))
+    console.print(_summary(plan))
+
+
+def _console() -> Console:
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(width=_WIDTH, force_terminal=False, color_system=None, highlight=False)
+
+
+def _marks(console: Console) -> str:
+    """How to draw a used and a free GPU; empty where there is no room for drawings."""
+    if console.width < _WIDTH:
+        return ""
+    return "■□" if console.encoding.startswith("utf") else "#."
+
+
+def _table(title: str, *columns: tuple[str, str]) -> Table:
+    """A table with these headings; `r` aligns a column to the right, `w` gives it what width is left."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading, how in columns:
+        table.add_column(
+            heading, justify="right" if "r" in how else "left", overflow="fold", no_wrap="w" not in how, vertical="top"
+        )
+    return table
+
+
+def _figure(value: float) -> str:
+    if isinf(value):
+        return "-"
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _gpus(snapshot: Snapshot, columns: IntArray, plane: int, row: int) -> int:
+    return sum(int(columns[plane, axis, row]) for axis in snapshot.axes.gpu_axes)
+
+
+def _offered(snapshot: Snapshot, row: int) -> int:
+    return sum(int(snapshot.allocatable[axis, row]) for axis in snapshot.axes.gpu_axes)
+
+
+def _heading(snapshot: Snapshot) -> str:
+    rows = range(len(snapshot.nodes))
+    total = sum(_offered(snapshot, row) for row in rows)
+    return (
+        f"A laboratory with {total} GPUs on {len(snapshot.nodes)} nodes and {len(snapshot.tree.names)} queues. "
+        "One scheduling cycle:"
+    )
+
+
+def _nodes(snapshot: Snapshot, before: IntArray, after: IntArray, marks: str) -> Table:
+    """GPUs of every node before and after; a shared GPU counts as used."""
+    table = _table(
+        "Cluster",
+        ("node", ""),
+        ("memory", "r"),
+        ("GPUs", "r"),
+        ("before", ""),
+        ("used", "r"),
+        ("free", "r"),
+        ("after", ""),
+        ("used", "r"),
+        ("free", "r"),
+        ("remarks", "w"),
+    )
+    totals = [0] * 5
+    for row, facts in enumerate(snapshot.nodes.facts):
+        offered = _offered(snapshot, row)
+        idle = [_gpus(snapshot, columns, IDLE, row) for columns in (before, after)]
+        remarks = []
+        if facts.blocked:
+            remarks.append(facts.blocked)
+        remarks += [f"only for {taint.key}={taint.value}" for taint in facts.taints]
+        if leaving := _gpus(snapshot, before, RELEASING, row):
+            promised = leaving - _gpus(snapshot, after, RELEASING, row)
+            remarks.append(f"{leaving} being released, {promised} promised")
+        bars = [_bar(offered, free, marks) for free in idle]
+        figures = [offered, offered - idle[0], idle[0], offered - idle[1], idle[1]]
+        totals = [total + figure for total, figure in zip(totals, figures, strict=True)]
+        cells = [str(figure) for figure in figures] if offered else ["-"] * 5
+        memory = f"{facts.gpu_label_mib / 1024:.0f} GiB" if offered else "no GPU"
+        table.add_row(facts.name, memory, cells[0], bars[0], *cells[1:3], bars[1], *cells[3:], ", ".join(remarks))
+    table.add_section()
+    sums = [str(total) for total in totals]
+    table.add_row("total", "", sums[0], "", *sums[1:3], "", *sums[3:], "")
+    return table
+
+
+def _bar(offered: int, idle: int, marks: str) -> Text:
+    return Text(marks[:1] * (offered - idle), style="green") + Text(marks[1:] * idle, style="dim")
+
+
+def _queues(plan: Plan, used_before: dict[str, float]) -> Table:
+    table = _table(
+        "Queues, in GPUs",
+        ("queue", ""),
+        ("quota", "r"),
+        ("limit", "r"),
+        ("wanted", "r"),
+        ("fair share", "r"),
+        ("used", "r"),
+        ("used after", "r"),
+        ("not preemptible", "r"),
+    )
+    for figures, depth in _by_parent(plan.queues):
+        table.add_row(
+            "  " * depth + figures.name,
+            _figure(figures.quota[2]),
+            _figure(figures.limit[2]),
+            _figure(figures.request[2]),
+            _figure(figures.fair_share[2]),
+            _figure(used_before[figures.name]),
+            _figure(figures.allocated[2]),
+            _figure(figures.allocated_non_preemptible[2]),
+            style="bold" if depth == 0 else None,
+        )
+    return table
+
+
+def _by_parent(queues: tuple[QueueFigures, ...], parent: str = "", depth: int = 0) -> list[tuple[QueueFigures, int]]:
+    found: list[tuple[QueueFigures, int]] = []
+    for figures in queues:
+        if figures.parent == parent:
+            found += [(figures, depth), *_by_parent(queues, figures.name, depth + 1)]
+    return found
+
+
+@dataclass(slots=True)
+class _Job:
+    """What one group got in this cycle."""
+
+    ask: str
+    bound: Counter[str] = field(default_factory=Counter)
+    promised: Counter[str] = field(default_factory=Counter)
+    devices: set[tuple[str, str]] = field(default_factory=set)
+
+
+def _placed(session: Session, plan: Plan) -> Table:
+    jobs: dict[str, _Job] = {}
+    items: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
+    for item in items:
+        shape = session.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
+        job = jobs.setdefault(item.group, _Job(_ask(shape)))
+        (job.bound if isinstance(item, Bind) else job.promised)[item.node] += 1
+        job.devices.update((item.node, device) for device in item.gpu_groups)
+    table = _table("Placed", ("job", ""), ("queue", ""), ("pods", "r"), ("each asks for", ""), ("where", "w"))
+    for key, job in jobs.items():
+        queue, _, name = key.partition("/")
+        where = [_where(job.bound)] if job.bound else []
+        if job.promised:
+            where.append(f"{_where(job.promised)} as soon as it is free")
+        if job.devices:
+            count = len(job.devices)
+            where.append(f"on {count} shared GPU{'s' if count > 1 else ''}")
+        total = job.bound.total() + job.promised.total()
+        table.add_row(name, queue, str(total), job.ask, ", ".join(where))
+    return table
+
+
+def _where(nodes: Counter[str]) -> str:
+    return ", ".join(f"{node} x {count}" if count > 1 else node for node, count in sorted(nodes.items()))
+
+
+def _ask(shape: Shape) -> str:
+    gpu = shape.gpu
+    if gpu.kind is GpuKind.FRACTION:
+        return f"{gpu.portion:g} of a GPU"
+    if gpu.kind is GpuKind.MEMORY:
+        return f"{gpu.memory_mib} MiB of a GPU"
+    if gpu.kind is GpuKind.NONE:
+        cpu_milli = dict(shape.requests).get("cpu", 0)
+        return f"{cpu_milli / 1000:g} CPU cores"
+    return f"{gpu.devices} GPU{'s' if gpu.devices > 1 else ''}"
+
+
+def _waiting(plan: Plan) -> Table:
+    table = _table("Waiting, and why", ("job", ""), ("queue", ""), ("pods", "r"), ("reason", "w"))
+    for record in plan.unscheduled:
+        table.add_row(record.group, record.queue, str(record.pending), _reason(record))
+    return table
+
+
+def _reason(record: Unscheduled) -> str:
+    """The explanation in one paragraph; its own line breaks separate sentences, which the table wraps anew."""
+    lines = (line.strip().rstrip(".") for line in group_text(record).splitlines())
+    return ". ".join(line for line in lines if line).replace(":. ", ": ") + "."
+
+
+def _summary(plan: Plan) -> str:
+    promised = {item.group for item in plan.nominations}
+    waiting = sum(record.pending for record in plan.unscheduled)
+    return (
+        f"Start now: {len(plan.binds)} pods of {len({bind.group for bind in plan.binds})} jobs. "
+        f"Start when their place is free: {len(plan.nominations)} of {len(promised)}. "
+        f"Wait for another cycle: {waiting} of {len(plan.unscheduled)}."
+    )

@@ -1,0 +1,129 @@
+"""`kai demo`: one of everything a scheduler decides, told so that people understand it."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from pykai.cli import main
+from pykai.core.cycle import schedule
+from pykai.core.tables import Tables
+from pykai.scheduler.configuration import default_configuration
+from pykai.simulator.lab import NOW_NS, lab
+
+
+@pytest.fixture(scope="module")
+def output() -> str:
+    result = CliRunner().invoke(main, ["demo"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def rows(output: str, title: str) -> dict[str, list[str]]:
+    """First word of every row of a table -> its words; lines that go on belong to the row above."""
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    table = output.split(f"\n{title}", 1)[1]
+    for line in table.splitlines()[4:]:
+        if not line.strip():
+            if found and title != "Cluster":
+                break
+            continue
+        if line.startswith(" " * 20):
+            current += line.split()
+        elif not line.startswith((" ", "─")) and found:
+            break
+        else:
+            current = line.split()
+            found[current[0]] = current
+    return found
+
+
+def reason(output: str, job: str) -> str:
+    return " ".join(rows(output, "Waiting, and why")[job][3:])
+
+
+def test_nodes_are_shown_before_and_after(output: str) -> None:
+    nodes = rows(output, "Cluster")
+    assert nodes["a100-4"] == ["a100-4", "40", "GiB", "8", "□□□□□□□□", "0", "8", "■■■■■■■■", "8", "0"]
+    assert nodes["a100-6"][-3:] == ["node", "is", "unschedulable"]
+    assert nodes["h100-4"][-3:] == ["only", "for", "dedicated=serving"]
+    assert nodes["a100-3"][-5:] == ["8", "being", "released,", "8", "promised"]
+    total, used, free, used_after, free_after = map(int, nodes["total"][1:])
+    assert total == used + free == used_after + free_after == 100
+    assert used_after > used
+
+
+def test_queues_are_shown_as_a_tree_with_their_figures(output: str) -> None:
+    queues = rows(output, "Queues, in GPUs")
+    assert queues["search"][1:3] == ["12", "20"]
+    assert list(queues) == [
+        *("product", "ads", "search", "serving"),
+        *("research", "language", "vision"),
+        *("students", "thesis"),
+    ]
+    for parent, children in {"product": ("ads", "search", "serving"), "research": ("language", "vision")}.items():
+        assert float(queues[parent][6]) == sum(float(queues[child][6]) for child in children)
+
+
+def test_placed_work_is_one_row_a_job(output: str) -> None:
+    placed = rows(output, "Placed")
+    assert " ".join(placed["finetuning"]) == "finetuning language 4 4 GPUs a100-4 x 2, a100-5 x 2"
+    assert " ".join(placed["chat-model"]) == "chat-model serving 2 2 GPUs h100-4 x 2"
+    assert " ".join(placed["evaluation"]) == "evaluation language 1 8 GPUs a100-3 as soon as it is free"
+    assert " ".join(placed["preprocessing"]).endswith("72 CPU cores cpu-1")
+    assert placed["sweep"][2] == "8"
+    assert " ".join(placed["assignments"]).endswith("on 2 shared GPUs")
+    assert "10000 MiB of a GPU" in " ".join(placed["reranker"])
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ("auction", r"Non-preemptible workload is over quota\. Workload requested 4 GPUs, but ads quota is 8 GPUs"),
+        ("reindexing", r"search quota has reached the allowable limit of GPUs\. Limit is 20 GPUs"),
+        ("giant", r"Max GPU resources available in a single node in the default node-pool is topped at 8\.$"),
+        ("pretraining-2", r"Resources were found for 1 pods while 4 are required for gang scheduling"),
+        ("simulation", r"Waiting for 4 pods, currently 2 exist"),
+        ("blackwell", r"node\(s\) didn't match Pod's node affinity/selector"),
+        ("sweep", r"node\(s\) didn't have enough resources: GPUs"),
+        ("robotics-demo", r"Queue 'robotics' does not exist\.$"),
+    ],
+)
+def test_every_reason_to_wait_is_told(output: str, job: str, why: str) -> None:
+    assert re.search(why, reason(output, job))
+
+
+def test_the_summary_counts_pods_and_jobs(output: str) -> None:
+    plan = schedule(Tables(None, lab()).snapshot(NOW_NS), default_configuration().policy)
+    last = output.rstrip().splitlines()[-1]
+    assert f"Start now: {len(plan.binds)} pods of 6 jobs." in last
+    assert f"Start when their place is free: {len(plan.nominations)} of 1." in last
+    assert f"Wait for another cycle: {sum(record.pending for record in plan.unscheduled)} of 8." in last
+
+
+def test_the_laboratory_is_readable_and_its_books_are_right() -> None:
+    policy = replace(default_configuration().policy, validate=True)
+    plan = schedule(Tables(None, lab()).snapshot(NOW_NS), policy)
+    assert plan.problems == ()
+    assert plan.orphans == ()
+
+
+def test_into_a_pipe_goes_plain_text_of_120_columns_always_the_same(output: str) -> None:
+    command = [sys.executable, "-m", "pykai", "demo"]
+    environment = {"FORCE_COLOR": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "40"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
+    text = done.stdout.decode()
+    assert text == output
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) == 120
+
+
+def test_where_text_is_ascii_so_are_the_tables() -> None:
+    command = [sys.executable, "-m", "pykai", "demo"]
+    environment = {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
+    assert "########" in done.stdout.decode("ascii")

@@ -1,0 +1,421 @@
+"""Random small clusters for property tests, and a plain model of what a plan does to them.
+
+`clusters()` draws a `Cluster` of the builders: queues of one to three levels with quotas and limits, nodes of several
+sizes, some tainted or cordoned, and groups of every kind: plain gangs, elastic ones, trees of subgroups; pods that ask
+for CPU, whole GPUs, fractions, GPU memory or several shared devices; some of them running or on their way out.  What
+runs was seated by a scheduler that keeps to capacity, so that every cluster is one that can exist.  Ages are drawn from
+few values, because ties are where orders go wrong.
+
+`Model` reads the same raw objects again with the simplest code that could be right and shares nothing with the engine:
+sums of plain integers, one pod at a time.  A test asks it what a plan would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pykai.api.quantity import milli, whole
+from pykai.core.decisions import Bind, Nominate, Plan
+from tests.core.builders import Cluster, Raw, cluster
+
+GPU = "nvidia.com/gpu"
+AGES = (10.0, 20.0, 30.0)
+TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+TOLERATION = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+
+Draw = st.DrawFn
+
+
+# -- what a pod asks for ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One way to ask, as `Cluster.pod` takes it."""
+
+    cpu: int = 1
+    gpu: int = 0
+    fraction: str | None = None
+    gpu_memory: int | None = None
+    devices: int | None = None
+
+    def as_pod(self) -> dict[str, Any]:
+        """Keyword arguments of `Cluster.pod`."""
+        chosen = {"fraction": self.fraction, "gpu_memory": self.gpu_memory, "devices": self.devices}
+        return {"cpu": self.cpu, "gpu": self.gpu, **{key: value for key, value in chosen.items() if value is not None}}
+
+    @property
+    def shared(self) -> bool:
+        """Shares its devices with others."""
+        return self.fraction is not None or self.gpu_memory is not None
+
+    @property
+    def count(self) -> int:
+        """Shared devices asked for."""
+        return (self.devices or 1) if self.shared else 0
+
+    def mib(self, node: Room) -> int:
+        """Memory of each shared device on a node."""
+        if self.gpu_memory is not None and self.fraction is None:
+            return self.gpu_memory
+        return int(float(self.fraction or 0) * node.gpu_mib)
+
+    def hundredths(self, node: Room) -> int:
+        """What the queue pays in hundredths of a GPU on a node."""
+        if not self.shared:
+            return 100 * self.gpu
+        if self.fraction is not None:
+            return self.count * int(float(self.fraction) * 100 + 0.5)
+        return self.count * -(-100 * self.mib(node) // node.gpu_mib)
+
+
+def asks() -> st.SearchStrategy[Ask]:
+    """Requests of every kind."""
+    cpu = st.integers(0, 3)
+    several = st.sampled_from((None, None, 2))
+    return st.one_of(
+        st.builds(Ask, cpu),
+        st.builds(Ask, cpu, st.sampled_from((1, 2, 4))),
+        st.builds(Ask, cpu, fraction=st.sampled_from(("0.1", "0.25", "0.333", "0.5", "0.9", "1")), devices=several),
+        st.builds(Ask, cpu, gpu_memory=st.sampled_from((100, 333, 500, 1000, 1500)), devices=several),
+    )
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Room:
+    """What is left on a node, and who sits on its shared devices."""
+
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    pods: int
+    gpus: int
+    gpu_mib: int
+    memory_known: bool = True
+    open: bool = True
+    tainted: bool = False
+    #: shared device -> MiB in use
+    devices: dict[str, int] = field(default_factory=dict)
+
+    def take(self, ask: Ask, devices: tuple[str, ...]) -> None:
+        """Seat a pod; figures may go below zero."""
+        self.cpu_milli -= 1000 * ask.cpu
+        self.memory_bytes -= 2**30
+        self.pods -= 1
+        self.gpus -= 0 if ask.shared else ask.gpu
+        for device in devices:
+            if device not in self.devices:
+                self.devices[device] = 0
+                self.gpus -= 1
+            self.devices[device] += ask.mib(self)
+
+    def has_room(self, ask: Ask, devices: tuple[str, ...] = ()) -> bool:
+        """Whether a pod could be seated (on these devices)."""
+        after = Room(**{**vars(self), "devices": dict(self.devices)})
+        after.take(ask, devices)
+        # A resource that is not asked for does not keep a pod away.
+        lacking = (after.cpu_milli < 0 and ask.cpu > 0) or after.memory_bytes < 0 or after.pods < 0
+        lacking |= after.gpus < 0 and (ask.gpu > 0 or ask.shared)
+        return not lacking and all(after.devices[device] <= self.gpu_mib for device in devices)
+
+    def within_capacity(self) -> bool:
+        """Nothing is overdrawn."""
+        figures = (self.cpu_milli, self.memory_bytes, self.pods, self.gpus)
+        return all(figure >= 0 for figure in figures) and all(used <= self.gpu_mib for used in self.devices.values())
+
+
+def _add_node(draw: Draw, built: Cluster, index: int) -> Room:
+    gpus = draw(st.sampled_from((2, 4, 1, 0, 8)))
+    cpu = draw(st.sampled_from((16, 8, 3)))
+    pods = draw(st.sampled_from((110, 5, 2)))
+    gpu_memory = draw(st.sampled_from((1000, 2050, 1000, None)))
+    tainted, cordoned = draw(st.sampled_from((*[(False, False)] * 6, (True, False), (False, True))))
+    name = f"node-{index}"
+    built.node(
+        name,
+        gpus=gpus,
+        cpu=cpu,
+        memory="64Gi",
+        pods=pods,
+        gpu_memory=gpu_memory,
+        taints=[TAINT] if tainted else [],
+        unschedulable=cordoned,
+    )
+    mib = 100 if gpu_memory is None else gpu_memory - gpu_memory % 100
+    return Room(name, 1000 * cpu, 2**36, pods, gpus, mib, gpu_memory is not None, not cordoned, tainted)
+
+
+def _seat(draw: Draw, rooms: list[Room], ask: Ask, serial: int) -> tuple[str, tuple[str, ...]] | None:
+    """A node and devices for a pod that runs already, if there is room for it on the node drawn."""
+    room = draw(st.sampled_from(rooms))
+    if ask.gpu_memory is not None and not room.memory_known:
+        return None
+    known = [device for device in sorted(room.devices) if room.has_room(ask, (device,))]
+    fresh = [f"{room.name}-gpu-{serial}-{index}" for index in range(ask.count)]
+    devices = tuple((known + fresh)[: ask.count])
+    if not room.has_room(ask, devices):
+        return None
+    room.take(ask, devices)
+    return room.name, devices
+
+
+# -- queues and groups ------------------------------------------------------------------------------------------------
+
+
+def _numbers(draw: Draw) -> dict[str, Any]:
+    cpu = draw(st.sampled_from((*[(-1, -1, 1)] * 5, (2000, -1, 1), (0, 4000, 1), (1000, 2000, 0))))
+    return {
+        "quota": draw(st.sampled_from((-1, 4, 2, -1, 1, 0.5, 0))),
+        "limit": draw(st.sampled_from((*[-1] * 6, 6, 3, 1, 0.5))),
+        "weight": draw(st.sampled_from((0, 1, 1, 3))),
+        "cpu": cpu,
+        "priority": draw(st.sampled_from((None, None, 1, 200))),
+        "age": draw(st.sampled_from(AGES)),
+    }
+
+
+def _add_queues(draw: Draw, built: Cluster) -> list[str]:
+    """Queues of one to three levels; returns the leaves."""
+    names = [f"q{index}" for index in range(draw(st.integers(1, 6)))]
+    parents: dict[str, str] = {}
+    depth: dict[str, int] = {}
+    for index, name in enumerate(names):
+        above = ["", *(other for other in names[:index] if depth[other] < 2)]
+        parents[name] = draw(st.sampled_from(above))
+        depth[name] = depth[parents[name]] + 1 if parents[name] else 0
+        built.queue(name, parent=parents[name], **_numbers(draw))
+    return [name for name in names if name not in parents.values()]
+
+
+def _subgroups(draw: Draw) -> tuple[list[Raw], list[str], int | None]:
+    """Entries of spec.subGroups, the names of the leaves, and minSubGroup of the group."""
+    entries: list[Raw] = []
+    leaves: list[str] = []
+    tops = 0
+    for top in ("a", "b")[: draw(st.integers(1, 2))]:
+        tops += 1
+        if draw(st.booleans()):
+            entries.append({"name": top, "minMember": draw(st.integers(0, 2))})
+            leaves.append(top)
+            continue
+        entries.append({"name": top, **_maybe("minSubGroup", draw(st.sampled_from((None, 0, 1))))})
+        for number in range(1, 1 + draw(st.integers(1, 2))):
+            name = f"{top}{number}"
+            entries.append({"name": name, "parent": top, "minMember": draw(st.integers(0, 2))})
+            leaves.append(name)
+    return entries, leaves, draw(st.sampled_from((None, None, 0, 1, tops)))
+
+
+def _maybe(key: str, value: object) -> Raw:
+    return {} if value is None else {key: value}
+
+
+def _add_group(draw: Draw, built: Cluster, name: str, queues: list[str], rooms: list[Room]) -> None:
+    spec: Raw = {"priorityClassName": draw(st.sampled_from(("", "low", "build")))}
+    spec |= _maybe("preemptibility", draw(st.sampled_from((None, None, "preemptible", "non-preemptible"))))
+    namespace = draw(st.sampled_from(("default", "default", "other")))
+    if draw(st.integers(0, 3)) == 0:
+        entries, leaves, needed = _subgroups(draw)
+        spec |= {"subGroups": entries, **_maybe("minSubGroup", needed)}
+    else:
+        leaves = [""]
+        spec["minMember"] = draw(st.sampled_from((1, 2, 3, 0)))
+    queue = draw(st.sampled_from(queues))
+    built.group(name, namespace=namespace, queue=queue, age=draw(st.sampled_from(AGES)), **spec)
+    usual = draw(asks())
+    tolerant = draw(st.booleans())
+    alike = draw(st.sampled_from(("pending", "pending", "leaving", "")))
+    for leaf in leaves:
+        for index in range(draw(st.sampled_from((3, 2, 4, 1, 0)))):
+            ask = usual if alike else draw(asks())
+            pod: dict[str, Any] = ask.as_pod()
+            pod["spec"] = {"tolerations": [TOLERATION]} if tolerant else {}
+            state = alike or draw(st.sampled_from(("running", "pending", "running", "pending", "stuck", "gated")))
+            if state == "gated":
+                pod["spec"]["schedulingGates"] = [{"name": "wait"}]
+            elif state != "pending":
+                seat = _seat(draw, rooms, ask, len(built.objects))
+                if seat is not None:
+                    pod["on"], pod["device"] = seat
+                    pod |= {"running": {}, "leaving": {"deleted": 10}, "stuck": {"deleted": 1000}}[state]
+            built.pod(
+                f"{name}-{leaf}{index}",
+                group=name,
+                namespace=namespace,
+                subgroup=leaf,
+                memory="1Gi",
+                age=draw(st.sampled_from(AGES)),
+                **pod,
+            )
+
+
+@st.composite
+def clusters(draw: Draw, *, most_nodes: int = 4, most_groups: int = 6) -> Cluster:
+    """A small cluster with work running and waiting; its cycle allocates and is validated."""
+    built = cluster().priority_class("low", 10).priority_class("build", 100)
+    rooms = [_add_node(draw, built, index) for index in range(draw(st.integers(1, most_nodes)))]
+    queues = _add_queues(draw, built)
+    for index in range(draw(st.integers(2, most_groups))):
+        _add_group(draw, built, f"job{index}", queues, rooms)
+    return built
+
+
+# -- the plain model --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelPod:
+    """A pod as the raw object says."""
+
+    key: str
+    group: str
+    leaf: str
+    ask: Ask
+    tolerant: bool
+    #: pending, running, leaving, stuck or gated
+    state: str
+    node: str
+    devices: tuple[str, ...]
+
+    @property
+    def active(self) -> bool:
+        """Runs and will go on running."""
+        return self.state == "running"
+
+
+@dataclass(frozen=True)
+class ModelQueue:
+    """A queue as the raw object says; -1 is unlimited."""
+
+    parent: str
+    #: CPU milli, GPU hundredths
+    quota: tuple[float, float]
+    limit: tuple[float, float]
+
+
+def _ask_of(raw: Raw) -> Ask:
+    (container,) = raw["spec"]["containers"]
+    requests = container["resources"]["requests"]
+    notes = raw["metadata"]["annotations"]
+    memory, devices = notes.get("gpu-memory"), notes.get("gpu-fraction-num-devices")
+    return Ask(
+        milli(requests.get("cpu", 0)) // 1000,
+        whole(requests.get(GPU, 0)),
+        notes.get("gpu-fraction"),
+        int(memory) if memory else None,
+        int(devices) if devices else None,
+    )
+
+
+def _pod_of(raw: Raw) -> ModelPod:
+    meta, spec = raw["metadata"], raw["spec"]
+    labels = meta["labels"]
+    node = spec.get("nodeName", "")
+    deleted = meta.get("deletionTimestamp")
+    if node:
+        # The clusters above delete pods either 10 or 1000 seconds before the cycle.
+        state = "running" if deleted is None else "leaving" if deleted.endswith("23:59:50Z") else "stuck"
+    else:
+        state = "gated" if "schedulingGates" in spec else "pending"
+    devices = [value for key, value in sorted(labels.items()) if key.startswith("runai-gpu-group")]
+    return ModelPod(
+        key=f"{meta['namespace']}/{meta['name']}",
+        group=f"{meta['namespace']}/{meta['annotations']['pod-group-name']}",
+        leaf=labels.get("kai.scheduler/subgroup-name", ""),
+        ask=_ask_of(raw),
+        tolerant="tolerations" in spec,
+        state=state,
+        node=node,
+        devices=tuple(devices),
+    )
+
+
+class Model:
+    """The objects of a cluster, read with the simplest code that could be right."""
+
+    def __init__(self, objects: Iterable[Raw]) -> None:
+        of_kind: dict[str, list[Raw]] = {}
+        for raw in objects:
+            of_kind.setdefault(raw["kind"], []).append(raw)
+        self._nodes = of_kind.get("Node", [])
+        self.groups = {f"{g['metadata']['namespace']}/{g['metadata']['name']}": g for g in of_kind.get("PodGroup", [])}
+        self.pods = {pod.key: pod for pod in map(_pod_of, of_kind.get("Pod", []))}
+        self.queues = {raw["metadata"]["name"]: _queue_of(raw) for raw in of_kind.get("Queue", [])}
+
+    def rooms(self) -> dict[str, Room]:
+        """All nodes, empty."""
+        return {raw["metadata"]["name"]: _room_of(raw) for raw in self._nodes}
+
+    def seated(self, placed: Iterable[Bind | Nominate], *, with_leaving: bool) -> dict[str, Room]:
+        """All nodes with what runs there and what is placed; pods on their way out may be left out."""
+        rooms = self.rooms()
+        for pod in self.pods.values():
+            if pod.node and (with_leaving or pod.state != "leaving"):
+                rooms[pod.node].take(pod.ask, pod.devices)
+        for item in placed:
+            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups)
+        return rooms
+
+    def chain(self, queue: str) -> list[str]:
+        """A queue and its ancestors."""
+        found = []
+        while queue:
+            found.append(queue)
+            queue = self.queues[queue].parent
+        return found
+
+    def preemptible(self, group: str) -> bool:
+        """Whether a group may be taken back."""
+        spec = self.groups[group]["spec"]
+        said = spec.get("preemptibility")
+        return said == "preemptible" if said else spec["priorityClassName"] != "build"
+
+    def spent(self, plan: Plan | None, *, committed: bool) -> dict[str, tuple[int, int]]:
+        """CPU milli and GPU hundredths of every queue, of all work or only of what is not preemptible."""
+        totals = dict.fromkeys(self.queues, (0, 0))
+        rooms = self.rooms()
+        holders = [(pod, pod.node) for pod in self.pods.values() if pod.active]
+        if plan is not None:
+            items: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
+            holders += [(self.pods[f"{item.namespace}/{item.pod}"], item.node) for item in items]
+        for pod, node in holders:
+            if committed and self.preemptible(pod.group):
+                continue
+            for queue in self.chain(self.groups[pod.group]["spec"]["queue"]):
+                cpu, gpu = totals[queue]
+                totals[queue] = (cpu + 1000 * pod.ask.cpu, gpu + pod.ask.hundredths(rooms[node]))
+        return totals
+
+
+def _room_of(raw: Raw) -> Room:
+    offered, labels, spec = raw["status"]["allocatable"], raw["metadata"]["labels"], raw["spec"]
+    label = labels.get("nvidia.com/gpu.memory")
+    mib = 100 if label is None else int(label) - int(label) % 100
+    return Room(
+        raw["metadata"]["name"],
+        milli(offered["cpu"]),
+        whole(offered["memory"]),
+        whole(offered["pods"]),
+        whole(offered.get(GPU, 0)),
+        mib,
+        label is not None,
+        not spec["unschedulable"],
+        bool(spec["taints"]),
+    )
+
+
+def _queue_of(raw: Raw) -> ModelQueue:
+    resources = raw["spec"]["resources"]
+
+    def pair(key: str) -> tuple[float, float]:
+        cpu, gpu = resources["cpu"][key], resources["gpu"][key]
+        return cpu, gpu if gpu == -1 else 100 * gpu
+
+    return ModelQueue(raw["spec"]["parentQueue"], pair("quota"), pair("limit"))
