@@ -186,6 +186,14 @@ def test_a_pod_of_a_missing_subgroup_does_not_count_towards_the_minimum() -> Non
     assert still_fine(built).bound("job") == 0
 
 
+def test_a_lost_pod_of_another_scheduler_is_not_ours_to_speak_of() -> None:
+    built = healthy().queue("q").gang("job", 2, gpu=9).pod("a", group="job", subgroup="typo")
+    record = still_fine(built.pod("b", group="job", subgroup="typo", scheduler="default-scheduler")).left_out("job")
+    assert record is not None
+    assert record.pending == 3
+    assert [refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)] == ["default/a"]
+
+
 def test_a_minimum_below_zero_is_no_minimum() -> None:
     result = still_fine(healthy().queue("q").gang("job", 2, min=-5, gpu=1))
     assert result.bound("job") == 2
@@ -221,10 +229,11 @@ def test_absurd_pods_that_run_do_not_make_their_node_look_free(pods: int) -> Non
 
 
 def test_absurd_nodes_count_what_they_say_up_to_a_bound() -> None:
-    built = healthy().node("mad", gpus=10**30, cpu="1e30", memory="1e30")
+    slices = {"nvidia.com/mig-7g.80gb": "1e30", "nvidia.com/mig-999g.5gb": "1e30"}
+    built = healthy().node("mad", gpus=10**30, cpu="1e30", memory="1e30", extra=slices)
     result = still_fine(built)
     assert all(figure >= 0 for queue in result.plan.queues for figure in queue.fair_share)
-    assert built.session().state.ledger.total[2] > 0
+    assert built.session().state.ledger.total[2] > 2**53
 
 
 @pytest.mark.parametrize("bad", ["abc", "", "1.2.3", "5 Gi", "0x10"])

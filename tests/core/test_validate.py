@@ -91,6 +91,14 @@ def _other_status(session: Session) -> None:
     session.state.moved["default/whole-0"] = Placement(Status.PIPELINED, placed.row, placed.gpu_groups)
 
 
+def _gang_counter(name: str) -> Callable[[Session], None]:
+    def corrupt(session: Session) -> None:
+        gang = waiting_gang(session)
+        setattr(gang, name, getattr(gang, name) + 1)
+
+    return corrupt
+
+
 def _counter(name: str) -> Callable[[Session], None]:
     def corrupt(session: Session) -> None:
         leaf = waiting_gang(session).leaves[0]
@@ -121,6 +129,8 @@ def _counter(name: str) -> Callable[[Session], None]:
         pytest.param(_counter("active_used"), "subgroup default of default/later counts", id="used tasks"),
         pytest.param(_counter("pipelined"), "subgroup default of default/later counts", id="pipelined tasks"),
         pytest.param(_counter("open"), "subgroup default of default/later counts", id="open tasks"),
+        pytest.param(_gang_counter("open"), "default/later has not as many open tasks", id="open tasks of the gang"),
+        pytest.param(_gang_counter("pipelined"), "default/later has not the promises", id="promises of the gang"),
     ],
 )
 def test_a_corrupted_figure_is_noticed(corrupt: Callable[[Session], None], text: str) -> None:

@@ -141,6 +141,10 @@ def recorded(claims: Sequence[Claim]) -> list[Record]:
     ]
 
 
+# Shared machines stall; how long an example takes says nothing here.
+unhurried = settings(deadline=None)
+thorough = settings(deadline=None, max_examples=400)
+
 #: Devices, hundredths of devices, bytes, and any other number.
 amounts = st.one_of(
     st.integers(0, 12).map(float),
@@ -182,7 +186,7 @@ def guaranteed(total: float, claim: Claim) -> float:
     return min(total if claim.quota == math.inf else claim.quota, capped(claim))
 
 
-@settings(max_examples=400)
+@thorough
 @given(amounts, sibling_claims(), ks, st.booleans())
 def test_equals_the_pseudo_code_bit_for_bit(total: float, claims: list[Claim], k: float, strict: bool) -> None:
     records = recorded(claims)
@@ -193,7 +197,7 @@ def test_equals_the_pseudo_code_bit_for_bit(total: float, claims: list[Claim], k
     assert divide(total, claims, k=k, strict_remainders=strict) == expected
 
 
-@settings(max_examples=400)
+@thorough
 @given(
     st.integers(1, 40).map(lambda halves: halves / 2),
     sibling_claims(
@@ -213,6 +217,7 @@ def test_equals_the_pseudo_code_where_units_matter(total: float, claims: list[Cl
     assert divide(total, claims, k=k, strict_remainders=strict) == expected
 
 
+@unhurried
 @given(amounts, sibling_claims().flatmap(lambda claims: st.tuples(st.just(claims), st.permutations(claims))), ks)
 def test_the_order_of_the_input_says_nothing(
     total: float, orders: tuple[list[Claim], Sequence[Claim]], k: float
@@ -223,12 +228,14 @@ def test_the_order_of_the_input_says_nothing(
         assert divide(total, permuted, k=k, strict_remainders=strict) == [shares[claim] for claim in permuted]
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
 def test_what_is_guaranteed_is_given(total: float, claims: list[Claim], k: float, strict: bool) -> None:
     shares = divide(total, claims, k=k, strict_remainders=strict)
     assert all(share >= guaranteed(total, claim) for claim, share in zip(claims, shares, strict=True))
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
 def test_only_guarantees_exceed_the_pool(total: float, claims: list[Claim], k: float, strict: bool) -> None:
     shares = divide(total, claims, k=k, strict_remainders=strict)
@@ -236,6 +243,7 @@ def test_only_guarantees_exceed_the_pool(total: float, claims: list[Claim], k: f
     assert sum(shares) <= ceiling * (1 + 1e-12) + 1e-9
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks)
 def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(total: float, claims: list[Claim], k: float) -> None:
     shares = divide(total, claims, k=k, strict_remainders=True)
@@ -245,12 +253,14 @@ def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(total: float, cla
             assert claim.weight == 0 or share >= capped(claim) * (1 - 1e-9) - 1e-6
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks)
 def test_strict_shares_end_at_request_and_limit(total: float, claims: list[Claim], k: float) -> None:
     shares = divide(total, claims, k=k, strict_remainders=True)
     assert all(share <= capped(claim) for claim, share in zip(claims, shares, strict=True))
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks)
 def test_without_strictness_a_share_is_less_than_a_unit_above(total: float, claims: list[Claim], k: float) -> None:
     shares = divide(total, claims, k=k)
@@ -258,6 +268,7 @@ def test_without_strictness_a_share_is_less_than_a_unit_above(total: float, clai
         assert share <= (capped(claim) + 1) * (1 + 1e-12)
 
 
+@unhurried
 @given(
     amounts,
     sibling_claims(requests=st.just(1e18)),
@@ -283,6 +294,7 @@ def test_more_weight_costs_one_unit_at_most_if_nobody_is_satisfied(
         assert after >= before * (1 - 1e-9) - 1 - 1e-9
 
 
+@unhurried
 @given(amounts, sibling_claims(), st.booleans())
 def test_without_usage_the_default_k_changes_nothing(total: float, claims: list[Claim], strict: bool) -> None:
     unused = [claim._replace(usage=0.0) for claim in claims]
@@ -290,6 +302,7 @@ def test_without_usage_the_default_k_changes_nothing(total: float, claims: list[
     assert divide(total, unused, k=1, strict_remainders=strict) == without
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
 def test_without_usage_any_k_changes_rounding_only(total: float, claims: list[Claim], k: float, strict: bool) -> None:
     """`n + k * n` is not exactly proportional to `n`, so an entitlement may miss a whole number by one bit."""
@@ -298,6 +311,7 @@ def test_without_usage_any_k_changes_rounding_only(total: float, claims: list[Cl
     assert divide(total, unused, k=k, strict_remainders=strict) == pytest.approx(without, rel=1e-9, abs=len(claims))
 
 
+@unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
 def test_an_explanation_adds_up(total: float, claims: list[Claim], k: float, strict: bool) -> None:
     explained = divide_explained(total, claims, k=k, strict_remainders=strict)
@@ -310,6 +324,7 @@ def test_an_explanation_adds_up(total: float, claims: list[Claim], k: float, str
 wild = st.floats(allow_nan=True, allow_infinity=True)
 
 
+@unhurried
 @given(wild, st.lists(st.tuples(st.integers(), st.integers(), wild, wild, wild, wild, wild)), wild, st.booleans())
 def test_no_number_raises(
     total: float, rows: list[tuple[int, int, float, float, float, float, float]], k: float, strict: bool
@@ -378,6 +393,7 @@ def reaches_the_top(name: str, parents: dict[str, str]) -> bool:
     return False
 
 
+@unhurried
 @given(forests())
 def test_a_queue_is_in_the_forest_or_reported(forest: list[Planted]) -> None:
     problems: list[Problem] = []
@@ -395,6 +411,7 @@ def test_a_queue_is_in_the_forest_or_reported(forest: list[Planted]) -> None:
     assert ages == sorted(ages)
 
 
+@unhurried
 @given(forests().flatmap(lambda forest: st.tuples(st.just(forest), st.permutations(forest))))
 def test_the_order_of_queues_says_nothing(orders: tuple[list[Planted], Sequence[Planted]]) -> None:
     problems: tuple[list[Problem], list[Problem]] = ([], [])
@@ -402,6 +419,7 @@ def test_the_order_of_queues_says_nothing(orders: tuple[list[Planted], Sequence[
     assert problems[0] == problems[1]
 
 
+@unhurried
 @given(forests(), st.integers(0, 30), ks, st.booleans())
 def test_a_forest_is_divided_level_by_level(forest: list[Planted], total: int, k: float, strict: bool) -> None:
     tree = planted(forest, [])
@@ -436,6 +454,7 @@ def test_a_forest_is_divided_level_by_level(forest: list[Planted], total: int, k
     assert shares[GPU] == expected
 
 
+@unhurried
 @given(forests(), st.integers(0, 30), st.integers(0, 30))
 def test_resources_are_divided_apart(forest: list[Planted], total: int, other: int) -> None:
     tree = planted(forest, [])

@@ -101,7 +101,8 @@ class Scene:
 
 def ledger_units(amounts: Numbers) -> Numbers:
     """CPU milli, memory bytes, GPU hundredths; -1 becomes infinity."""
-    return tuple(inf if a == -1 else a * unit for a, unit in zip(amounts, (1, MB, 100), strict=True))
+    cpu, memory, gpu = (inf if amount == -1 else amount for amount in amounts)
+    return (cpu, memory * MB, gpu * 100)
 
 
 @dataclass

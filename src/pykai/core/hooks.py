@@ -11,8 +11,8 @@ What is cached and what a hook must say about itself:
   that in `ask_key`; asks with different keys are evaluated apart.
 - `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `ASK` also
   the books of the queues.  An `ASK` check is evaluated for every task, and `key` names what it looks at.
-- A score that depends on values of all rows (a minimum, a maximum) returns them from `context`; when they change, every
-  row is scored anew.
+- A score that depends on values of all rows (a minimum, a maximum) tells them through `context`; when they change,
+  every row is scored anew.
 """
 
 from __future__ import annotations
@@ -95,14 +95,15 @@ class NodeCheck:
 class NodeScore:
     """A score: `evaluate` gives a number per row, added to those of the other plugins.
 
-    Its last argument is what `context` returned for the node set, None without a `context`.
+    Its last argument is what the function of `context` told last, None without a `context`.
     """
 
     name: str
     evaluate: Callable[[State, Ask, Rows, Any], FloatArray]
     scope: Scope = Scope.ROW
     applies: Callable[[Ask], bool] = _always
-    context: Callable[[State, Ask, NodeSet], Hashable] | None = None
+    #: gives, once per ranking, a function that tells what every row's score depends on right now
+    context: Callable[[State, Ask, NodeSet], Callable[[], Hashable]] | None = None
     #: the same for one row, for speed: (state, ask, row, planes of the row as lists, context)
     at: Callable[[State, Ask, int, Planes, Any], float] | None = None
 

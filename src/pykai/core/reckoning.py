@@ -37,7 +37,9 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
 
 
 def _strays(gang: Gang) -> list[Refusal]:
-    waiting = sorted((task for task in gang.strays if task.status is Status.PENDING), key=lambda task: task.key)
+    waiting = sorted(
+        (task for task in gang.strays if task.ours and task.status is Status.PENDING), key=lambda task: task.key
+    )
     return [StrayPod(task.key, task.subgroup, gang.key) for task in waiting]
 
 

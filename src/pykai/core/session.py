@@ -112,6 +112,8 @@ class Session:
 
     def _count(self, batches: list[Batch], gpu_mib: int) -> Amounts:
         vectors = self.snapshot.vectors
+        if len(batches) == 1 and len(batches[0].tasks) == 1 and not batches[0].tasks[0].shape.gpu.memory_mib:
+            return vectors[batches[0].tasks[0].shape].amounts
         cpu = memory = gpu = 0.0
         for batch in batches:
             for task in batch.tasks:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pykai.api import names
 from pykai.api.core import PriorityClass
-from pykai.core.axes import Axes, BoolArray, IntArray, mig_gpus
+from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
 from pykai.core.devices import DeviceUse
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
@@ -199,17 +199,18 @@ class Snapshot:
         if not len(self.nodes):
             return [0.0] * RESOURCES
         axes = self.axes
-        gpus = np.zeros(len(self.nodes), dtype=np.int64)
+        # Floats, because absurd nodes times the GPUs of a slice overflow; sane figures are exact.
+        gpus: FloatArray = np.zeros(len(self.nodes))
         for axis in axes.gpu_axes:
-            gpus += self.allocatable[axis] * 100
+            gpus += self.allocatable[axis] * 100.0
         for axis in axes.mig_axes:
-            gpus += self.allocatable[axis] * (100 * mig_gpus(axes.names[axis]))
+            gpus += self.allocatable[axis] * (100.0 * mig_gpus(axes.names[axis]))
         if self.shard.restrict_nodes:
             label = self.shard.gpu_worker_label
             gpus = np.where(self.nodes.per_label(label, lambda value: value is not None), gpus, 0)
         own = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
         for row, load in self.foreign.items():
-            own[:, row] -= np.array(load, dtype=np.int64)
+            own[:, row] -= load
         # A node loaded beyond what it offers takes nothing from the others (queues section 7, Do better).
         own = np.maximum(own, 0)
         return [float(own[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]

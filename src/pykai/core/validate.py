@@ -128,3 +128,7 @@ def _check_gangs(session: Session) -> None:
             )
             kept = (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open)
             _expect(counted == kept, f"subgroup {leaf.name} of {gang.key} counts {kept}, its tasks are {counted}")
+        _expect(gang.open == sum(leaf.open for leaf in gang.leaves), f"{gang.key} has not as many open tasks as its leaves")
+        _expect(
+            gang.pipelined == sum(leaf.pipelined for leaf in gang.leaves), f"{gang.key} has not the promises of its leaves"
+        )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any
 
 from pykai.core.fairshare.ledger import Amounts
@@ -53,8 +54,8 @@ class Siblings:
         """The queue to serve next."""
         order = self.order
         key, leader = order[0]
-        if self._beats is not None:
-            for other, row in order[1:]:
+        if len(order) > 1 and order[1][0] == key and self._beats is not None:
+            for other, row in islice(order, 1, None):
                 if other != key:
                     break
                 if self._beats(row, leader):

@@ -8,7 +8,7 @@ however many nodes there are.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import inf
 
 import numpy as np
@@ -38,17 +38,16 @@ class Ranking:
         "_checks",
         "_context",
         "_fixed",
-        "_nodes",
         "_row_functions",
         "_row_scores",
         "_seen",
+        "_tellers",
         "scores",
     )
 
     def __init__(self, state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> None:
         size = len(state.snapshot.nodes)
         self._ask = ask
-        self._nodes = nodes
         self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(ask)]
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
         #: rows can be repaired one by one without NumPy, which is quicker for a single row
@@ -66,7 +65,10 @@ class Ranking:
                 self._fixed += score.evaluate(state, ask, _ALL, None)
         #: [node] the score, -inf where the ask does not fit
         self.scores: FloatArray = np.full(size, -np.inf)
-        self._context = self._read_context(state)
+        tellers = [None if s.context is None else s.context(state, ask, nodes) for s in self._row_scores]
+        #: what the scores depend on besides their row: a function each, None where there is nothing
+        self._tellers: list[Callable[[], Hashable] | None] = tellers
+        self._context = self._read_context()
         self._evaluate(state, _ALL)
         self._seen = len(state.touched)
 
@@ -77,7 +79,7 @@ class Ranking:
         if seen == len(touched):
             return
         self._seen = len(touched)
-        context = self._read_context(state)
+        context = self._read_context()
         if context != self._context:
             self._context = context
             self._evaluate(state, _ALL)
@@ -95,13 +97,12 @@ class Ranking:
             self.scores[row] = -inf
             return
         score = self._fixed.item(row)
-        for at, context in zip(self._row_functions, self._context, strict=True):
-            score += at(state, ask, row, planes, context)
+        for position, at in enumerate(self._row_functions):
+            score += at(state, ask, row, planes, self._context[position])
         self.scores[row] = score
 
-    def _read_context(self, state: State) -> list[Hashable]:
-        ask, nodes = self._ask, self._nodes
-        return [None if s.context is None else s.context(state, ask, nodes) for s in self._row_scores]
+    def _read_context(self) -> list[Hashable]:
+        return [None if tell is None else tell() for tell in self._tellers]
 
     def _evaluate(self, state: State, rows: Rows) -> None:
         ask = self._ask

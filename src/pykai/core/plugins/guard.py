@@ -7,7 +7,7 @@ every hook is wrapped: a check that fails refuses the nodes it was asked about, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -72,6 +72,17 @@ class _Guard:
             describe=None,
         )
 
+    def context(self, name: str, context: Callable[..., Callable[[], Hashable]]) -> Callable[..., Any]:
+        hook = f"node_scores[{name}].context"
+
+        def nothing() -> Hashable:
+            return None
+
+        def guarded(*args: Any) -> Callable[[], Hashable]:
+            return self.call(hook, self.call(hook, context, nothing)(*args), None)
+
+        return guarded
+
     def score(self, score: NodeScore) -> NodeScore:
         def evaluate(state: State, ask: Ask, rows: Rows, context: Any) -> Any:
             size = len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
@@ -91,7 +102,7 @@ class _Guard:
             score,
             evaluate=evaluate,
             applies=self.call(f"node_scores[{score.name}].applies", score.applies, True),
-            context=None if context is None else self.call(f"node_scores[{score.name}].context", context, None),
+            context=None if context is None else self.context(score.name, context),
             at=None,
         )
 

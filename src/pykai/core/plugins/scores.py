@@ -6,7 +6,7 @@ joining a shared GPU, then starting now, then CPU work on CPU nodes, and last pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -194,9 +194,10 @@ class FreeRange:
     A full pass is needed only when the last node at the least or the most leaves it.
     """
 
-    __slots__ = ("_at_least", "_at_most", "_axes", "_rows", "_seen", "_values", "least", "most")
+    __slots__ = ("_at_least", "_at_most", "_axes", "_seen", "_state", "_values", "least", "most")
 
     def __init__(self, state: State, axes: list[int], offering: BoolArray) -> None:
+        self._state = state
         self._axes = axes
         #: row -> free amount when last looked at, of the rows that offer the resource
         amounts = state.free[axes].sum(axis=0)
@@ -211,32 +212,33 @@ class FreeRange:
         self._at_least = sum(value == self.least for value in values)
         self._at_most = sum(value == self.most for value in values)
 
-    def follow(self, state: State) -> tuple[int, int]:
-        """The range now."""
+    def now(self) -> tuple[int, int]:
+        """The range as of the last placement."""
+        state = self._state
         touched = state.touched
         for row in touched[self._seen :]:
             before = self._values.get(row)
             if before is None:
                 continue
-            now = 0
+            after = 0
             for axis in self._axes:
-                now += state.free.item(axis, row)
-            if now == before:
+                after += state.free.item(axis, row)
+            if after == before:
                 continue
-            self._values[row] = now
-            self._at_least += (now == self.least) - (before == self.least)
-            self._at_most += (now == self.most) - (before == self.most)
-            if now < self.least:
-                self.least, self._at_least = now, 1
-            if now > self.most:
-                self.most, self._at_most = now, 1
+            self._values[row] = after
+            self._at_least += (after == self.least) - (before == self.least)
+            self._at_most += (after == self.most) - (before == self.most)
+            if after < self.least:
+                self.least, self._at_least = after, 1
+            if after > self.most:
+                self.most, self._at_most = after, 1
             if not self._at_least or not self._at_most:
                 self._recount()
         self._seen = len(touched)
         return (self.least, self.most)
 
 
-def _free_range(state: State, ask: Ask, nodes: NodeSet) -> tuple[int, int]:
+def _free_range(state: State, ask: Ask, nodes: NodeSet) -> Callable[[], tuple[int, int]]:
     """Least and most free amount over the candidate nodes that offer the resource at all."""
     memo = state.snapshot.memo
     key = ("free range", ask.shape.cpu_only, nodes)
@@ -247,7 +249,7 @@ def _free_range(state: State, ask: Ask, nodes: NodeSet) -> tuple[int, int]:
             offering &= nodes.mask
         axes = _CPU_AXES if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
         made = memo[key] = FreeRange(state, axes, offering)
-    return made.follow(state)
+    return made.now
 
 
 def _density(free: Amount, least: int, most: int) -> Amount:
