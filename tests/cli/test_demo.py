@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -127,3 +128,21 @@ def test_where_text_is_ascii_so_are_the_tables() -> None:
     environment = {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
     assert "########" in done.stdout.decode("ascii")
+
+
+def test_the_picture_needs_nothing_from_the_network(tmp_path: Path) -> None:
+    target = tmp_path / "demo.svg"
+    result = CliRunner().invoke(main, ["demo", "--picture", str(target)])
+    assert result.exit_code == 0
+    drawn = target.read_text(encoding="utf-8")
+    assert "Waiting," in drawn
+    assert "url(" not in drawn.replace("url(#", "")
+
+
+def test_the_picture_of_the_readme_is_the_demo_of_today(tmp_path: Path) -> None:
+    target = tmp_path / "demo.svg"
+    CliRunner().invoke(main, ["demo", "--picture", str(target)])
+    shown = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
+    assert shown.read_text(encoding="utf-8") == target.read_text(encoding="utf-8"), (
+        "run: kai demo --picture docs/images/demo.svg"
+    )

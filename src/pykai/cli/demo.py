@@ -6,10 +6,12 @@ plain text, 120 columns wide.  The same bytes come out every time: the scenario 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from math import isinf
+from pathlib import Path
 
 import click
 from rich import box
@@ -34,7 +36,8 @@ _WIDTH = 120
 
 
 @click.command()
-def demo() -> None:
+@click.option("--picture", type=click.Path(dir_okay=False), help="Also write the tables to this file as an SVG picture.")
+def demo(picture: str | None) -> None:
     """Schedule a small cluster and show what was decided and why.
 
     A laboratory with 100 GPUs in three departments: some work runs, some waits. One cycle of the scheduler decides what
@@ -46,19 +49,29 @@ def demo() -> None:
     used_before = [row[2] / 100 for row in session.state.ledger.allocated]
     run(session)
     plan = reckon(session)
-    console = _console()
+    console = _console(record=picture is not None)
     console.print(_heading(session.snapshot))
     console.print(_nodes(session.snapshot, before, session.state.columns, _marks(console)))
     console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
     console.print(_placed(session, plan))
     console.print(_waiting(plan))
     console.print(_summary(plan))
+    if picture is not None:
+        drawn = console.export_svg(title="kai demo", unique_id="demo")
+        Path(picture).write_text(_without_web_fonts(drawn), encoding="utf-8")
 
 
-def _console() -> Console:
+def _console(*, record: bool) -> Console:
+    if record:
+        return Console(width=_WIDTH, highlight=False, record=True, color_system="truecolor")
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(width=_WIDTH, force_terminal=False, color_system=None, highlight=False)
+
+
+def _without_web_fonts(drawn: str) -> str:
+    """A picture must not fetch anything when it is looked at; any monospaced font will do."""
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
 
 
 def _marks(console: Console) -> str:
