@@ -36,7 +36,7 @@ _WIDTH = 120
 
 
 @click.command()
-@click.option("--picture", type=click.Path(dir_okay=False), help="Also write the tables to this file as an SVG picture.")
+@click.option("--picture", type=click.Path(dir_okay=False), help="Also write the tables to this file, as SVG.")
 def demo(picture: str | None) -> None:
     """Schedule a small cluster and show what was decided and why.
 
