@@ -11,6 +11,7 @@ from pykai.core.decisions import NoPlace, OverCapacity
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.hooks import Hooks, NodeSet, Plugin
 from pykai.core.place.gang import place_gang
+from pykai.core.plugins.scores import GpuSpread
 from pykai.core.policy import NamedPlugin
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
@@ -266,7 +267,11 @@ def test_alc2_the_next_set_is_tried_when_the_first_cannot_hold_the_gang() -> Non
 
 
 def test_alc2_without_a_set_the_group_fails() -> None:
-    result = with_plugin(racks(a1=2).gang("job", 2, gpu=1), Domains({"": "zone"})).schedule()
+    built = with_plugin(racks(a1=2).gang("job", 2, gpu=1), Domains({"": "zone"}))
+    session = built.session()
+    (gang,) = session.waiting()
+    assert not place_gang(session, gang)
+    result = built.schedule()
     assert result.plan.binds == ()
     assert "no set of nodes can hold the subgroup" in result.why("job")
 
@@ -327,6 +332,15 @@ def test_alc3_a_shared_request_starts_on_an_idle_device_and_waits_for_a_leaving_
     assert (waits.bound("job"), waits.pipelined("job")) == (0, 1)
 
 
+def test_alc3_a_shared_request_does_not_start_on_devices_of_which_one_is_still_being_released() -> None:
+    """Spreading takes two whole GPUs, of which one is idle, although a shared one has room right now."""
+    built = cluster(nodes=1, gpus=3).queue("q").group("old").pod("old", group="old", fraction=0.2, on="node-0", device="d")
+    with_leaving_pod(built, gpu=1).gang("job", fraction=0.5, devices=2)
+    others = tuple(named for named in built.policy().plugins if named.name != "gpupack")
+    result = built.with_policy(plugins=(*others, NamedPlugin("gpuspread", GpuSpread()))).schedule()
+    assert (result.bound("job"), result.pipelined("job")) == (0, 1)
+
+
 def test_alc3_in_a_simulation_nothing_starts() -> None:
     session = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, gpu=1).session()
     (gang,) = session.waiting()
@@ -349,6 +363,21 @@ def test_alc4_what_a_failed_gang_tried_is_free_for_the_next() -> None:
     result = built.schedule()
     assert result.bound("big") == 0
     assert result.bound("small") == 2
+
+
+def test_alc4_an_attempt_places_the_whole_gang_or_nothing() -> None:
+    session = cluster(nodes=1, gpus=4).queue("q").gang("big", 3, gpu=2).session()
+    (gang,) = session.waiting()
+    assert not place_gang(session, gang)
+    assert session.state.moved == {}
+
+
+def test_alc4_an_attempt_under_node_sets_places_every_subgroup_or_nothing() -> None:
+    built = racks(a1=2).tree("job", leaf("a", 3, pending=3), leaf("b", 1, pending=1), gpu=1)
+    session = with_plugin(built, Domains({"": "rack"})).session()
+    (gang,) = session.waiting()
+    assert not place_gang(session, gang)
+    assert session.state.moved == {}
 
 
 def test_alc4_a_failing_subgroup_fails_the_whole_job() -> None:
@@ -432,6 +461,15 @@ def test_alc5_an_extra_pod_that_must_wait_does_not_hold_up_the_minimum() -> None
     assert result.bound_pods("job") == ["job-0", "job-1"]
     assert list(result.nominations) == ["default/job-2"]
     assert result.plan.started == ("default/job",)
+
+
+def test_alc5_after_an_extra_pod_that_must_wait_another_one_may_start() -> None:
+    built = cluster(nodes=1, gpus=2).node("node-1", gpus=2).queue("q")
+    with_leaving_pod(built, gpu=2).group("job", minMember=1)
+    built.pod("a", group="job", gpu=1).pod("b", group="job", gpu=2).pod("c", group="job", gpu=1)
+    result = built.schedule()
+    assert result.bound_pods("job") == ["a", "c"]
+    assert list(result.nominations) == ["default/b"]
 
 
 def test_alc5_pods_that_run_count_towards_the_minimum() -> None:

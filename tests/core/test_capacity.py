@@ -255,9 +255,9 @@ def test_q205_the_quota_is_checked_after_the_limit() -> None:
 
 
 def test_q205_a_queue_of_its_own_is_not_held_to_the_refusal_of_another() -> None:
-    """Equal pods of two queues: what is too much for one is not too much for the other."""
+    """Equal pods of two queues, tried one after the other: what is too much for one is not too much for the other."""
     built = cluster().node("a", gpus=2, gpu_memory=1000).node("large", gpus=1, gpu_memory=4000, unschedulable=True)
-    built.queue("poor", limit=0.2).queue("rich", limit=2)
+    built.queue("poor", limit=0.2, priority=200).queue("rich", limit=2)
     result = built.gang("p", queue="poor", gpu_memory=500).gang("r", queue="rich", gpu_memory=500).schedule()
     assert (result.bound("p"), result.bound("r")) == (0, 1)
 

@@ -198,7 +198,7 @@ def test_exp5_the_reason_of_the_only_error_comes_first() -> None:
 
 
 def test_exp5_several_errors_are_counted_and_sorted_under_the_usual_text() -> None:
-    found = group_text(waiting(no_place(), NoQueue("x"), no_place()))
+    found = group_text(waiting(NoQueue("x"), no_place(), no_place()))
     assert found == (
         f"Unable to schedule podgroup: 2 Resources were not found for pod ns/p due to: {NO_NODES}. \n"
         "Queue 'x' does not exist."

@@ -71,10 +71,18 @@ def test_the_capacity_of_a_node_counts_what_was_placed_in_this_cycle() -> None:
 
 def test_pods_of_different_queues_do_not_share_an_answer_about_capacity() -> None:
     made = cluster().node("small", gpus=1, gpu_memory=1000).node("large", gpus=1, gpu_memory=10_000, unschedulable=True)
-    made.queue("poor", limit=0.2).queue("rich")
+    made.queue("poor", limit=0.2, priority=200).queue("rich")
     result = made.gang("first", queue="poor", gpu_memory=500).gang("second", queue="rich", gpu_memory=500).schedule()
     assert result.bound("first") == 0
     assert result.bound("second") == 1
+
+
+def test_what_may_be_taken_back_is_not_measured_by_the_quota_of_what_may_not() -> None:
+    made = cluster().node("small", gpus=1, gpu_memory=1000).node("large", gpus=1, gpu_memory=10_000, unschedulable=True)
+    made.queue("q", quota=0.2)
+    result = made.gang("kept", preemptible=False, gpu_memory=500).gang("lent", gpu_memory=500).schedule()
+    assert result.bound("kept") == 0
+    assert result.bound("lent") == 1
 
 
 def test_several_devices_cost_several_portions() -> None:

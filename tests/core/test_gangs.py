@@ -152,6 +152,12 @@ def test_a_task_on_its_way_out_does_not_count_toward_the_minimum(status: Status)
     assert chosen(built) == ["a-1", "a-2"]
 
 
+def test_a_leaf_whose_pod_is_on_its_way_out_is_missing_in_its_group() -> None:
+    """cycle:PG-5: the group starts both or neither."""
+    built = job(leaf("a", 1, running=1, pending=1), leaf("b", 1, pending=1)).assume("job-a-0", Status.RELEASING)
+    assert chosen(built) == ["a-1", "b-0"]
+
+
 def test_a_minimum_reached_exactly_is_satisfied() -> None:
     """cycle:PG-5; case T-10: b's two pods start, a's extra pod waits for the next turn."""
     built = job(leaf("a", 2, running=2, pending=1), leaf("b", 2, pending=2), gpus=4)
@@ -396,6 +402,13 @@ def test_a_branch_counts_its_satisfied_children() -> None:
     over = branch("a", leaf("a0", 1, running=1, pending=1), leaf("a1", 1, running=1, pending=1), needs=1)
     pods = [pod.removeprefix("job-") for pod in job(over, full, needs=1).schedule().bound_pods("job")]
     assert pods == ["b0-1", "b1-1", "b0-2", "a0-1", "a1-1"]
+
+
+def test_children_that_are_not_satisfied_do_not_count() -> None:
+    """cycle:8.4: 1 of 1 before 3 of 2, though the first has two children."""
+    few = branch("b", leaf("b0", 1, running=1, pending=1), leaf("b1", 1), needs=1)
+    many = branch("a", *(leaf(f"a{number}", 1, running=1, pending=1) for number in range(3)), needs=2)
+    assert chosen(job(many, few, needs=1)) == ["b0-1"]
 
 
 def test_without_the_plugin_only_the_name_orders_subgroups() -> None:

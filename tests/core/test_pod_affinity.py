@@ -326,6 +326,16 @@ def test_pods_that_seek_each_other_gather_within_one_cycle() -> None:
     assert together.nodes_used("job") == {"node-0": 2, "node-1": 2}
 
 
+def test_a_placement_changes_the_answer_for_its_whole_domain() -> None:
+    """Not just for its own node; the pods ask for nothing, so that no score makes anyone look at all nodes anew."""
+    free: Raw = {"cpu": 0, "memory": 0, "labels": WEB}
+    result = zones(a=2, b=2).gang("job", pods=3, min=1, spec=apart(term()), **free).schedule()
+    assert result.nodes_used("job") == {"a0": 1, "b0": 1}
+    assert result.node_reasons("job") == {BAD_COMPANY: 4}
+    gathered = zones(a=2, b=2).gang("job", spec=near(term()), **free).gang("web", spec=apart(term(HOST)), **free)
+    assert gathered.schedule().node_of("web-0") == "a1"
+
+
 def test_a_pod_placed_this_cycle_keeps_away_those_it_avoids() -> None:
     """cycle:FLT-6, Do better: the last pod asks for the same as the first and is not decided by an older answer."""
     result = (

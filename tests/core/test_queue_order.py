@@ -376,6 +376,13 @@ def test_a_job_asks_for_its_missing_minimum_and_not_for_all_its_pods() -> None:
     assert filled.asks("early", pods=2, gpu=1).asks("late", pods=5, min=1, gpu=1).order() == ["late", "early"]
 
 
+def test_a_job_that_has_its_minimum_asks_for_one_pod_more() -> None:
+    """queues:Q-230; cycle:PG-9: 3 + 1 of 10 before 5 of 10, not 3 + 3."""
+    filled = _Asks(ground().queue("a", quota=10).queue("b", quota=10)).asks("a", "grows", pods=4, min=3, gpu=1)
+    pods = [bind.pod for bind in filled.asks("b", gpu=5).built.schedule().plan.binds]
+    assert pods == ["grows-0", "grows-1", "grows-2", "grows-3", "b-0"]
+
+
 def test_the_first_job_of_a_queue_speaks_for_it() -> None:
     """cycle:ORD-2: the larger second job does not count yet."""
     filled = _Asks(rivals(early={"quota": 50}, late={"quota": 50}))
@@ -578,8 +585,17 @@ def test_jobs_without_pending_pods_are_not_spoken_of() -> None:
     assert result.plan.unscheduled == ()
 
 
-def test_jobs_left_out_do_not_stand_in_the_way_of_a_depth() -> None:
+@pytest.mark.parametrize("why", ["not ready", "nothing pending", "no pods", "broken tree"])
+def test_jobs_left_out_do_not_stand_in_the_way_of_a_depth(why: str) -> None:
     """cycle:ORD-1, ORD-5: a job that takes no part uses no place."""
-    built = ground().queue("q").with_policy(queue_depth={"allocate": 1})
-    result = built.gang("waits", pods=1, min=2, gpu=1).gang("job", gpu=1).schedule()
-    assert result.order() == ["job"]
+    built = ground().queue("q").with_policy(queue_depth={"allocate": 1}).priority_class("high", 80)
+    if why == "not ready":
+        built.gang("out", pods=1, min=2, gpu=1, priority="high")
+    elif why == "nothing pending":
+        built.gang("out", on="node-0", gpu=1, priority="high")
+    elif why == "no pods":
+        built.group("out", priorityClassName="high", minMember=0)
+    else:
+        built.group("out", priorityClassName="high", subGroups=[{"name": "a"}, {"name": "a"}])
+        built.pod("out-0", group="out", gpu=1)
+    assert built.gang("job", gpu=1).schedule().order() == ["job"]

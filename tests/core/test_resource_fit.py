@@ -42,6 +42,12 @@ def test_gpus_of_every_vendor_are_whole_gpus_of_quota() -> None:
     assert allocated_gpus(result) == 5.0
 
 
+def test_a_node_without_gpus_of_either_of_two_vendors_counts_once() -> None:
+    """cycle:EXP-1: a reason is counted by nodes."""
+    result = mixed_fleet().gang("job", extra={NVIDIA: 1, AMD: 1}).schedule()
+    assert result.node_reasons("job") == {f"{SHORT}GPUs": 3}
+
+
 def allocated_gpus(result: Result) -> float:
     (queue,) = (queue for queue in result.plan.queues if queue.name == "q")
     return queue.allocated[2]

@@ -215,7 +215,8 @@ def test_stm5_undone_tasks_wait_again() -> None:
     session = two_gangs(gpu=1).session()
     gang = gangs_of(session)["a"]
     task = put(session, gang, 0, 0)
-    put(session, gang, 1, 0)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-1"]
     session.state.rollback(0)
     assert session.state.is_open(task)
     (batch,) = session.next_tasks(gang)
@@ -223,9 +224,9 @@ def test_stm5_undone_tasks_wait_again() -> None:
 
 
 def test_stm5_queue_figures_are_put_back_as_they_were_not_subtracted() -> None:
-    """0.7 + 0.1 - 0.1 is not 0.7."""
+    """0.3 + 0.1 - 0.1 is not 0.3."""
     tree = cluster().queue("top").queue("q", parent="top").tables().snapshot(0).tree
-    start = [[0.7, 0.7, 0.7] for _ in tree.names]
+    start = [[0.3, 0.3, 0.3] for _ in tree.names]
     books = Ledger(tree, [0.0] * 3, [list(row) for row in start], [list(row) for row in start], start, start)
     chain = tree.chains[tree.rows["q"]]
     for committed in (True, False):

@@ -83,7 +83,11 @@ def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[
     inside = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask
     counts: Counter[str] = Counter()
     shortages, short = _shortages(state, ask)
+    columns: dict[str, BoolArray] = {}
     for text, column in shortages:
+        # GPUs of two vendors have one name here, and a node says it once.
+        columns[text] = columns[text] | column if text in columns else column
+    for text, column in columns.items():
         if count := int((column & inside).sum()):
             counts[text] += count
     left = inside & ~short
