@@ -334,7 +334,8 @@ def test_alc3_a_shared_request_starts_on_an_idle_device_and_waits_for_a_leaving_
 
 def test_alc3_a_shared_request_does_not_start_on_devices_of_which_one_is_still_being_released() -> None:
     """Spreading takes two whole GPUs, of which one is idle, although a shared one has room right now."""
-    built = cluster(nodes=1, gpus=3).queue("q").group("old").pod("old", group="old", fraction=0.2, on="node-0", device="d")
+    built = cluster(nodes=1, gpus=3).queue("q").group("old")
+    built.pod("old", group="old", fraction=0.2, on="node-0", device="gpu-0")
     with_leaving_pod(built, gpu=1).gang("job", fraction=0.5, devices=2)
     others = tuple(named for named in built.policy().plugins if named.name != "gpupack")
     result = built.with_policy(plugins=(*others, NamedPlugin("gpuspread", GpuSpread()))).schedule()

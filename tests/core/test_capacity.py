@@ -9,14 +9,6 @@ from pykai.core.explain import queue_details
 from pykai.core.fairshare.ledger import Amounts, Refusal
 from tests.core.builders import Cluster, Result, cluster
 
-UNLIMITED = (-1.0, -1.0, 1.0)
-
-
-def three_levels(*, node_gpus: int = 8, **leaf: float) -> Cluster:
-    """Queues top > mid > q; the numbers of the leaf may be given."""
-    built = cluster(nodes=1, gpus=node_gpus).queue("top").queue("mid", parent="top")
-    return built.queue("q", parent="mid", **leaf)
-
 
 def refusal_of(result: Result, group: str = "job") -> OverCapacity:
     record = result.left_out(group)
@@ -79,8 +71,8 @@ def test_c6_shared_devices_are_charged_by_the_memory_of_the_node() -> None:
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
     assert list(refusal.nodes) == [
-        "node does not have enough capacity. Reason: NonPreemptibleOverQuota, Details: Non-preemptible workload is over "
-        "quota. Workload requested 1.2 GPUs, but q quota is 1 GPUs, while 0.4 GPUs are already allocated for "
+        "node does not have enough capacity. Reason: NonPreemptibleOverQuota, Details: Non-preemptible workload is "
+        "over quota. Workload requested 1.2 GPUs, but q quota is 1 GPUs, while 0.4 GPUs are already allocated for "
         "non-preemptible pods. Use a preemptible workload to go over quota."
     ]
 
@@ -113,7 +105,7 @@ def ask(built: Cluster, amounts: Amounts, *, committed: bool = False) -> Refusal
 
 
 def test_q200_the_limit_is_checked_before_the_quota() -> None:
-    built = three_levels(quota=1, limit=1)
+    built = cluster(nodes=1, gpus=8).queue("top").queue("q", parent="top", quota=1, limit=1)
     found = ask(built, (0, 0, 200), committed=True)
     assert found is not None
     assert found.rule == "limit"
@@ -127,12 +119,12 @@ def test_q200_the_leaf_is_checked_before_its_ancestors() -> None:
 
 
 def test_q200_cpu_is_checked_before_memory_and_memory_before_gpu() -> None:
-    tight = {"cpu": (0, 1000, 1), "memory": (0, 1, 1), "limit": 1}
+    built = cluster(nodes=1, gpus=8).queue("q", cpu=(0, 1000, 1), memory=(0, 1, 1), limit=1)
     for amounts, expected in (((2000, 2e6, 200), 0), ((1000, 2e6, 200), 1), ((1000, 1e6, 200), 2)):
-        found = ask(cluster(nodes=1, gpus=8).queue("q", **tight), amounts)  # type: ignore[arg-type]
+        found = ask(built, amounts)
         assert found is not None
-        assert found.resource == expected
-    assert ask(cluster(nodes=1, gpus=8).queue("q", **tight), (1000, 1e6, 100)) is None  # type: ignore[arg-type]
+        assert (found.rule, found.resource) == ("limit", expected)
+    assert ask(built, (1000, 1e6, 100)) is None
 
 
 def test_q200_cpu_quota_is_checked_before_memory_and_gpu_quota() -> None:
@@ -325,8 +317,8 @@ def test_q208_cpu_and_memory_have_their_own_words() -> None:
 # -- Q-210: the whole subtree -----------------------------------------------------------------------------------------
 
 
-def two_children(**parent: float) -> Cluster:
-    built = cluster(nodes=1, gpus=8).queue("parent", **parent)
+def two_children(quota: float = -1, limit: float = -1) -> Cluster:
+    built = cluster(nodes=1, gpus=8).queue("parent", quota=quota, limit=limit)
     return built.queue("q1", parent="parent", quota=4).queue("q2", parent="parent", quota=4)
 
 

@@ -263,6 +263,16 @@ def test_the_first_tenant_of_a_device_that_leaves_last_gives_it_back() -> None:
     assert Books(found.snapshot(NOW_NS)).device("g") is None
 
 
+def test_a_tenant_that_has_left_takes_its_memory_with_it() -> None:
+    """gpu:S-5: of every kind, while another stays."""
+    for status in (Status.RUNNING, Status.RELEASING, Status.PIPELINED):
+        tables = tenant(tenant(node(2), "stays", "g", 0.3), "goes", "g", 0.5, status).tables()
+        tables.remove("Pod", "default", "goes")
+        found = Books(tables.snapshot(NOW_NS))
+        assert found.memory("g") == (30, 30, 0)
+        assert found.gpus() == (0, 1)
+
+
 def test_a_releasing_tenant_alone_is_a_releasing_gpu() -> None:
     """gpu:T-20, gpu:S-6"""
     tables = tenant(node(1), "a", "g1", 0.5, Status.RELEASING).tables()

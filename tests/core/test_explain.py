@@ -34,7 +34,7 @@ from pykai.core.explain import (
     refusal_text,
     task_text,
 )
-from tests.core.builders import cluster, leaf
+from tests.core.builders import Raw, cluster, leaf
 
 NO_NODES = "no nodes with enough resources were found"
 
@@ -48,9 +48,9 @@ def waiting(*refusals: Refusal) -> Unscheduled:
     return Unscheduled("ns", "job", "q", 1, refusals)
 
 
-def over(rule: str = "limit", resource: str = "GPU", *, bound: float = 4, used: float = 3, requested: float = 2) -> (
-    OverCapacity
-):
+def over(
+    rule: str = "limit", resource: str = "GPU", *, bound: float = 4, used: float = 3, requested: float = 2
+) -> OverCapacity:
     return OverCapacity(rule, "q", "Team Q", resource, bound, used, requested, (0, 0, 0), preemptible=rule == "limit")
 
 
@@ -82,8 +82,8 @@ def test_exp1_histogram() -> None:
 
 
 def test_exp2_a_node_short_of_several_resources_gives_every_one() -> None:
-    result = cluster(nodes=2, gpus=1, cpu=1).node(gpus=8, cpu=1).node(gpus=1, cpu=100).queue("q").gang("job", gpu=2, cpu=4)
-    record = result.schedule().left_out("job")
+    built = cluster(nodes=2, gpus=1, cpu=1).node(gpus=8, cpu=1).node(gpus=1, cpu=100).queue("q")
+    record = built.gang("job", gpu=2, cpu=4).schedule().left_out("job")
     assert record is not None
     (refusal,) = record.refusals
     assert isinstance(refusal, NoPlace)
@@ -129,8 +129,8 @@ def test_exp3_each_resource_has_its_word() -> None:
         ({"extra": {slice_name: 2}}, f"node(s) didn't have enough of mig profile: {slice_name}"),
     ):
         built = cluster().node(gpus=2, cpu=2, memory="2G", extra=extra).queue("q").group("old")
-        built.pod("old", group="old", gpu=1, cpu=1, memory="1G", extra={"example.com/thing": 1, slice_name: 1}, on="node-0")
-        asks = {"cpu": 0, "memory": 0, **pod}
+        built.pod("old", group="old", gpu=1, cpu=1, memory="1G", extra=dict.fromkeys(extra, 1), on="node-0")
+        asks: Raw = {"cpu": 0, "memory": 0, **pod}
         assert f"{NO_NODES}: 1 {text}." in built.gang("job", **asks).schedule().why("job")
 
 
@@ -150,10 +150,7 @@ def test_exp3_shared_requests_are_short_of_gpus_or_of_gpu_memory() -> None:
 
 
 OVERHEAD = {"overhead": {"cpu": "250m", "memory": "2k"}}
-SUFFIX = (
-    ". Not enough resources due to pod overhead resources. "
-    "The overhead resources are  cpu: 250m, memory: 2000"
-)
+SUFFIX = ". Not enough resources due to pod overhead resources. The overhead resources are  cpu: 250m, memory: 2000"
 
 
 def test_exp3_a_pod_that_would_fit_without_its_overhead_says_so() -> None:
@@ -256,7 +253,8 @@ def test_exp6_each_refusal_has_its_reason() -> None:
         (
             over("quota", "CPU", bound=1000, used=0, requested=1001),
             "Non-preemptible workload is over quota. Workload requested 1.001 CPU cores, but Team Q quota is 1 cores, "
-            "while 0 cores are already allocated for non-preemptible pods. Use a preemptible workload to go over quota.",
+            "while 0 cores are already allocated for non-preemptible pods. "
+            "Use a preemptible workload to go over quota.",
         ),
         (
             over("quota", "Memory", bound=1e9, used=1, requested=2e9),
@@ -319,9 +317,8 @@ def test_exp10_a_group_without_its_pods_is_told_so_and_nothing_else() -> None:
 
 
 def test_exp10_gated_pods_exist_but_do_not_count() -> None:
-    result = (
-        cluster(nodes=1, gpus=4).queue("q").tree("job", leaf("a", 1, pending=1), leaf("b", 2, pending=1, gated=1), gpu=1)
-    ).schedule()
+    built = cluster(nodes=1, gpus=4).queue("q")
+    result = built.tree("job", leaf("a", 1, pending=1), leaf("b", 2, pending=1, gated=1), gpu=1).schedule()
     assert result.plan.binds == ()
     assert result.why("job") == (
         "Job is not ready for scheduling. Waiting for 2 pods for SubGroup b, currently 2 exist, 1 are gated."
@@ -356,7 +353,9 @@ def test_broken_trees_and_unsupported_requests_are_named() -> None:
     assert refusal_text(NotSupported(("x", "y"))) == "This scheduler cannot place pods with x and y"
 
 
-@pytest.mark.parametrize(("milli", "text"), [(0, "0"), (1000, "1"), (250, "250m"), (2500, "2500m"), (3_000_000, "3000")])
+@pytest.mark.parametrize(
+    ("milli", "text"), [(0, "0"), (1000, "1"), (250, "250m"), (2500, "2500m"), (3_000_000, "3000")]
+)
 def test_thousandths_are_written_as_kubernetes_writes_them(milli: int, text: str) -> None:
     assert milli_text(milli) == text
 

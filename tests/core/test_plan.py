@@ -156,7 +156,12 @@ def test_waiting_groups_are_listed_by_namespace_and_name_with_how_many_pods_wait
     built = cluster(nodes=1, gpus=1).queue("q").gang("b", 3, gpu=2).gang("a", gpu=2).gang("c", namespace="a", gpu=2)
     built.gang("elastic", 3, min=1, gpu=1)
     found = [(item.namespace, item.group, item.queue, item.pending) for item in built.schedule().plan.unscheduled]
-    assert found == [("a", "c", "q", 1), ("default", "a", "q", 1), ("default", "b", "q", 3), ("default", "elastic", "q", 2)]
+    assert found == [
+        ("a", "c", "q", 1),
+        ("default", "a", "q", 1),
+        ("default", "b", "q", 3),
+        ("default", "elastic", "q", 2),
+    ]
 
 
 def test_problems_name_the_object_and_the_field() -> None:
@@ -199,7 +204,8 @@ def mixed() -> Cluster:
     for index in range(6):
         built.node(gpus=4, cpu=16, gpu_memory=1000 * (1 + index % 2), labels={"zone": f"z{index % 3}"})
     for name, quota in (("a", 4.0), ("b", 2.0), ("c", -1.0)):
-        built.queue(name, quota=quota).queue(f"{name}1", parent=name, quota=quota).queue(f"{name}2", parent=name, limit=6)
+        built.queue(name, quota=quota).queue(f"{name}1", parent=name, quota=quota)
+        built.queue(f"{name}2", parent=name, limit=6)
     built.group("db", queue="a1").pod("db-0", group="db", on="node-4", labels={"app": "db"})
     built.group("leaving", queue="b2").pod("leaving", group="leaving", gpu=3, on="node-0", deleted=5)
     built.group("old", queue="c1").pod("old", group="old", fraction=0.3, on="node-1", device="gpu-7")
@@ -254,7 +260,7 @@ def _zones(result: Result, group: str) -> set[str]:
 @pytest.fixture(scope="module")
 def plans_of_other_processes() -> list[bytes]:
     """The plan of the mixed cluster, made by processes that hash texts differently."""
-    code = "import sys; from tests.core.test_plan import mixed; sys.stdout.buffer.write(mixed().schedule().plan.encoded())"
+    code = "from tests.core.test_plan import mixed; print(mixed().schedule().plan.encoded().decode(), end='')"
     found = []
     for seed in ("1", "20"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.core.builders import Cluster, Raw, Result, cluster, scores_of
+from pykai.core.place.gang import place_gang
+from tests.core.builders import Cluster, Raw, Result, ask_of, cluster, scores_of
 
 SLICE = "nvidia.com/mig-1g.5gb"
 
@@ -84,6 +85,46 @@ def test_scores_forget_what_was_taken_back() -> None:
     result = nodes.gang("big", pods=4, gpu=1).gang("small", gpu=1).schedule()
     assert result.bound("big") == 0
     assert result.node_of("small-0") == "b"
+
+
+def test_a_node_that_has_become_full_is_no_candidate_any_more() -> None:
+    """cycle:SCO-1: also where the amounts that make the scale have not changed."""
+    result = cluster(nodes=2).queue("q").gang("j", pods=2, cpu=0, memory="600Gi").schedule()
+    assert [result.node_of(f"j-{pod}") for pod in range(2)] == ["node-0", "node-1"]
+
+
+def test_a_node_a_pod_may_not_use_stays_barred_when_others_come_to_it() -> None:
+    """cycle:SCO-1"""
+    nodes = cluster().node("a", taints=[{"key": "t", "effect": "NoSchedule"}]).node("b").queue("q")
+    tolerant = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/hostname": "a"}}
+    result = nodes.gang("first", cpu=0).gang("other", cpu=0, spec=tolerant).gang("second", cpu=0).schedule()
+    assert [result.node_of(f"{gang}-0") for gang in ("first", "other", "second")] == ["b", "a", "b"]
+
+
+def test_a_node_that_has_no_idle_room_left_is_no_longer_preferred() -> None:
+    """cycle:SCO-1, cycle:SCO-2 Availability: what is left there is still being released."""
+    nodes = cluster().node("a").pod("old", on="a", cpu=0, memory="600Gi", deleted=0).node("b").queue("q")
+    result = nodes.gang("first", cpu=0, memory="300Gi").gang("second", cpu=0, memory="300Gi").schedule()
+    assert [result.node_of(f"{gang}-0") for gang in ("first", "second")] == ["a", "b"]
+    assert result.pipelined("second") == 0
+
+
+def test_pods_without_cpu_leave_the_nodes_equally_full() -> None:
+    """cycle:SCO-1, cycle:SCO-3: so all of them go to the first."""
+    result = cluster(nodes=3).queue("q").gang("j", pods=3, cpu=0).schedule()
+    assert result.nodes_used("j") == {"node-0": 3}
+
+
+def test_the_scale_follows_placements_and_their_undoing() -> None:
+    """cycle:SCO-3: a new least, and the old one again when the only node that had it is emptied."""
+    session = cluster(nodes=3, cpu=10).queue("q").gang("j", cpu=4).gang("probe", cpu=1).session()
+    equal = {"node-0": 1019, "node-1": 1019, "node-2": 1019}
+    assert scores_of(session, "probe-0") == equal
+    mark = session.state.mark()
+    assert place_gang(session, ask_of(session, "j-0").gang)
+    assert scores_of(session, "probe-0") == {"node-0": 1019, "node-1": 1010, "node-2": 1010}
+    session.state.rollback(mark)
+    assert scores_of(session, "probe-0") == equal
 
 
 # Magnitudes.

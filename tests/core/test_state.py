@@ -62,7 +62,9 @@ def gpu_column(session: Session, row: int) -> tuple[int, int, int, int]:
     """Idle, releasing, free and used GPUs of a node."""
     axis = session.snapshot.axes.index["nvidia.com/gpu"]
     state = session.state
-    idle, releasing, free, used = (int(plane[axis, row]) for plane in (state.idle, state.releasing, state.free, state.used))
+    idle, releasing, free, used = (
+        int(plane[axis, row]) for plane in (state.idle, state.releasing, state.free, state.used)
+    )
     return idle, releasing, free, used
 
 
@@ -221,6 +223,19 @@ def test_stm5_undone_tasks_wait_again() -> None:
     assert session.state.is_open(task)
     (batch,) = session.next_tasks(gang)
     assert [waiting.name for waiting in batch.tasks] == ["a-0", "a-1"]
+
+
+def test_stm5_after_undo_of_a_part_the_earliest_waiting_task_is_next() -> None:
+    session = cluster(nodes=1, gpus=4).queue("q").gang("a", 3, gpu=1).session()
+    gang = gangs_of(session)["a"]
+    put(session, gang, 0, 0)
+    mark = session.state.mark()
+    put(session, gang, 1, 0)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-2"]
+    session.state.rollback(mark)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-1", "a-2"]
 
 
 def test_stm5_queue_figures_are_put_back_as_they_were_not_subtracted() -> None:

@@ -375,7 +375,7 @@ class Model:
         """Whether a group may be taken back."""
         spec = self.groups[group]["spec"]
         said = spec.get("preemptibility")
-        return said == "preemptible" if said else spec["priorityClassName"] != "build"
+        return bool(said == "preemptible" if said else spec["priorityClassName"] != "build")
 
     def spent(self, plan: Plan | None, *, committed: bool) -> dict[str, tuple[int, int]]:
         """CPU milli and GPU hundredths of every queue, of all work or only of what is not preemptible."""

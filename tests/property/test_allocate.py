@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from pykai.core.decisions import Bind, NoPlace, Nominate, Plan
+from pykai.core.decisions import Bind, Nominate, NoPlace, Plan
 from pykai.core.place.gang import place_gang
 from tests.core.builders import Cluster
 from tests.core.test_state import content
@@ -56,17 +56,19 @@ def test_pods_go_only_where_they_may(built: Cluster) -> None:
 def _satisfied(entry: dict[str, Any], entries: list[dict[str, Any]], counts: Counter[str]) -> bool:
     children = [child for child in entries if child.get("parent", "") == entry["name"]]
     if not children:
-        return counts[entry["name"]] >= entry.get("minMember", 0)
-    return sum(_satisfied(child, entries, counts) for child in children) >= entry.get("minSubGroup", len(children))
+        return bool(counts[entry["name"]] >= entry["minMember"])
+    needed = int(entry.get("minSubGroup", len(children)))
+    return sum(_satisfied(child, entries, counts) for child in children) >= needed
 
 
 def _whole(spec: dict[str, Any], counts: Counter[str]) -> bool:
     """Whether so many pods per leaf make the group satisfied."""
     entries = spec.get("subGroups")
     if not entries:
-        return counts[""] >= spec["minMember"]
+        return bool(counts[""] >= spec["minMember"])
     tops = [entry for entry in entries if not entry.get("parent")]
-    return sum(_satisfied(entry, entries, counts) for entry in tops) >= spec.get("minSubGroup", len(tops))
+    needed = int(spec.get("minSubGroup", len(tops)))
+    return sum(_satisfied(entry, entries, counts) for entry in tops) >= needed
 
 
 def _minimums(spec: dict[str, Any]) -> dict[str, int]:

@@ -128,6 +128,8 @@ class World:
     nodes: list[Machine]
     strategy: Strategy
     pods: list[Placed] = field(default_factory=list)
+    #: devices that were shared before the cycle
+    reserved: set[str] = field(default_factory=set)
 
     def here(self, node: Machine, *states: str) -> list[Placed]:
         return [pod for pod in self.pods if pod.node == node.name and pod.state in states]
@@ -135,8 +137,11 @@ class World:
     def left(self, node: Machine, what: str, *, idle: bool) -> int:
         """What is idle, or what is idle or being released, of cpu, memory_gi or pods."""
         held = self.here(node, LIVE, LEAVING) if idle else self.here(node, LIVE, PROMISED)
-        used = len(held) if what == "pods" else sum(getattr(pod.wish, what) for pod in held)
-        return int(getattr(node, what)) - used
+        if what == "pods":
+            # A device shared since the cycle began has a reservation pod, whose slot comes and goes with it (gpu:P-7).
+            reserved = {device for pod in held for device in pod.devices} - self.reserved
+            return node.pods - len(held) - len(reserved)
+        return int(getattr(node, what)) - sum(getattr(pod.wish, what) for pod in held)
 
     def tenants(self, node: Machine) -> dict[str, list[Placed]]:
         found: dict[str, list[Placed]] = {}
@@ -193,7 +198,9 @@ class World:
         listed: list[tuple[float, bool, str]] = [(-score(name), False, name) for name in self.joinable(node, wish)]
         listed += [(-score(None), True, "")] * whole
         taken = [None if is_new else name for _, is_new, name in sorted(listed)[: wish.devices]]
-        waits = not self.fits(node, wish, idle=True) or taken.count(None) > self.whole_gpus(node, idle=True)
+        fresh = taken.count(None)
+        waits = not self.fits(node, wish, idle=True) or fresh > self.whole_gpus(node, idle=True)
+        waits |= self.left(node, "pods", idle=True) < 1 + fresh
         for device in taken:
             if device is not None:
                 now = self.memory(node, device, LIVE, LEAVING)
@@ -339,7 +346,7 @@ strategies = st.builds(
 def _settled(world: World, wish: Wish, node: Machine, device: str, state: str) -> Placed | None:
     """A pod that can be on a node before the cycle, None when there is no room for it."""
     pod = Placed(wish, node.name, (device,) * wish.shares, state)
-    tried = World(world.nodes, world.strategy, [*world.pods, pod])
+    tried = World(world.nodes, world.strategy, [*world.pods, pod], {*world.reserved, *pod.devices})
     if any(tried.left(node, what, idle=True) < 0 for what in ("cpu", "memory_gi", "pods")):
         return None
     if (wish.gpu and node.vendor != wish.vendor) or ((wish.gpu or wish.shares) and not node.gpus):
@@ -367,6 +374,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         pod = _settled(world, wish, node, device, draw(st.sampled_from([LIVE, LIVE, LEAVING])))
         if pod is not None:
             world.pods.append(pod)
+            world.reserved.update(pod.devices)
     kinds = [draw(wishes()) for _ in range(draw(st.integers(1, 3)))]
     gangs = {
         f"gang-{number}": (draw(st.sampled_from(kinds)), draw(st.sampled_from([1, 1, 1, 2, 3])))

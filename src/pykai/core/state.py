@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from pykai.core.axes import IntArray
-from pykai.core.devices import LIVE, PIPELINED, DeviceUse, Seat, portion_hundredths, seat, tenant_mib
+from pykai.core.axes import PODS, IntArray
+from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, portion_hundredths, seat, tenant_mib
 from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
 from pykai.core.gangs import Gang, LeafRun
 from pykai.core.shapes import HostPort, Shape, hold_ports
@@ -82,6 +82,7 @@ class State:
         "ports",
         "quota_gate",
         "releasing",
+        "reserved",
         "snapshot",
         "touched",
         "used",
@@ -106,6 +107,8 @@ class State:
         self.used: IntArray = self.columns[USED]
         #: node row -> shared GPU -> tenants
         self.devices: dict[int, dict[str, DeviceUse]] = snapshot.devices
+        #: node row -> shared GPUs that had a reservation pod before the cycle
+        self.reserved = {row: frozenset(devices) for row, devices in self.devices.items()}
         #: node row -> host port -> holders
         self.ports: dict[int, dict[HostPort, int]] = snapshot.ports
         #: task key -> where this cycle put it
@@ -258,7 +261,17 @@ class State:
         axis = self.snapshot.axes.index[facts.shared_resource]
         devices = self.devices.setdefault(row, {})
         mib = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+        known = self.reserved.get(row, frozenset())
+        fresh = [group for group in gpu_groups if group not in known]
+        before = [devices.get(group, FREE_DEVICE) for group in fresh]
         seat(self.columns, axis, row, devices, gpu_groups, Seat(mib, holding), sign)
+        for group, was in zip(fresh, before, strict=True):
+            # The first to share a device brings a reservation pod, which needs a slot as the device does (gpu:P-7).
+            use = devices.get(group, FREE_DEVICE)
+            idle, releasing = use.idle_gpus - was.idle_gpus, use.releasing_gpus - was.releasing_gpus
+            self.idle[PODS, row] += idle
+            self.releasing[PODS, row] += releasing
+            self.free[PODS, row] += idle + releasing
         if not devices:
             del self.devices[row]
 

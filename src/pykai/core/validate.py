@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pykai.core.axes import PODS
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
@@ -57,6 +58,12 @@ def _check_nodes(session: Session) -> None:
             mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
             axis = axes.index[facts.shared_resource]
             seat(columns, axis, row, devices.setdefault(row, {}), groups, Seat(mib, holding), 1)
+    for row, found in devices.items():
+        for group in found.keys() - state.reserved.get(row, frozenset()):
+            # A device shared since this cycle also holds a slot for its reservation pod.
+            columns[IDLE, PODS, row] += found[group].idle_gpus
+            columns[RELEASING, PODS, row] += found[group].releasing_gpus
+            columns[FREE, PODS, row] += found[group].idle_gpus + found[group].releasing_gpus
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
     _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
     _expect(ports == state.ports, "host ports differ from those of the tasks")
@@ -128,7 +135,10 @@ def _check_gangs(session: Session) -> None:
             )
             kept = (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open)
             _expect(counted == kept, f"subgroup {leaf.name} of {gang.key} counts {kept}, its tasks are {counted}")
-        _expect(gang.open == sum(leaf.open for leaf in gang.leaves), f"{gang.key} has not as many open tasks as its leaves")
         _expect(
-            gang.pipelined == sum(leaf.pipelined for leaf in gang.leaves), f"{gang.key} has not the promises of its leaves"
+            gang.open == sum(leaf.open for leaf in gang.leaves), f"{gang.key} has not as many open tasks as its leaves"
+        )
+        _expect(
+            gang.pipelined == sum(leaf.pipelined for leaf in gang.leaves),
+            f"{gang.key} has not the promises of its leaves",
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
+from pykai.core.axes import PODS
 from pykai.core.devices import DeviceUse, tenant_mib
 from pykai.core.hooks import Ask
 from pykai.core.place.fit import fits_idle_row, shared_axes
@@ -70,4 +71,6 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
             pipelined |= fresh > idle_whole
         else:
             return None
+    # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
+    pipelined |= state.idle.item(PODS, row) < 1 + fresh
     return Seating(tuple(groups), pipelined, fresh)

@@ -1,7 +1,7 @@
 """The plugins that score nodes and GPUs (cycle:10).
 
-Magnitudes are chosen so that a higher class dominates: a nominated node beats everything, then pod affinity, then
-joining a shared GPU, then starting now, then CPU work on CPU nodes, and last packing or spreading.
+Magnitudes are chosen so that a higher class dominates: a nominated node (worth ten points of pod affinity), then pod
+affinity, then joining a shared GPU, then starting now, then CPU work on CPU nodes, and last packing or spreading.
 """
 
 from __future__ import annotations
