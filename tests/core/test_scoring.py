@@ -33,6 +33,11 @@ WITH_AFFINITY = plugins(
 )
 
 
+#: Without shared GPUs a row that changed is scored by itself, which must not make a difference.
+NO_SHARING = plugins("nodeavailability", "resourcetype", "nodeplacement")
+either_way = pytest.mark.parametrize("configuration", [placing(), NO_SHARING], ids=["sharing", "no-sharing"])
+
+
 def node_of(of: Cluster, **ask: Any) -> str:
     """The node one more pod goes to."""
     return of.queue("q").gang("new", **ask).schedule().node_of("new-0")
@@ -87,37 +92,57 @@ def test_scores_forget_what_was_taken_back() -> None:
     assert result.node_of("small-0") == "b"
 
 
-def test_a_node_that_has_become_full_is_no_candidate_any_more() -> None:
+@either_way
+def test_a_node_that_has_become_full_is_no_candidate_any_more(configuration: Raw) -> None:
     """cycle:SCO-1: also where the amounts that make the scale have not changed."""
-    result = cluster(nodes=2).queue("q").gang("j", pods=2, cpu=0, memory="600Gi").schedule()
+    result = cluster(nodes=2).queue("q").configured(configuration).gang("j", pods=2, cpu=0, memory="600Gi").schedule()
     assert [result.node_of(f"j-{pod}") for pod in range(2)] == ["node-0", "node-1"]
 
 
-def test_a_node_a_pod_may_not_use_stays_barred_when_others_come_to_it() -> None:
+@either_way
+def test_a_node_a_pod_may_not_use_stays_barred_when_others_come_to_it(configuration: Raw) -> None:
     """cycle:SCO-1"""
-    nodes = cluster().node("a", taints=[{"key": "t", "effect": "NoSchedule"}]).node("b").queue("q")
+    nodes = (
+        cluster()
+        .node("a", taints=[{"key": "t", "effect": "NoSchedule"}])
+        .node("b")
+        .queue("q")
+        .configured(configuration)
+    )
     tolerant = {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"kubernetes.io/hostname": "a"}}
     result = nodes.gang("first", cpu=0).gang("other", cpu=0, spec=tolerant).gang("second", cpu=0).schedule()
     assert [result.node_of(f"{gang}-0") for gang in ("first", "other", "second")] == ["b", "a", "b"]
 
 
-def test_a_node_that_has_no_idle_room_left_is_no_longer_preferred() -> None:
+@either_way
+def test_a_node_that_has_no_idle_room_left_is_no_longer_preferred(configuration: Raw) -> None:
     """cycle:SCO-1, cycle:SCO-2 Availability: what is left there is still being released."""
-    nodes = cluster().node("a").pod("old", on="a", cpu=0, memory="600Gi", deleted=0).node("b").queue("q")
+    nodes = (
+        cluster()
+        .node("a")
+        .pod("old", on="a", cpu=0, memory="600Gi", deleted=0)
+        .node("b")
+        .queue("q")
+        .configured(configuration)
+    )
     result = nodes.gang("first", cpu=0, memory="300Gi").gang("second", cpu=0, memory="300Gi").schedule()
     assert [result.node_of(f"{gang}-0") for gang in ("first", "second")] == ["a", "b"]
     assert result.pipelined("second") == 0
 
 
-def test_pods_without_cpu_leave_the_nodes_equally_full() -> None:
+@either_way
+def test_pods_without_cpu_leave_the_nodes_equally_full(configuration: Raw) -> None:
     """cycle:SCO-1, cycle:SCO-3: so all of them go to the first."""
-    result = cluster(nodes=3).queue("q").gang("j", pods=3, cpu=0).schedule()
+    result = cluster(nodes=3).queue("q").configured(configuration).gang("j", pods=3, cpu=0).schedule()
     assert result.nodes_used("j") == {"node-0": 3}
 
 
-def test_the_scale_follows_placements_and_their_undoing() -> None:
+@either_way
+def test_the_scale_follows_placements_and_their_undoing(configuration: Raw) -> None:
     """cycle:SCO-3: a new least, and the old one again when the only node that had it is emptied."""
-    session = cluster(nodes=3, cpu=10).queue("q").gang("j", cpu=4).gang("probe", cpu=1).session()
+    session = (
+        cluster(nodes=3, cpu=10).queue("q").configured(configuration).gang("j", cpu=4).gang("probe", cpu=1).session()
+    )
     equal = {"node-0": 1019, "node-1": 1019, "node-2": 1019}
     assert scores_of(session, "probe-0") == equal
     mark = session.state.mark()

@@ -104,8 +104,8 @@ class Room:
     #: shared device -> MiB in use
     devices: dict[str, int] = field(default_factory=dict)
 
-    def take(self, ask: Ask, devices: tuple[str, ...]) -> None:
-        """Seat a pod; figures may go below zero."""
+    def take(self, ask: Ask, devices: tuple[str, ...], *, reserving: bool = False) -> None:
+        """Seat a pod; figures may go below zero.  A device shared from now on needs a slot for its reservation pod."""
         self.cpu_milli -= 1000 * ask.cpu
         self.memory_bytes -= 2**30
         self.pods -= 1
@@ -114,6 +114,7 @@ class Room:
             if device not in self.devices:
                 self.devices[device] = 0
                 self.gpus -= 1
+                self.pods -= reserving
             self.devices[device] += ask.mib(self)
 
     def has_room(self, ask: Ask, devices: tuple[str, ...] = ()) -> bool:
@@ -360,7 +361,7 @@ class Model:
             if pod.node and (with_leaving or pod.state != "leaving"):
                 rooms[pod.node].take(pod.ask, pod.devices)
         for item in placed:
-            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups)
+            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups, reserving=True)
         return rooms
 
     def chain(self, queue: str) -> list[str]:

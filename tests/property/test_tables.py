@@ -40,7 +40,7 @@ Step = Raw | Key | tuple[str, Status | None] | float
 
 POLICY = replace(default_configuration().policy, actions=("allocate",), validate=True)
 NODES = ("node-a", "node-b", "node-c")
-PODS = ("a/p0", "a/p1", "a/p2", "b/p0")
+PODS = ("a/p0", "a/p1", "a/p2", "a/p3", "b/p0")
 GROUPS = ("a/g0", "a/g1", "b/g0")
 QUEUES = ("q0", "q1", "q2")
 POOL = "kai.scheduler/node-pool"
@@ -250,7 +250,8 @@ def _node(random: Random) -> Raw:
     )
     labels = {"zone": random.choice(["x", "y"])}
     labels |= random.choice([{}, {GPU_MEMORY: "1000"}, {GPU_MEMORY: "11441"}, {GPU_MEMORY: "?"}])
-    labels |= random.choice([{}] * 7 + [{POOL: "elsewhere"}])
+    if _chance(random, 8):
+        labels[POOL] = "elsewhere"
     taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
     spec = random.choice([{}, {}, {}, {"unschedulable": True}, {"taints": [taint]}])
     meta = _meta(random.choice(NODES), labels=labels, annotations=random.choice([{}, {"beat": "1"}]))
@@ -289,8 +290,8 @@ def _pod(random: Random) -> Raw:
     """A pod in any state of its life."""
     namespace, name = random.choice(PODS).split("/")
     requests, annotations, labels, spec = random.choice(ASKS)
-    group = random.choice(["g0", "g0", "g1", "absent", ""])
-    phase = random.choice(["Pending", "Pending", "Running", "Running", "Running", random.choice(["Succeeded", "Odd"])])
+    group = random.choice(["g0", "g0", "g0", "g1", "absent", ""])
+    phase = random.choice(["Pending"] * 4 + ["Running"] * 4 + ["Succeeded", "Odd"])
     container: Raw = {"name": "main", "resources": {"requests": requests}}
     if _chance(random, 5):
         container["ports"] = [{"containerPort": 80, "hostPort": random.choice([80, 81])}]
@@ -303,9 +304,9 @@ def _pod(random: Random) -> Raw:
         labels=labels,
         annotations={**annotations, **({"pod-group-name": group} if group else {})},
     )
-    if _chance(random, 4):
+    if _chance(random, 5):
         meta["deletionTimestamp"] = stamp(random.choice([-30, 60, 600]))
-    body = {"schedulerName": random.choice(["kai-scheduler"] * 3 + ["other"]), "containers": [container], **spec}
+    body = {"schedulerName": random.choice(["kai-scheduler"] * 5 + ["other"]), "containers": [container], **spec}
     if phase == "Running" or _chance(random, 6):
         body["nodeName"] = random.choice(NODES)
     return _raw("v1", "Pod", meta, spec=body, status={"phase": phase})
@@ -389,11 +390,11 @@ def _pool() -> list[Step]:
     """Steps to draw from, the same in every run; one draw a step keeps streams long and cheap."""
     random = Random("steps")
     steps: list[Step] = []
-    for make, count in ((_pod, 900), (_node, 350), (_request, 500), (_group, 150), (_queue, 120)):
+    for make, count in ((_pod, 1200), (_node, 250), (_request, 450), (_group, 120), (_queue, 80)):
         steps += [make(random) for _ in range(count)]
     steps += OTHERS * 15
     steps += [("Node", "", name) for name in NODES] * 20
-    steps += _keys() * 25
+    steps += _keys() * 18
     steps += [
         (pod, status) for pod in PODS for status in (Status.RELEASING, Status.RELEASING, Status.RUNNING, None)
     ] * 20

@@ -129,6 +129,7 @@ def read_task(
     node = spec.node_name or (request.spec.selected_node if request is not None else "")
     group_name = annotations.get(names.POD_GROUP_ANNOTATION)
     role = labels.get(names.KUBEFLOW_ROLE_LABEL)
+    ours = spec.scheduler_name == scheduler_name
     return Task(
         key=f"{meta.namespace}/{meta.name}",
         namespace=meta.namespace,
@@ -142,8 +143,9 @@ def read_task(
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,
-        ours=spec.scheduler_name == scheduler_name,
-        reservation=app == reservation_app,
+        ours=ours,
+        # Anyone can write a label: a member of a group that waits for us is work and pays for its GPUs.
+        reservation=app == reservation_app and not (ours and group_name),
         utility=app in (reservation_app, names.SCALE_ADJUST_APP, names.SCALING_POD_APP),
         deletion_ns=instant_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
         running=pod.status.phase == "Running",

@@ -1,0 +1,82 @@
+"""docs/plugins.md says what is true: every hook has its heading, the example works, the YAML loads."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from pykai.core.hooks import Hooks
+from pykai.scheduler.configuration import load_configuration
+from tests.core.builders import cluster
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "examples" / "plugins" / "quiet_nodes"
+
+
+def block(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", DOC, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example as pip would install it: its module and its entry point on the path."""
+    declared = block("toml")
+    assert declared.strip() in (EXAMPLE / "pyproject.toml").read_text(encoding="utf-8")
+    (tmp_path / "quiet_nodes.py").write_text((EXAMPLE / "quiet_nodes.py").read_text(encoding="utf-8"), encoding="utf-8")
+    info = tmp_path / "pykai_quiet_nodes-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pykai-quiet-nodes\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[pykai.plugins]\nquietnodes = quiet_nodes:QuietNodes\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "quiet_nodes", raising=False)
+
+
+@pytest.mark.parametrize("hook", [field.name for field in fields(Hooks)])
+def test_every_hook_has_its_heading(hook: str) -> None:
+    assert f"\n### `{hook}`\n" in DOC
+
+
+def test_no_heading_names_a_hook_that_is_gone() -> None:
+    known = {field.name for field in fields(Hooks)}
+    assert set(re.findall(r"\n### `(\w+)`\n", DOC)) == known
+
+
+def test_the_code_in_the_doc_is_the_example() -> None:
+    assert block("python").strip() in (EXAMPLE / "quiet_nodes.py").read_text(encoding="utf-8")
+
+
+def test_the_example_is_short() -> None:
+    source = (EXAMPLE / "quiet_nodes.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    docstring = tree.body[0]
+    lines = [
+        number
+        for number, line in enumerate(source.splitlines(), 1)
+        if line.strip() and not docstring.lineno <= number <= (docstring.end_lineno or 0)
+    ]
+    assert len(lines) <= 20
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_example_changes_placement_with_the_configuration_of_the_doc() -> None:
+    configuration = load_configuration(block("yaml"))
+    assert configuration.problems == ()
+    base = (
+        cluster()
+        .node("a", gpus=8)
+        .node("b", gpus=8, labels={"example.com/quiet": "true"})
+        .queue("q")
+        .gang("train", pods=2, gpu=1)
+    )
+    assert base.schedule().nodes_used("train") == {"a": 2}
+    with_plugin = base.with_policy(plugins=configuration.policy.plugins).schedule()
+    assert with_plugin.nodes_used("train") == {"b": 2}
+    assert with_plugin.plan.problems == ()
