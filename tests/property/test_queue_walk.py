@@ -269,11 +269,11 @@ pods = st.one_of(st.just((0.0, 0.0, 1.0)), numbers((0, 500, 1000), (0, 500, 1000
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """A forest of up to seven queues with up to ten jobs.
+    """A forest of up to eight queues with up to ten jobs.
 
     Every scene has a few quotas, weights and sizes of pods of its own, so that ties are common.
     """
-    names = draw(st.permutations([f"q{number}" for number in range(draw(st.integers(2, 7)))]))
+    names = draw(st.permutations([f"q{number}" for number in range(draw(st.integers(2, 8)))]))
     some_quotas = st.sampled_from(draw(st.lists(quotas, min_size=1, max_size=3)))
     some_weights = st.sampled_from(draw(st.lists(weights, min_size=1, max_size=2)))
     some_limits = st.sampled_from([(-1.0, -1.0, -1.0), (-1.0, -1.0, -1.0), draw(limits)])
@@ -282,7 +282,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     plots = [
         Plot(
             name=name,
-            parent=draw(st.sampled_from(["", "", *names[:number]])),
+            parent=draw(st.sampled_from(["", *names[:3][:number]])),
             age=draw(ages),
             priority=draw(some_priorities),
             quota=draw(some_quotas),

@@ -185,7 +185,7 @@ def test_settings_reach_the_shard_or_wait_for_their_action() -> None:
     assert settings.shard.stuck_after_ns == 120_000_000_000
     assert settings.staleness_grace_ns == 0
     assert settings.max_consolidation_preemptees == 3
-    with pytest.raises(ValueError, match=r"settings\.full-hierarchy-fairness: expected true or false"):
+    with pytest.raises(ValueError, match=r"settings\.full-hierarchy-fairness: 'maybe': expected true or false"):
         read_settings({"full-hierarchy-fairness": "maybe"})
 
 

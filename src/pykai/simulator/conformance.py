@@ -30,9 +30,10 @@ from pykai.core.status import ACTIVE_USED, STATUS_NAMES, Status
 from pykai.core.tables import Tables
 from pykai.core.vectors import IDLE, RELEASING
 from pykai.scheduler.configuration import read_configuration
+from pykai.scheduler.flags import Flags
 from pykai.simulator.cases import Case, CaseError, Raw
 from pykai.simulator.comparison import Outcome, PodView, differences, plain_status
-from pykai.simulator.settings import Settings, read_settings
+from pykai.simulator.settings import read_settings
 
 _WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
 _ENVIRONMENT = ("evictedPodsNeverLeave", "predicatesPlugin", "gpuMemoryNotSynced")
@@ -135,7 +136,7 @@ def _without_gpu_memory(raw: Raw) -> Raw:
     return {**raw, "metadata": {**meta, "labels": labels}}
 
 
-def _policy(case: Case, settings: Settings, *, validate: bool, skip_seen: bool) -> Policy:
+def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> Policy:
     """What to run: the built-in configuration or that of the case, without what the case switches off."""
     content = dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case)}
     off = {"predicates"} if case.environment.get("predicatesPlugin") == "off" else set()

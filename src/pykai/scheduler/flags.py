@@ -1,0 +1,193 @@
+"""The scheduler's command-line flags (cycle:21), as one table.
+
+`FLAGS` lists every flag upstream has, with its default as upstream prints it, so that an operator's command line
+works unchanged.  `read_flags` turns a mapping of flag to value into `Flags`: what shapes the model goes into the
+`Shard`, what shapes decisions has a field of its own, the rest is kept as read for the services that use it.  A bad
+value is reported and the default stays; an unknown flag is reported and skipped.  Nothing raises: a typing mistake
+must not stop a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pykai.api import names
+from pykai.api.duration import DurationError, parse_duration
+from pykai.core.problems import Problem
+from pykai.core.shard import Shard
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+
+
+def a_text(text: str) -> str:
+    """Any text."""
+    return text
+
+
+def a_switch(text: str) -> bool:
+    """A boolean as Go reads it."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("expected true or false")
+
+
+def a_whole_number(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def a_span(text: str) -> int:
+    """A Go duration, in nanoseconds."""
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        raise ValueError(f"expected a duration such as 1m30s ({error})") from None
+
+
+def a_threshold(text: str) -> int:
+    """A Go duration; at or below zero means the built-in two minutes (cycle:21)."""
+    span = a_span(text)
+    return span if span > 0 else names.STUCK_IN_RELEASING_S * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag."""
+
+    name: str
+    #: as upstream prints it
+    default: str
+    read: Callable[[str], Any]
+    meaning: str
+    #: field of the Shard, or of Flags, that it sets; "" = kept for the service that uses it
+    shard: str = ""
+    own: str = ""
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, a_text, "name; event source; lease", shard="scheduler_name"),
+    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "lease namespace"),
+    Flag("metrics-namespace", names.METRICS_NAMESPACE, a_text, "metric prefix"),
+    Flag("resource-reservation-app-label", names.RESERVATION_APP, a_text, "reservation pods", shard="reservation_app"),
+    Flag("restrict-node-scheduling", "false", a_switch, "only labelled worker nodes", shard="restrict_nodes"),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, a_text, "shard label", shard="node_pool_key"),
+    Flag("partition-label-value", "", a_text, "shard value", shard="node_pool"),
+    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "DRA shared-claim check"),
+    Flag("scheduler-conf", "", a_text, "configuration file"),
+    Flag("schedule-period", "1s", a_span, "idle time between cycles"),
+    Flag("leader-elect", "false", a_switch, "one of several replicas is active"),
+    Flag("version", "true", a_switch, "print version at start"),
+    Flag("listen-address", ":8080", a_text, "metrics"),
+    Flag("enable-profiler", "false", a_switch, "serve profiles"),
+    Flag("profiler-port", "8182", a_text, "port of the profiles"),
+    Flag("pyroscope-address", "", a_text, "push profiles there"),
+    Flag("pyroscope-mutex-profiler-rate", "5", a_whole_number, "accepted, without effect"),
+    Flag("pyroscope-block-profiler-rate", "5", a_whole_number, "accepted, without effect"),
+    Flag("v", "3", a_whole_number, "log verbosity"),
+    Flag("log-json", "false", a_switch, "log as JSON"),
+    Flag("log-flush-frequency", "5s", a_span, "accepted, without effect"),
+    Flag(
+        "max-consolidation-preemptees",
+        "16",
+        a_whole_number,
+        "0 = consolidation off, -1 = unlimited",
+        own="max_consolidation_preemptees",
+    ),
+    Flag("qps", "50", a_whole_number, "API client"),
+    Flag("burst", "300", a_whole_number, "API client"),
+    Flag("detailed-fit-errors", "false", a_switch, "explanations node by node", own="detailed_fit_errors"),
+    Flag("update-pod-eviction-condition", "false", a_switch, "DisruptionTarget on evicted pods"),
+    Flag("schedule-csi-storage", "false", a_switch, "storage capacity decides too"),
+    Flag(
+        "use-scheduling-signatures",
+        "true",
+        a_switch,
+        "do not repeat an attempt that must fail again",
+        own="use_scheduling_signatures",
+    ),
+    Flag("full-hierarchy-fairness", "true", a_switch, "fairness at every level of the queues", shard="full_hierarchy"),
+    Flag(
+        "allow-consolidating-reclaim",
+        "true",
+        a_switch,
+        "moved victims do not count as reclaimed",
+        own="allow_consolidating_reclaim",
+    ),
+    Flag("num-of-status-recording-workers", "5", a_whole_number, "writers of statuses"),
+    Flag(
+        "default-staleness-grace-period",
+        "60s",
+        a_span,
+        "how long a gang may be incomplete; negative = for ever",
+        own="staleness_grace_ns",
+    ),
+    Flag(
+        "stuck-in-releasing-threshold",
+        "2m",
+        a_threshold,
+        "after this a terminating pod counts as stuck",
+        shard="stuck_after_ns",
+    ),
+    Flag("plugin-server-port", "8081", a_whole_number, "snapshots and job order"),
+    Flag(
+        "cpu-worker-node-label-key", names.CPU_WORKER_NODE_LABEL, a_text, "CPU worker nodes", shard="cpu_worker_label"
+    ),
+    Flag(
+        "gpu-worker-node-label-key", names.GPU_WORKER_NODE_LABEL, a_text, "GPU worker nodes", shard="gpu_worker_label"
+    ),
+    Flag("mig-worker-node-label-key", names.MIG_ENABLED_NODE_LABEL, a_text, "MIG nodes", shard="mig_label"),
+    Flag("feature-gates", "", a_text, "accepted, without effect"),
+)
+
+_BY_NAME = {flag.name: flag for flag in FLAGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags as read."""
+
+    shard: Shard = field(default_factory=Shard)
+    #: jobs that consolidation may move; 0 = off, -1 = any number
+    max_consolidation_preemptees: int = 16
+    allow_consolidating_reclaim: bool = True
+    #: reuse the outcome of equal attempts (`Policy.skip_seen`)
+    use_scheduling_signatures: bool = True
+    detailed_fit_errors: bool = False
+    #: how long a gang may be incomplete before it is evicted; negative = for ever
+    staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
+    #: every other flag by name, defaults included
+    other: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_flags(given: Mapping[str, object]) -> Flags:
+    """Flags by name, with or without dashes in front; values are texts, numbers or booleans."""
+    problems: list[Problem] = []
+    values: dict[str, Any] = {flag.name: flag.read(flag.default) for flag in FLAGS}
+    for spelled, value in given.items():
+        name = spelled.lstrip("-")
+        flag = _BY_NAME.get(name)
+        if flag is None:
+            problems.append(Problem("scheduler flags", f"--{name}", "unknown flag; skipped"))
+            continue
+        try:
+            values[name] = flag.read(_as_text(value))
+        except ValueError as error:
+            text = f"{value!r}: {error}; the default {flag.default!r} is used"
+            problems.append(Problem("scheduler flags", f"--{name}", text))
+    shard = replace(Shard(), **{flag.shard: values[flag.name] for flag in FLAGS if flag.shard})
+    own = {flag.own: values[flag.name] for flag in FLAGS if flag.own}
+    other = {flag.name: values[flag.name] for flag in FLAGS if not flag.shard and not flag.own}
+    return Flags(shard=shard, other=other, problems=tuple(problems), **own)

@@ -1,0 +1,273 @@
+"""The configuration file: upstream's files work, mistakes are named with their path, and nothing else stops."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykai.core.plugins.proportion import Proportion
+from pykai.core.plugins.scores import NodePlacement
+from pykai.scheduler.configuration import (
+    Configuration,
+    ConfigurationError,
+    LastGood,
+    default_configuration,
+    load_configuration,
+)
+from tests.core.builders import cluster
+
+DEFAULT_NAMES = [
+    "predicates",
+    "proportion",
+    "priority",
+    "elastic",
+    "kubeflow",
+    "ray",
+    "nodeavailability",
+    "gpusharingorder",
+    "gpupack",
+    "resourcetype",
+    "subgrouporder",
+    "taskorder",
+    "nominatednode",
+    "nodeplacement",
+]
+
+#: As upstream's operator writes it.
+OPERATOR_FILE = """
+actions: "allocate, consolidation, reclaim, preempt, stalegangeviction"
+tiers:
+- plugins:
+  - name: predicates
+  - name: proportion
+    arguments:
+      kValue: "0.5"
+      relcaimerSaturationMultiplier: "1.5"
+  - name: priority
+    disableJobOrder: false
+  - name: nodeavailability
+  - name: resourcetype
+  - name: podaffinity
+  - name: elastic
+  - name: kubeflow
+  - name: ray
+  - name: subgrouporder
+  - name: taskorder
+  - name: nominatednode
+  - name: gpuspread
+  - name: nodeplacement
+    arguments:
+      cpu: binpack
+      gpu: spread
+queueDepthPerAction:
+  allocate: 10
+  reclaim: 5
+"""
+
+
+def names(configuration: Configuration) -> list[str]:
+    return [named.name for named in configuration.policy.plugins]
+
+
+def paths(configuration: Configuration) -> list[str]:
+    return [problem.field for problem in configuration.problems]
+
+
+def test_the_built_in_configuration_is_that_of_cfg_2() -> None:
+    """cycle:CFG-2; plugins without a part in this version are left out without a word."""
+    configuration = default_configuration()
+    assert configuration.problems == ()
+    assert names(configuration) == DEFAULT_NAMES
+    assert configuration.policy.actions == ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+    assert configuration.policy.queue_depth == {}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_an_empty_file_is_the_built_in_configuration(text: str) -> None:
+    """cycle:CFG-1"""
+    assert names(load_configuration(text)) == DEFAULT_NAMES
+
+
+def test_what_is_missing_comes_from_the_built_in_configuration() -> None:
+    """cycle:CFG-1"""
+    configuration = load_configuration("actions: allocate")
+    assert configuration.policy.actions == ("allocate",)
+    assert names(configuration) == DEFAULT_NAMES
+
+
+def test_a_file_of_the_operator_works_unchanged() -> None:
+    configuration = load_configuration(OPERATOR_FILE)
+    assert configuration.problems == ()
+    assert names(configuration)[0] == "predicates"
+    assert names(configuration)[-1] == "nodeplacement"
+    plugins = {named.name: named.plugin for named in configuration.policy.plugins}
+    assert plugins["proportion"] == Proportion(k_value=0.5, saturation_multiplier=1.5)
+    assert plugins["nodeplacement"] == NodePlacement(cpu="binpack", gpu="spread")
+    assert configuration.policy.queue_depth == {"allocate": 10, "reclaim": 5}
+
+
+def test_several_tiers_are_one_list() -> None:
+    """cycle:CYC-3"""
+    configuration = load_configuration("tiers: [{plugins: [{name: priority}]}, {plugins: [{name: elastic}]}]")
+    assert names(configuration) == ["priority", "elastic"]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "part"),
+    [
+        ("actions: allocate, fly", "actions[1]", "fly"),
+        ("actions: 7", "actions", "commas"),
+        ("tires: []", "tires", "unknown key"),
+        ("tiers: {}", "tiers", "list"),
+        ("tiers: [7]", "tiers[0]", "plugins"),
+        ("tiers: [{plugins: [{name: nosuch}]}]", "tiers[0].plugins[0]", "nosuch"),
+        ("tiers: [{plugins: [{}]}]", "tiers[0].plugins[0]", "name"),
+        ("tiers: [{plugins: [{name: topology}]}]", "tiers[0].plugins[0]", "decides nothing"),
+        ("tiers: [{plugins: [{name: priority, colour: red}]}]", "tiers[0].plugins[0].colour", "unknown key"),
+        ("tiers: [{plugins: [{name: priority, arguments: [1]}]}]", "tiers[0].plugins[0].arguments", "mapping"),
+        (
+            "tiers: [{plugins: [{name: priority, arguments: {up: x}}]}]",
+            "tiers[0].plugins[0].arguments.up",
+            "takes none",
+        ),
+        (
+            "tiers: [{plugins: [{name: nodeplacement, arguments: {gpu: tight}}]}]",
+            "tiers[0].plugins[0].arguments.gpu",
+            "binpack",
+        ),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {kValue: lots}}]}]",
+            "tiers[0].plugins[0].arguments.kValue",
+            "number",
+        ),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {kvalue: 1}}]}]",
+            "tiers[0].plugins[0].arguments.kvalue",
+            "kValue",
+        ),
+        ("queueDepthPerAction: {fly: 3}", "queueDepthPerAction.fly", "isn't one of them"),
+        ("queueDepthPerAction: {allocate: -1}", "queueDepthPerAction.allocate", "at least 0"),
+        ("queueDepthPerAction: {allocate: many}", "queueDepthPerAction.allocate", "whole number"),
+        ("queueDepthPerAction: 3", "queueDepthPerAction", "mapping"),
+    ],
+)
+def test_a_mistake_is_named_with_its_path_and_the_rest_works(text: str, path: str, part: str) -> None:
+    configuration = load_configuration(text)
+    assert paths(configuration) == [path]
+    assert part in configuration.problems[0].text
+    plugins = configuration.policy.plugins
+    result = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=1).with_policy(plugins=plugins).schedule()
+    assert result.bound("job") == 1
+
+
+def test_a_bad_value_leaves_the_default() -> None:
+    configuration = load_configuration("tiers: [{plugins: [{name: proportion, arguments: {kValue: x}}]}]")
+    assert configuration.policy.plugins[0].plugin == Proportion()
+
+
+@pytest.mark.parametrize(("text", "k"), [("0", 0.0), ("-3", 0.0), ("2.5", 2.5)])
+def test_k_at_or_below_zero_means_usage_is_ignored(text: str, k: float) -> None:
+    """queues:Q-346"""
+    configuration = load_configuration(f"tiers: [{{plugins: [{{name: proportion, arguments: {{kValue: '{text}'}}}}]}}]")
+    assert configuration.policy.plugins[0].plugin == Proportion(k_value=k)
+
+
+def test_a_multiplier_below_one_is_one() -> None:
+    """queues:Q-274"""
+    for name in ("relcaimerSaturationMultiplier", "reclaimerSaturationMultiplier", "reclaimerUtilizationMultiplier"):
+        configuration = load_configuration(f"tiers: [{{plugins: [{{name: proportion, arguments: {{{name}: 0.5}}}}]}}]")
+        assert configuration.problems == ()
+        assert configuration.policy.plugins[0].plugin == Proportion(saturation_multiplier=1.0)
+
+
+def test_values_need_not_be_quoted() -> None:
+    text = "tiers: [{plugins: [{name: proportion, arguments: {kValue: 2, strictRemainders: true}}]}]"
+    configuration = load_configuration(text)
+    assert configuration.problems == ()
+    assert configuration.policy.plugins[0].plugin == Proportion(k_value=2.0, strict_remainders=True)
+
+
+@pytest.mark.parametrize("text", ["actions: [", "- a\n- b", "just words", "a: b: c"])
+def test_a_file_that_is_no_mapping_is_an_error_at_start(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="configuration"):
+        load_configuration(text)
+
+
+def test_a_running_service_keeps_the_last_good_configuration() -> None:
+    said: list[str] = []
+    kept = LastGood("actions: allocate")
+    assert not kept.reload("actions: [", said.append)
+    assert list(kept.current.policy.actions) == ["allocate"]
+    assert "last good configuration stays" in said[0]
+    assert kept.reload("actions: allocate, reclaim", said.append)
+    assert list(kept.current.policy.actions) == ["allocate", "reclaim"]
+    assert len(said) == 1
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """A distribution with one plugin called `theirs`, as pip leaves it."""
+    (folder / "their_plugin.py").write_text(source)
+    info = folder / "their_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pykai.plugins]\ntheirs = their_plugin:Theirs\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "their_plugin", raising=False)
+
+
+THEIRS = """
+from pykai.core.hooks import Hooks
+
+class Theirs:
+    ARGUMENTS = {"size": ("size", int)}
+
+    def __init__(self, size=1):
+        self.size = size
+
+    def prepare(self, snapshot):
+        return Hooks()
+"""
+
+
+def test_a_plugin_of_others_comes_through_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, THEIRS)
+    configuration = load_configuration("tiers: [{plugins: [{name: theirs, arguments: {size: 3, colour: red}}]}]")
+    (named,) = configuration.policy.plugins
+    assert named.foreign
+    assert named.plugin.size == 3  # type: ignore[attr-defined]
+    assert paths(configuration) == ["tiers[0].plugins[0].arguments.colour"]
+
+
+@pytest.mark.parametrize(
+    ("source", "part"),
+    [
+        ("import no_such_module_anywhere", "no_such_module_anywhere"),
+        ("class Theirs:\n    def __init__(self):\n        raise RuntimeError('no luck')", "no luck"),
+        ("class Theirs:\n    pass", "prepare"),
+        ("Theirs = 7", "not callable"),
+        ("", "Theirs"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_reported_and_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, part: str
+) -> None:
+    install(tmp_path, monkeypatch, source)
+    configuration = load_configuration("tiers: [{plugins: [{name: theirs}, {name: priority}]}]")
+    assert names(configuration) == ["priority"]
+    assert any("plugin theirs" in problem.subject and part in problem.text for problem in configuration.problems)
+
+
+def test_built_in_plugins_are_not_foreign() -> None:
+    assert not any(named.foreign for named in default_configuration().policy.plugins)
+
+
+def test_queue_depth_keeps_the_best_groups_of_every_leaf() -> None:
+    """cycle:ORD-5, Do better"""
+    depth = load_configuration("queueDepthPerAction: {allocate: 1}").policy.queue_depth
+    base = cluster(nodes=1, gpus=8).queue("a").queue("b").priority_class("high", 90)
+    for queue in "ab":
+        base.gang(f"{queue}-low", queue=queue, gpu=1).gang(f"{queue}-high", queue=queue, gpu=1, priority="high")
+    result = base.with_policy(queue_depth=depth).schedule()
+    assert sorted(result.order()) == ["a-high", "b-high"]

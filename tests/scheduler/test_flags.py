@@ -1,0 +1,140 @@
+"""Flags: every one of cycle:21 with its default, and mistakes that cost nobody anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykai.core.shard import Shard
+from pykai.scheduler.flags import FLAGS, Flags, read_flags
+
+#: cycle:21, name -> default.
+PART_21 = {
+    "scheduler-name": "kai-scheduler",
+    "namespace": "kai-scheduler",
+    "metrics-namespace": "kai",
+    "resource-reservation-app-label": "kai-resource-reservation",
+    "restrict-node-scheduling": "false",
+    "nodepool-label-key": "kai.scheduler/node-pool",
+    "partition-label-value": "",
+    "queue-label-key": "kai.scheduler/queue",
+    "scheduler-conf": "",
+    "schedule-period": "1s",
+    "leader-elect": "false",
+    "version": "true",
+    "listen-address": ":8080",
+    "enable-profiler": "false",
+    "profiler-port": "8182",
+    "pyroscope-address": "",
+    "pyroscope-mutex-profiler-rate": "5",
+    "pyroscope-block-profiler-rate": "5",
+    "v": "3",
+    "log-json": "false",
+    "log-flush-frequency": "5s",
+    "max-consolidation-preemptees": "16",
+    "qps": "50",
+    "burst": "300",
+    "detailed-fit-errors": "false",
+    "update-pod-eviction-condition": "false",
+    "schedule-csi-storage": "false",
+    "use-scheduling-signatures": "true",
+    "full-hierarchy-fairness": "true",
+    "allow-consolidating-reclaim": "true",
+    "num-of-status-recording-workers": "5",
+    "default-staleness-grace-period": "60s",
+    "stuck-in-releasing-threshold": "2m",
+    "plugin-server-port": "8081",
+    "cpu-worker-node-label-key": "node-role.kubernetes.io/cpu-worker",
+    "gpu-worker-node-label-key": "node-role.kubernetes.io/gpu-worker",
+    "mig-worker-node-label-key": "node-role.kubernetes.io/mig-enabled",
+    "feature-gates": "",
+}
+
+
+def test_every_flag_of_part_21_is_there_with_its_default() -> None:
+    assert {flag.name: flag.default for flag in FLAGS} == PART_21
+
+
+def test_without_flags_everything_is_as_the_model_assumes() -> None:
+    read = read_flags({})
+    assert read.problems == ()
+    assert read.shard == Shard()
+    assert read.max_consolidation_preemptees == Flags().max_consolidation_preemptees == 16
+    assert read.staleness_grace_ns == Flags().staleness_grace_ns == 60_000_000_000
+    assert read.use_scheduling_signatures
+    assert read.allow_consolidating_reclaim
+    assert not read.detailed_fit_errors
+    assert read.other["schedule-period"] == 1_000_000_000
+    assert read.other["qps"] == 50
+
+
+def test_flags_that_shape_the_model_reach_the_shard() -> None:
+    read = read_flags(
+        {
+            "--scheduler-name": "other",
+            "--nodepool-label-key": "pool",
+            "--partition-label-value": "blue",
+            "--resource-reservation-app-label": "held",
+            "--restrict-node-scheduling": "true",
+            "--gpu-worker-node-label-key": "gpu",
+            "--cpu-worker-node-label-key": "cpu",
+            "--mig-worker-node-label-key": "mig",
+            "--full-hierarchy-fairness": "false",
+            "--stuck-in-releasing-threshold": "30s",
+        }
+    )
+    assert read.problems == ()
+    assert read.shard == Shard("other", "pool", "blue", "held", True, "gpu", "cpu", "mig", False, 30_000_000_000)
+
+
+def test_flags_that_shape_decisions_have_a_field() -> None:
+    read = read_flags(
+        {
+            "max-consolidation-preemptees": -1,
+            "use-scheduling-signatures": False,
+            "allow-consolidating-reclaim": "F",
+            "detailed-fit-errors": "1",
+            "default-staleness-grace-period": "-1s",
+        }
+    )
+    assert read.problems == ()
+    assert read.max_consolidation_preemptees == -1
+    assert not read.use_scheduling_signatures
+    assert not read.allow_consolidating_reclaim
+    assert read.detailed_fit_errors
+    assert read.staleness_grace_ns == -1_000_000_000
+
+
+@pytest.mark.parametrize("value", ["0s", "-5m"])
+def test_a_threshold_at_or_below_zero_means_two_minutes(value: str) -> None:
+    assert read_flags({"stuck-in-releasing-threshold": value}).shard.stuck_after_ns == 120_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("restrict-node-scheduling", "yes"),
+        ("max-consolidation-preemptees", "many"),
+        ("default-staleness-grace-period", "60"),
+        ("stuck-in-releasing-threshold", "soon"),
+        ("schedule-period", ""),
+    ],
+)
+def test_a_bad_value_is_reported_with_its_flag_and_the_default_stays(flag: str, value: str) -> None:
+    read = read_flags({flag: value, "scheduler-name": "other"})
+    (problem,) = read.problems
+    assert problem.field == f"--{flag}"
+    assert repr(value) in problem.text
+    assert "default" in problem.text
+    assert read.shard.scheduler_name == "other"
+    kept = read_flags({"scheduler-name": "other"})
+    assert (read.shard, read.other, read.max_consolidation_preemptees) == (
+        kept.shard,
+        kept.other,
+        kept.max_consolidation_preemptees,
+    )
+
+
+def test_an_unknown_flag_is_reported_and_skipped() -> None:
+    read = read_flags({"--no-such-flag": "1", "partition-label-value": "blue"})
+    assert [problem.field for problem in read.problems] == ["--no-such-flag"]
+    assert read.shard.node_pool == "blue"
