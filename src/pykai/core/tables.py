@@ -69,8 +69,9 @@ class Tables:
         self._facts: dict[str, NodeFacts] = {}
         self._slots: dict[str, int] = {}
         self._free_slots: list[int] = []
-        self._columns: IntArray = np.zeros((PLANES, len(self.axes), 16), dtype=np.int64)
-        self._allocatable: IntArray = np.zeros((len(self.axes), 16), dtype=np.int64)
+        # Node-major, unlike the snapshot's: a changed pod touches one node, whose figures then lie side by side.
+        self._columns: IntArray = np.zeros((16, PLANES, len(self.axes)), dtype=np.int64)
+        self._allocatable: IntArray = np.zeros((16, len(self.axes)), dtype=np.int64)
         self._devices: dict[str, dict[str, DeviceUse]] = {}
         self._ports: dict[str, dict[HostPort, int]] = {}
         self._foreign: dict[str, list[int]] = {}
@@ -290,8 +291,8 @@ class Tables:
                 self._detach(old)
         slot = self._slots.pop(name, None)
         if slot is not None:
-            self._columns[:, :, slot] = 0
-            self._allocatable[:, slot] = 0
+            self._columns[slot] = 0
+            self._allocatable[slot] = 0
             self._free_slots.append(slot)
         self._facts.pop(name, None)
         self._devices.pop(name, None)
@@ -304,20 +305,20 @@ class Tables:
             self._slots[name] = slot
             for resource, amount in facts.allocatable:
                 axis = self._axis(resource)
-                self._allocatable[axis, slot] = amount
-                self._columns[IDLE, axis, slot] = amount
-                self._columns[FREE, axis, slot] = amount
+                self._allocatable[slot, axis] = amount
+                self._columns[slot, IDLE, axis] = amount
+                self._columns[slot, FREE, axis] = amount
         for key in touched:
             self._reread(key)
 
     def _take_slot(self) -> int:
         if not self._free_slots:
-            size = self._allocatable.shape[1]
+            size = self._allocatable.shape[0]
             used = len(self._slots)
             if used < size:
                 return used
-            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)], axis=2)
-            self._allocatable = np.concatenate([self._allocatable, np.zeros_like(self._allocatable)], axis=1)
+            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)])
+            self._allocatable = np.concatenate([self._allocatable, np.zeros_like(self._allocatable)])
             return used
         return self._free_slots.pop()
 
@@ -331,10 +332,10 @@ class Tables:
         return axis
 
     def _grow_axes(self) -> None:
-        missing = len(self.axes) - self._allocatable.shape[0]
+        missing = len(self.axes) - self._allocatable.shape[1]
         if missing > 0:
-            self._columns = np.pad(self._columns, ((0, 0), (0, missing), (0, 0)))
-            self._allocatable = np.pad(self._allocatable, ((0, missing), (0, 0)))
+            self._columns = np.pad(self._columns, ((0, 0), (0, 0), (0, missing)))
+            self._allocatable = np.pad(self._allocatable, ((0, 0), (0, missing)))
 
     def _charge(self, task: Task, sign: int) -> None:
         """Add a task to or take it from the columns of its node, if the node is known (cycle:4)."""
@@ -348,8 +349,9 @@ class Tables:
         slot = self._slots[name]
         charge = vector.reservation_charge if task.reservation else vector.charge
         # A resource the node does not have cannot be charged (gpu:S-3).
-        charge = charge * (self._allocatable[:, slot] > 0)
-        self._columns[:, :, slot] += sign * charge_planes(charge, holding)
+        charge = charge * (self._allocatable[slot] > 0)
+        here = self._columns[slot]
+        here += sign * charge_planes(charge, holding)
         if task.gpu_groups and facts.shared_resource and not task.reservation:
             self._seat(facts, slot, task, holding, sign)
         if task.shape.host_ports:
@@ -366,7 +368,7 @@ class Tables:
         axis = self.axes.index[facts.shared_resource]
         devices = self._devices.setdefault(facts.name, {})
         mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-        seat(self._columns, axis, slot, devices, task.gpu_groups, Seat(mib, holding), sign)
+        seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, Seat(mib, holding), sign)
 
     # -- groups, queues, bind requests ------------------------------------------------------------------------------
 
@@ -488,8 +490,8 @@ class Tables:
             axes=self.axes,
             vectors=self.vectors,
             nodes=table,
-            allocatable=self._allocatable[:, slots],
-            columns=self._columns[:, :, slots],
+            allocatable=np.ascontiguousarray(self._allocatable[slots].T),
+            columns=np.ascontiguousarray(self._columns[slots].transpose(1, 2, 0)),
             devices={table.rows[name]: dict(found) for name, found in self._devices.items() if found},
             ports={table.rows[name]: dict(found) for name, found in self._ports.items() if found},
             foreign={table.rows[name]: tuple(load) for name, load in self._foreign.items() if any(load)},

@@ -34,6 +34,8 @@ GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000
 #: Engine and floor take turns, and the best time of each counts, so that what else the machine does matters little.
 _ROUNDS, _MOST_ROUNDS, _AT_LEAST_S = 3, 30, 2.0
+#: Changes of `apply` timed at a time.
+_CHUNK = 250
 _QUEUES = ("team-a", "team-b", "team-c", "team-d")
 
 
@@ -186,17 +188,20 @@ def apply(nodes: int, changes: int = 4000) -> Measurement:
     order = np.random.default_rng(7).integers(0, len(running), changes).tolist()
     changed = [_moved(running[position], running[position].spec.node_name, "Succeeded") for position in order]
     gc.collect()
+    seconds = floor = float("inf")
     with collector_paused():
-        began = perf_counter()
-        for pod, position in zip(changed, order, strict=True):
-            tables.apply(pod)
-            tables.apply(running[position])
-        seconds = (perf_counter() - began) / (2 * changes)
-        began = perf_counter()
-        seen: dict[str, Pod] = {}
-        for pod in changed:
-            seen[pod.metadata.name] = pod
-        floor = (perf_counter() - began) / changes
+        for first in range(0, changes, _CHUNK):
+            chunk = list(zip(changed, order, strict=True))[first : first + _CHUNK]
+            began = perf_counter()
+            for pod, position in chunk:
+                tables.apply(pod)
+                tables.apply(running[position])
+            seconds = min(seconds, (perf_counter() - began) / (2 * len(chunk)))
+            began = perf_counter()
+            seen: dict[str, Pod] = {}
+            for pod, _ in chunk:
+                seen[pod.metadata.name] = pod
+            floor = min(floor, (perf_counter() - began) / len(chunk))
     return Measurement(
         "apply", nodes, 1, round(seconds, 9), round(floor, 9), round(seconds / floor, 2), _peak_mib(), 2 * changes
     )
