@@ -1,0 +1,42 @@
+"""`kai bench`: one line of JSON with the figures people compare; no timing is asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from pykai.cli import main
+from pykai.simulator.bench import COMPARED, SIZES
+
+KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions"}
+
+
+@pytest.mark.parametrize(("shape", "pods", "decisions"), [("fill", 64, 64), ("gang", 8, 8), ("apply", 1, 8000)])
+def test_a_measurement_is_one_line_of_json(shape: str, pods: int, decisions: int) -> None:
+    result = CliRunner().invoke(main, ["bench", shape, "--nodes", "8", "--json"])
+    assert result.exit_code == 0, result.output
+    (line,) = result.output.splitlines()
+    record = json.loads(line)
+    assert set(record) == KEYS
+    assert (record["shape"], record["nodes"], record["pods"]) == (shape, 8, pods)
+    assert record["decisions"] == decisions
+    assert record["seconds"] > 0
+    assert record["floor_seconds"] > 0
+
+
+def test_without_json_it_is_a_line_for_people() -> None:
+    result = CliRunner().invoke(main, ["bench", "gang", "--nodes", "8"])
+    assert "8 decisions" in result.output
+
+
+@pytest.mark.parametrize("arguments", [["bench"], ["bench", "fly"]])
+def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "fill, gang, apply" in result.output
+
+
+def test_the_usual_sizes_hold_those_that_are_compared() -> None:
+    assert {name: set(COMPARED[name]) <= set(sizes) for name, sizes in SIZES.items()} == dict.fromkeys(SIZES, True)
