@@ -4,7 +4,8 @@
 sizes, some tainted or cordoned, and groups of every kind: plain gangs, elastic ones, trees of subgroups; pods that ask
 for CPU, whole GPUs, fractions, GPU memory or several shared devices; some of them running or on their way out.  What
 runs was seated by a scheduler that keeps to capacity, so that every cluster is one that can exist.  Ages are drawn from
-few values, because ties are where orders go wrong.
+few values, because ties are where orders go wrong, and most pods of a cluster ask for one of two things, because that is
+where gangs fit halfway and failures repeat.
 
 `Model` reads the same raw objects again with the simplest code that could be right and shares nothing with the engine:
 sums of plain integers, one pod at a time.  A test asks it what a plan would do.
@@ -218,11 +219,13 @@ def _maybe(key: str, value: object) -> Raw:
     return {} if value is None else {key: value}
 
 
-def _add_group(draw: Draw, built: Cluster, name: str, queues: list[str], rooms: list[Room]) -> None:
+def _add_group(
+    draw: Draw, built: Cluster, name: str, queues: list[str], rooms: list[Room], usual: list[Ask], leaving: bool
+) -> None:
     spec: Raw = {"priorityClassName": draw(st.sampled_from(("", "low", "build")))}
     spec |= _maybe("preemptibility", draw(st.sampled_from((None, None, "preemptible", "non-preemptible"))))
     namespace = draw(st.sampled_from(("default", "default", "other")))
-    if draw(st.integers(0, 3)) == 0:
+    if draw(st.integers(0, 2)) == 0:
         entries, leaves, needed = _subgroups(draw)
         spec |= {"subGroups": entries, **_maybe("minSubGroup", needed)}
     else:
@@ -230,12 +233,13 @@ def _add_group(draw: Draw, built: Cluster, name: str, queues: list[str], rooms: 
         spec["minMember"] = draw(st.sampled_from((1, 2, 3, 0)))
     queue = draw(st.sampled_from(queues))
     built.group(name, namespace=namespace, queue=queue, age=draw(st.sampled_from(AGES)), **spec)
-    usual = draw(asks())
+    ask = draw(st.sampled_from(usual))
     tolerant = draw(st.booleans())
-    alike = draw(st.sampled_from(("pending", "pending", "leaving", "")))
+    alike = "leaving" if leaving else draw(st.sampled_from(("pending", "pending", "pending", "")))
     for leaf in leaves:
         for index in range(draw(st.sampled_from((3, 2, 4, 1, 0)))):
-            ask = usual if alike else draw(asks())
+            if not alike:
+                ask = draw(asks())
             pod: dict[str, Any] = ask.as_pod()
             pod["spec"] = {"tolerations": [TOLERATION]} if tolerant else {}
             state = alike or draw(st.sampled_from(("running", "pending", "running", "pending", "stuck", "gated")))
@@ -258,13 +262,16 @@ def _add_group(draw: Draw, built: Cluster, name: str, queues: list[str], rooms: 
 
 
 @st.composite
-def clusters(draw: Draw, *, most_nodes: int = 4, most_groups: int = 6) -> Cluster:
+def clusters(draw: Draw, *, most_nodes: int = 4, most_groups: int = 7) -> Cluster:
     """A small cluster with work running and waiting; its cycle allocates and is validated."""
     built = cluster().priority_class("low", 10).priority_class("build", 100)
     rooms = [_add_node(draw, built, index) for index in range(draw(st.integers(1, most_nodes)))]
     queues = _add_queues(draw, built)
-    for index in range(draw(st.integers(2, most_groups))):
-        _add_group(draw, built, f"job{index}", queues, rooms)
+    # Groups that ask for the same meet, and what leaves is of the size of what waits.
+    usual = draw(st.lists(asks(), min_size=1, max_size=2))
+    leaving = draw(st.integers(0, 2))
+    for index in range(draw(st.integers(3, most_groups))):
+        _add_group(draw, built, f"job{index}", queues, rooms, usual, index < leaving)
     return built
 
 

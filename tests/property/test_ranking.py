@@ -141,7 +141,8 @@ class World:
             # A device shared since the cycle began has a reservation pod, whose slot comes and goes with it (gpu:P-7).
             reserved = {device for pod in held for device in pod.devices} - self.reserved
             return node.pods - len(held) - len(reserved)
-        return int(getattr(node, what)) - sum(getattr(pod.wish, what) for pod in held)
+        used: int = sum(getattr(pod.wish, what) for pod in held)
+        return int(getattr(node, what)) - used
 
     def tenants(self, node: Machine) -> dict[str, list[Placed]]:
         found: dict[str, list[Placed]] = {}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from random import Random
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from hypothesis import Phase, given, note, settings
@@ -35,8 +35,23 @@ from tests.core.builders import NOW_NS, stamp
 
 Raw = dict[str, Any]
 Key = tuple[str, str, str]
-#: An object as it is now, the key of one that goes, an assumption about a pod, a cycle so many seconds later.
-Step = Raw | Key | tuple[str, Status | None] | float
+
+
+class Gone(NamedTuple):
+    """One of the objects there are goes, counted round and round in the order of their keys."""
+
+    index: int
+
+
+class Assumed(NamedTuple):
+    """Something is assumed about a pod, or no longer."""
+
+    pod: str
+    status: Status | None
+
+
+#: An object as it is now, one that goes, an assumption, or a cycle so many seconds later.
+Step = Raw | Gone | Assumed | float
 
 POLICY = replace(default_configuration().policy, actions=("allocate",), validate=True)
 NODES = ("node-a", "node-b", "node-c")
@@ -352,7 +367,7 @@ def _queue(random: Random) -> Raw:
 def _request(random: Random) -> Raw:
     """A BindRequest, under the name of its pod as it should be or under another."""
     namespace, pod = random.choice(PODS).split("/")
-    uid = random.choice([None, f"{pod}-old", f"{pod}-new"])
+    uid = random.choice([None, None, f"{pod}-old", f"{pod}-new"])
     owners = [] if uid is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}]
     meta = _meta(
         random.choice([pod, pod, "another"]),
@@ -393,11 +408,8 @@ def _pool() -> list[Step]:
     for make, count in ((_pod, 1200), (_node, 250), (_request, 450), (_group, 120), (_queue, 80)):
         steps += [make(random) for _ in range(count)]
     steps += OTHERS * 15
-    steps += [("Node", "", name) for name in NODES] * 20
-    steps += _keys() * 18
-    steps += [
-        (pod, status) for pod in PODS for status in (Status.RELEASING, Status.RELEASING, Status.RUNNING, None)
-    ] * 20
+    steps += [Gone(index) for index in range(400)]
+    steps += [Assumed(pod, status) for pod in PODS for status in (*[Status.RELEASING] * 3, Status.RUNNING, None)] * 8
     steps += [0.0, 0.0, 30.0, 200.0] * 35
     return steps
 
@@ -439,9 +451,11 @@ class World:
             self.uids[pod] = meta["uid"]
         tables.apply(item)
 
-    def remove(self, tables: Tables, key: Key) -> None:
-        kind, namespace, name = key
-        self.objects.pop(key, None)
+    def remove(self, tables: Tables, index: int) -> None:
+        if not self.objects:
+            return
+        key = kind, namespace, name = sorted(self.objects)[index % len(self.objects)]
+        del self.objects[key]
         if kind == "Pod":
             self.uids.pop(f"{namespace}/{name}", None)
             self.assumed.pop(f"{namespace}/{name}", None)
@@ -459,16 +473,6 @@ class World:
         for pod, status in self.assumed.items():
             tables.assume(pod, status)
         return tables
-
-
-def _keys() -> list[Key]:
-    namespaced: list[Key] = [("Pod", *cast("tuple[str, str]", tuple(pod.split("/")))) for pod in PODS]
-    namespaced += [("PodGroup", *cast("tuple[str, str]", tuple(group.split("/")))) for group in GROUPS]
-    namespaced += [("BindRequest", *cast("tuple[str, str]", tuple(pod.split("/")))) for pod in PODS]
-    namespaced += [("BindRequest", "a", "another"), ("BindRequest", "b", "another")]
-    namespaced += [("Node", "", name) for name in NODES] + [("Queue", "", name) for name in QUEUES]
-    other = {(raw["kind"], raw["metadata"]["namespace"], raw["metadata"]["name"]) for raw in OTHERS}
-    return namespaced + sorted(other)
 
 
 STEPS = st.sampled_from(_pool())
@@ -518,10 +522,10 @@ def replay(shard: Shard, steps: list[Step], order: Order, late_s: float) -> None
         elif isinstance(step, float):
             now_ns += int(step * 1e9)
             _cycle(tables, now_ns)
-        elif len(step) == 3:
-            world.remove(tables, step)
+        elif isinstance(step, Gone):
+            world.remove(tables, step.index)
         else:
-            world.assume(tables, *step)
+            world.assume(tables, step.pod, step.status)
     now_ns += int(late_s * 1e9)
 
     fresh = world.built_at_once(shard, order)

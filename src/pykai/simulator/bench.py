@@ -158,7 +158,7 @@ def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measure
             floor = min(floor, floor_seconds(nodes, jobs * pods, gpus))
     decisions = len(plan.binds) + len(plan.nominations)
     return Measurement(
-        shape, nodes, jobs * pods, round(seconds, 4), round(floor, 4), round(seconds / floor, 2), _peak_mib(), decisions
+        shape, nodes, jobs * pods, round(seconds, 6), round(floor, 6), round(seconds / floor, 2), _peak_mib(), decisions
     )
 
 
