@@ -183,7 +183,7 @@ def test_t15_nothing_is_chosen_when_every_subgroup_is_satisfied() -> None:
     assert not place_gang(session, gang)
     result = built.schedule()
     assert result.plan.binds == ()
-    assert result.why("job") == "Unable to schedule podgroup"
+    assert "Waiting for 2 pods for SubGroup c, currently 1 exist" in result.why("job")
 
 
 # -- ALC-1: what is tried ---------------------------------------------------------------------------------------------

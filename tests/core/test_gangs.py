@@ -416,3 +416,35 @@ def test_without_the_plugin_only_the_name_orders_subgroups() -> None:
     built = job(leaf("a", 1, running=1, pending=1), leaf("b", 1, pending=1), needs=0)
     built.configured({"tiers": [{"plugins": [{"name": "predicates"}, {"name": "proportion"}]}]})
     assert chosen(built) == ["a-1"]
+
+
+def test_a_group_with_nothing_to_place_uses_no_place_of_a_depth() -> None:
+    """cycle:ORD-1, ORD-5"""
+    built = cluster(nodes=1, gpus=8).queue("q").with_policy(queue_depth={"allocate": 1}).priority_class("high", 80)
+    built.tree("out", leaf("a", 1, running=1), gpu=1, group_spec={"priorityClassName": "high"})
+    built.pod("lost", group="out", subgroup="x", gpu=1)
+    assert built.gang("job", gpu=1).schedule().order() == ["job"]
+
+
+def test_a_group_that_needs_more_subgroups_than_it_has_says_so() -> None:
+    """cycle:PG-6"""
+    result = cluster(nodes=1, gpus=8).queue("q").tree("job", leaf("a", 1, pending=1), needs=2, gpu=1).schedule()
+    assert result.bound("job") == 0
+    assert "the group needs 2 subgroups and has only 1" in result.why("job")
+
+
+def test_what_waits_in_an_incomplete_surplus_subgroup_is_told_what_is_missing() -> None:
+    """cycle:PG-6"""
+    built = cluster(nodes=1, gpus=8).queue("q")
+    built.tree("job", leaf("a", 1, running=1), leaf("b", 3, pending=1), needs=1, gpu=1)
+    assert "Waiting for 3 pods for SubGroup b, currently 1 exist" in built.schedule().why("job")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_strays_are_no_demand(late: bool) -> None:
+    """cycle:PG-4: also when the group is known only after its pods."""
+    built = cluster(nodes=1, gpus=8).queue("q", quota=0).tree("job", leaf("a", 1, running=1), gpu=1)
+    built.pod("lost", group="job", subgroup="x", gpu=4)
+    if late:
+        built.objects.sort(key=lambda raw: raw["kind"] == "PodGroup")
+    assert built.schedule().plan.queues[0].request[2] == 1

@@ -172,10 +172,10 @@ def _seat(draw: Draw, rooms: list[Room], ask: Ask, serial: int) -> tuple[str, tu
 
 
 def _numbers(draw: Draw) -> dict[str, Any]:
-    cpu = draw(st.sampled_from((*[(-1, -1, 1)] * 5, (2000, -1, 1), (0, 4000, 1), (1000, 2000, 0))))
+    cpu = draw(st.sampled_from((*[(-1, -1, 1)] * 9, (2000, -1, 1), (0, 4000, 1), (1000, 2000, 0))))
     return {
-        "quota": draw(st.sampled_from((-1, 4, 2, -1, 1, 0.5, 0))),
-        "limit": draw(st.sampled_from((*[-1] * 6, 6, 3, 1, 0.5))),
+        "quota": draw(st.sampled_from((-1, 8, -1, 4, -1, 2, 1, 0.5, 0))),
+        "limit": draw(st.sampled_from((*[-1] * 12, 6, 3, 1, 0.5))),
         "weight": draw(st.sampled_from((0, 1, 1, 3))),
         "cpu": cpu,
         "priority": draw(st.sampled_from((None, None, 1, 200))),
@@ -201,16 +201,16 @@ def _subgroups(draw: Draw) -> tuple[list[Raw], list[str], int | None]:
     entries: list[Raw] = []
     leaves: list[str] = []
     tops = 0
-    for top in ("a", "b")[: draw(st.integers(1, 2))]:
+    for top in ("a", "b")[: draw(st.sampled_from((2, 1)))]:
         tops += 1
         if draw(st.booleans()):
-            entries.append({"name": top, "minMember": draw(st.integers(0, 2))})
+            entries.append({"name": top, "minMember": draw(st.sampled_from((1, 2, 0)))})
             leaves.append(top)
             continue
         entries.append({"name": top, **_maybe("minSubGroup", draw(st.sampled_from((None, 0, 1))))})
         for number in range(1, 1 + draw(st.integers(1, 2))):
             name = f"{top}{number}"
-            entries.append({"name": name, "parent": top, "minMember": draw(st.integers(0, 2))})
+            entries.append({"name": name, "parent": top, "minMember": draw(st.sampled_from((1, 2, 0)))})
             leaves.append(name)
     return entries, leaves, draw(st.sampled_from((None, None, 0, 1, tops)))
 
@@ -222,7 +222,7 @@ def _maybe(key: str, value: object) -> Raw:
 def _add_group(
     draw: Draw, built: Cluster, name: str, queues: list[str], rooms: list[Room], usual: list[Ask], leaving: bool
 ) -> None:
-    spec: Raw = {"priorityClassName": draw(st.sampled_from(("", "low", "build")))}
+    spec: Raw = {"priorityClassName": draw(st.sampled_from(("", "low", "", "build")))}
     spec |= _maybe("preemptibility", draw(st.sampled_from((None, None, "preemptible", "non-preemptible"))))
     namespace = draw(st.sampled_from(("default", "default", "other")))
     if draw(st.integers(0, 2)) == 0:

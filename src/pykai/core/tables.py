@@ -230,6 +230,9 @@ class Tables:
         vector = self.vectors[task.shape]
         if status is Status.PENDING:
             entry.pending += sign * task.ours
+            if entry.group is not None and task.subgroup not in entry.group.leaf_index:
+                # It can never be placed, so it is no demand (cycle:PG-4).
+                return
             wanted = entry.wanted
             wanted[0] += sign * vector.cpu
             wanted[1] += sign * vector.memory
@@ -388,7 +391,12 @@ class Tables:
         entry = self.groups.get(key)
         if entry is None:
             entry = self.groups[key] = GroupEntry()
+        # Which tasks count depends on the subgroups of the group.
+        for task in entry.tasks.values():
+            self._count(entry, task, -1)
         entry.group = group
+        for task in entry.tasks.values():
+            self._count(entry, task, 1)
         entry.elsewhere = elsewhere
         self._drop_if_void(key, entry)
 

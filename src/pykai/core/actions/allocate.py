@@ -74,19 +74,27 @@ def _eligible(session: Session) -> Iterator[Gang]:
         elif group.tree_error:
             session.refuse(gang, BrokenTree(group.tree_error))
         elif not gang.ready:
-            for leaf in _unready(gang.root):
-                session.refuse(gang, NotReady(leaf.name, leaf.minimum, leaf.alive, leaf.gated))
+            for reason in _unready(gang.root):
+                session.refuse(gang, reason)
         elif gang.unsupported:
             session.refuse(gang, NotSupported(tuple(sorted(gang.unsupported))))
-        else:
+        elif session.next_tasks(gang):
             yield gang
+        else:
+            # What waits belongs to subgroups beyond those needed, which are not complete.
+            for reason in _unready(gang.root):
+                session.refuse(gang, reason)
 
 
-def _unready(branch: BranchRun) -> Iterator[LeafRun]:
+def _unready(branch: BranchRun) -> Iterator[NotReady | BrokenTree]:
+    """What is missing below a subgroup."""
+    if branch.needed > len(branch.children):
+        where = f'subgroup "{branch.name}"' if branch.name else "the group"
+        yield BrokenTree(f"{where} needs {branch.needed} subgroups and has only {len(branch.children)}")
     for child in branch.children:
         if not child.ready:
             if isinstance(child, LeafRun):
-                yield child
+                yield NotReady(child.name, child.minimum, child.alive, child.gated)
             else:
                 yield from _unready(child)
 
