@@ -40,7 +40,7 @@ Key = tuple[str, str, str]
 class Gone(NamedTuple):
     """One of the objects there are goes, counted round and round in the order of their keys."""
 
-    index: int
+    number: int
 
 
 class Assumed(NamedTuple):
@@ -208,6 +208,9 @@ def _group_sums(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
         hundredths = task.shape.gpu_hundredths
         if task.status is Status.PENDING:
             counts[0] += task.ours
+            group = snapshot.groups[task.group_key].group
+            if group is not None and task.subgroup not in group.leaf_index:
+                continue
             counts[1] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
             into = wanted
         elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING):
@@ -282,7 +285,7 @@ def _affinity(kind: str) -> Raw:
 ASKS: tuple[tuple[Raw, Raw, Raw, Raw], ...] = (
     ({"cpu": "1", "memory": "1Gi"}, {}, {"team": "blue"}, {}),
     ({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}, {}, {"kai.scheduler/task-priority": "3"}, {}),
-    ({"cpu": "500m", "nvidia.com/gpu": "2"}, {}, {}, {}),
+    ({"cpu": "500m", "nvidia.com/gpu": "2"}, {}, {"kai.scheduler/subgroup-name": "x"}, {}),
     ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {"app": "kai-resource-reservation"}, {}),
     ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {"app": "kai-scale-adjust"}, {}),
     ({"cpu": "1"}, {"gpu-fraction": "0.5"}, {"runai-gpu-group": "d0"}, {}),
@@ -296,7 +299,7 @@ ASKS: tuple[tuple[Raw, Raw, Raw, Raw], ...] = (
     ({"cpu": "1"}, {"nvidia.com/mig-2g.10gb": "1"}, {}, {}),
     ({"cpu": "1"}, {}, {"team": "blue"}, {"affinity": _affinity("podAntiAffinity")}),
     ({"cpu": "1"}, {}, {}, {"affinity": _affinity("podAffinity")}),
-    ({"cpu": "1"}, {}, {"kai.scheduler/subgroup-name": "nowhere"}, {"schedulingGates": [{"name": "wait"}]}),
+    ({"cpu": "1"}, {}, {}, {"schedulingGates": [{"name": "wait"}]}),
     ({"cpu": "much"}, {}, {}, {}),
 )
 
@@ -338,6 +341,7 @@ def _group(random: Random) -> Raw:
             {"preemptibility": "non-preemptible"},
             {"priorityClassName": "high"},
             {"subGroups": [{"name": "x", "parent": "y"}]},
+            {"subGroups": [{"name": "x", "minMember": 1}]},
             {"stalenessGracePeriod": "long"},
             {"schedulingBackoff": 1},
         ]
@@ -401,17 +405,20 @@ OTHERS: tuple[Raw, ...] = (
 )
 
 
-def _pool() -> list[Step]:
-    """Steps to draw from, the same in every run; one draw a step keeps streams long and cheap."""
-    random = Random("steps")
-    steps: list[Step] = []
-    for make, count in ((_pod, 1200), (_node, 250), (_request, 450), (_group, 120), (_queue, 80)):
-        steps += [make(random) for _ in range(count)]
-    steps += OTHERS * 15
-    steps += [Gone(index) for index in range(400)]
-    steps += [Assumed(pod, status) for pod in PODS for status in (*[Status.RELEASING] * 3, Status.RUNNING, None)] * 8
-    steps += [0.0, 0.0, 30.0, 200.0] * 35
-    return steps
+def _step(random: Random) -> Step:
+    makers: tuple[Callable[[Random], Step], ...] = (
+        _pod,
+        _node,
+        _request,
+        _group,
+        _queue,
+        lambda random: random.choice(OTHERS),
+        lambda random: Gone(random.randrange(1000)),
+        lambda random: Assumed(random.choice(PODS), random.choice([*[Status.RELEASING] * 3, Status.RUNNING, None])),
+        lambda random: random.choice([0.0, 0.0, 30.0, 200.0]),
+    )
+    (make,) = random.choices(makers, (12, 3, 5, 2, 1, 1, 4, 2, 2))
+    return make(random)
 
 
 def _sound() -> list[Step]:
@@ -451,10 +458,10 @@ class World:
             self.uids[pod] = meta["uid"]
         tables.apply(item)
 
-    def remove(self, tables: Tables, index: int) -> None:
+    def remove(self, tables: Tables, number: int) -> None:
         if not self.objects:
             return
-        key = kind, namespace, name = sorted(self.objects)[index % len(self.objects)]
+        key = kind, namespace, name = sorted(self.objects)[number % len(self.objects)]
         del self.objects[key]
         if kind == "Pod":
             self.uids.pop(f"{namespace}/{name}", None)
@@ -475,7 +482,6 @@ class World:
         return tables
 
 
-STEPS = st.sampled_from(_pool())
 SHARDS = (
     Shard(),
     Shard(),
@@ -523,7 +529,7 @@ def replay(shard: Shard, steps: list[Step], order: Order, late_s: float) -> None
             now_ns += int(step * 1e9)
             _cycle(tables, now_ns)
         elif isinstance(step, Gone):
-            world.remove(tables, step.index)
+            world.remove(tables, step.number)
         else:
             world.assume(tables, step.pod, step.status)
     now_ns += int(late_s * 1e9)
@@ -545,20 +551,15 @@ def _fails(shard: Shard, steps: list[Step], order: Order, late_s: float) -> bool
     return False
 
 
-# Shrinking is done below: leaving out steps is quick and leads to a short stream.
+# The stream comes from a seed, since independent steps meet more often than those Hypothesis would draw; leaving out
+# steps, below, is all the shrinking that is needed.
 @settings(max_examples=300, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(
-    shard=st.sampled_from(SHARDS),
-    before=st.sampled_from([[], _sound(), _sound()[:-3], _sound()[::-1]]),
-    steps=st.lists(STEPS, min_size=15, max_size=45),
-    order=st.sampled_from(ORDERS),
-    late_s=st.sampled_from([0.0, 150.0]),
-)
-def test_tables_kept_up_to_date_equal_tables_built_at_once(
-    shard: Shard, before: list[Step], steps: list[Step], order: Order, late_s: float
-) -> None:
+@given(random=st.randoms(use_true_random=True))
+def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """cycle:NOD-1, PERF-1; cycle:SNP-6 to SNP-9."""
-    steps = before + steps
+    shard, order, late_s = random.choice(SHARDS), random.choice(ORDERS), random.choice([0.0, 150.0])
+    steps = random.choice([[], _sound(), _sound()[:-3], _sound()[::-1]])
+    steps += [_step(random) for _ in range(random.randrange(10, 45))]
     if not _fails(shard, steps, order, late_s):
         return
     for index in reversed(range(len(steps))):
