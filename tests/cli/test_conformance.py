@@ -140,7 +140,7 @@ def test_what_cannot_be_obeyed_or_read_fails_that_case_and_no_other(kai: Invoke,
     result = kai("--files", "good.jsonl")
     assert result.exit_code == 1
     for line in (
-        "settings.turbo: this runner cannot set it",
+        "settings.turbo: unknown flag",
         "environment.earthquake: this runner does not know it",
         "podStates.nobody: 0 pods of that name",
         "podStates.train-0: unknown state Sleeping",

@@ -272,3 +272,9 @@ def plans_of_other_processes() -> list[bytes]:
 def test_the_hash_seed_of_the_process_does_not_matter(plans_of_other_processes: list[bytes]) -> None:
     first, second = plans_of_other_processes
     assert first == second == mixed().schedule().plan.encoded()
+
+
+def test_a_pod_without_gpus_received_none_of_a_gpu() -> None:
+    """cycle:OUT-1: the portion is always written with two decimals."""
+    (bind,) = cluster(nodes=1).queue("q").gang("job").schedule().plan.binds
+    assert (bind.received_type, bind.gpu_count, bind.gpu_portion) == ("Regular", 0, "0.00")

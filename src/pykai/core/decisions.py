@@ -22,7 +22,7 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     node: str
     received_type: str
     gpu_count: int = 0
-    gpu_portion: str = ""
+    gpu_portion: str = "0.00"
     gpu_groups: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
 

@@ -105,8 +105,8 @@ class _Received(NamedTuple):
     portion: str
 
 
-_CPU_ONLY = _Received(names.RECEIVED_REGULAR, 0, "")
-_MIG = _Received(names.RECEIVED_MIG, 0, "")
+_CPU_ONLY = _Received(names.RECEIVED_REGULAR, 0, "0.00")
+_MIG = _Received(names.RECEIVED_MIG, 0, "0.00")
 
 
 def _received(session: Session, shape: Shape, row: int) -> _Received:
