@@ -416,6 +416,40 @@ class Cluster:
                 self.pod(f"{name}-{part.name}-{index}", **how)
         return self
 
+    def bind_request(
+        self,
+        pod: str,
+        node: str,
+        *,
+        name: str | None = None,
+        namespace: str = "default",
+        devices: tuple[str, ...] = (),
+        phase: str = "",
+        attempts: int = 0,
+        backoff: int | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Cluster:
+        """A BindRequest of a pod to a node, under the pod's name unless told; `owner` is the uid of its owner."""
+        owners = [] if owner is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner}]
+        spec: Raw = {"podName": pod, "selectedNode": node, "selectedGPUGroups": list(devices)}
+        if backoff is not None:
+            spec["backoffLimit"] = backoff
+        return self.add(
+            {
+                "apiVersion": "scheduling.run.ai/v1alpha2",
+                "kind": "BindRequest",
+                "metadata": {
+                    "name": name or pod,
+                    "namespace": namespace,
+                    "labels": dict(labels or {}),
+                    "ownerReferences": owners,
+                },
+                "spec": spec,
+                "status": {"phase": phase, "failedAttempts": attempts},
+            }
+        )
+
     def config_map(self, name: str, namespace: str = "default") -> Cluster:
         """A ConfigMap."""
         return self.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})

@@ -52,13 +52,13 @@ def test_whole_gpus_are_received_as_regular() -> None:
 
 def test_a_pod_without_gpus_receives_none() -> None:
     bind = bind_of(cluster(nodes=1).queue("q").gang("job"))
-    assert (bind.received_type, bind.gpu_count, bind.gpu_groups) == ("Regular", 0, ())
+    assert (bind.received_type, bind.gpu_count, bind.gpu_portion, bind.gpu_groups) == ("Regular", 0, "0.00", ())
 
 
 def test_a_slice_is_received_as_such() -> None:
     name = "nvidia.com/mig-1g.5gb"
     bind = bind_of(cluster().node(extra={name: 2}).queue("q").gang("job", extra={name: 1}))
-    assert (bind.received_type, bind.gpu_count, bind.gpu_groups) == ("MigInstance", 0, ())
+    assert (bind.received_type, bind.gpu_count, bind.gpu_portion, bind.gpu_groups) == ("MigInstance", 0, "0.00", ())
 
 
 def test_a_fraction_names_its_portion_and_a_device_of_its_own() -> None:

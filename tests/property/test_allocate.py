@@ -15,7 +15,7 @@ from tests.core.builders import Cluster
 from tests.core.test_state import content
 from tests.property.clusters import Model, clusters
 
-EXAMPLES = settings(max_examples=100, deadline=None)
+EXAMPLES = settings(max_examples=250, deadline=None)
 
 
 def placed(plan: Plan) -> list[Bind | Nominate]:
@@ -124,7 +124,8 @@ def test_nobody_waits_who_would_fit(built: Cluster) -> None:
             if not isinstance(refusal, NoPlace) or refusal.form != "pod" or refusal.found:
                 continue
             pod = model.pods[refusal.pod]
-            if pod.ask.shared:
+            if pod.ask.shared or pod.leaf:
+                # Devices are another matter, and other subgroups may have had the room in the same attempt.
                 continue
             for room in rooms.values():
                 assert not (room.open and (pod.tolerant or not room.tainted) and room.has_room(pod.ask)), (pod, room)

@@ -68,6 +68,7 @@ class State:
     """Mutable view of one cycle."""
 
     __slots__ = (
+        "_flat",
         "_journal",
         "_next_version",
         "allocatable",
@@ -97,6 +98,8 @@ class State:
         self.allocatable: IntArray = snapshot.allocatable
         #: [plane, axis, node]
         self.columns: IntArray = snapshot.columns
+        #: the same memory as [plane x axis, node]
+        self._flat: IntArray = self.columns.reshape(-1, self.columns.shape[2])
         #: [axis, node] not held by anyone
         self.idle: IntArray = self.columns[IDLE]
         #: [axis, node] being given back, less what is promised of it
@@ -152,7 +155,7 @@ class State:
         """Put a task on a node, on idle resources or (pipelined) on those still being released."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
-        here = self.columns[:, :, row]
+        here = self._flat[:, row]
         here += self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, 1)
@@ -222,7 +225,8 @@ class State:
     def _unplace(self, entry: _Placed) -> None:
         gang, leaf, task, row, holding, gpu_groups, saved, before, _ = entry
         shape = task.shape
-        self.columns[:, :, row] -= self.snapshot.vectors[shape].charges[holding]
+        here = self._flat[:, row]
+        here -= self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, -1)
         if shape.host_ports:
@@ -250,7 +254,7 @@ class State:
 
     def _rehold(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], was: int, becomes: int) -> None:
         charges = self.snapshot.vectors[shape].charges
-        self.columns[:, :, row] += charges[becomes] - charges[was]
+        self._flat[:, row] += charges[becomes] - charges[was]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, was, -1)
             self._seat(shape, row, gpu_groups, becomes, 1)

@@ -46,8 +46,8 @@ class Vector:
         self.reservation_charge: IntArray = without_gpus
         #: amount per axis or UNASKED, [axes, 1]
         self.demand: IntArray = demand
-        #: change of [plane, axis] per holding
-        self.charges: tuple[IntArray, ...] = tuple(np.outer(_SIGNS[:, holding], charge) for holding in range(3))
+        #: change of [plane, axis] per holding, flattened: one stride is quicker than two
+        self.charges: tuple[IntArray, ...] = tuple(charge_planes(charge, holding).ravel() for holding in range(3))
         self.cpu: int = int(charge[CPU])
         self.memory: int = int(charge[MEMORY])
         #: cpu milli, memory bytes, GPU hundredths a task costs its queue, gpu-memory left out

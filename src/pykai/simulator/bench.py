@@ -25,7 +25,8 @@ from pykai.api import names
 from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.cycle import schedule
+from pykai.core.cycle import open_session, run
+from pykai.core.reckoning import reckon
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.quiet import collector_paused
@@ -153,7 +154,9 @@ def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measure
         rounds += 1
         with collector_paused():
             began = perf_counter()
-            plan = schedule(tables.snapshot(_NOW_NS), policy)
+            session = open_session(tables.snapshot(_NOW_NS), policy)
+            run(session)
+            plan = reckon(session)
             seconds = min(seconds, perf_counter() - began)
             floor = min(floor, floor_seconds(nodes, jobs * pods, gpus))
     decisions = len(plan.binds) + len(plan.nominations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from pykai.api import names
@@ -109,13 +109,18 @@ _CPU_ONLY = _Received(names.RECEIVED_REGULAR, 0, "0.00")
 _MIG = _Received(names.RECEIVED_MIG, 0, "0.00")
 
 
+@lru_cache(maxsize=64)
+def _whole(devices: int) -> _Received:
+    return _Received(names.RECEIVED_REGULAR, devices, "1.00")
+
+
 def _received(session: Session, shape: Shape, row: int) -> _Received:
     """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
     gpu = shape.gpu
     if gpu.kind is GpuKind.NONE:
         return _CPU_ONLY
     if gpu.kind is GpuKind.WHOLE:
-        return _Received(names.RECEIVED_REGULAR, gpu.devices, "1.00")
+        return _whole(gpu.devices)
     if gpu.kind is GpuKind.MIG:
         return _MIG
     portion = session.state.amounts_on(shape, row)[2] / gpu.devices / 100.0

@@ -39,10 +39,14 @@ class Siblings:
 
     def update(self, row: int, key: Key) -> None:
         """Give a queue its present key."""
-        if self._keys.get(row) != key:
-            self.discard(row)
-            self._keys[row] = key
-            insort(self.order, (key, row))
+        before = self._keys.get(row)
+        if before == key:
+            return
+        order = self.order
+        if before is not None:
+            del order[bisect_left(order, (before, row))]
+        self._keys[row] = key
+        insort(order, (key, row))
 
     def discard(self, row: int) -> None:
         """Take a queue out."""
