@@ -99,7 +99,7 @@ class State:
         #: [plane, axis, node]
         self.columns: IntArray = snapshot.columns
         #: the same memory as [plane x axis, node]
-        self._flat: IntArray = self.columns.reshape(-1, self.columns.shape[2])
+        self._flat: IntArray = self.columns.reshape(len(self.columns) * len(snapshot.axes), len(snapshot.nodes))
         #: [axis, node] not held by anyone
         self.idle: IntArray = self.columns[IDLE]
         #: [axis, node] being given back, less what is promised of it
