@@ -96,7 +96,8 @@ def test_other_failing_hooks_say_nothing_and_work_goes_on(hook: str) -> None:
         .pod("three-y", group="three", subgroup="y")
     )
     # Without the built-in plugins, so that the first-registered hooks are theirs.
-    plugins = (NamedPlugin("theirs", Foreign(lambda snapshot: Hooks(**{hook: broken})), foreign=True),)
+    added: dict[str, Any] = {hook: broken}
+    plugins = (NamedPlugin("theirs", Foreign(lambda snapshot: Hooks(**added)), foreign=True),)
     result = base.with_policy(plugins=plugins).schedule()
     assert result.bound("one") == 2
     assert result.bound("two") == 2
