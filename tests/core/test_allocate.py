@@ -636,3 +636,35 @@ def test_alc9_without_a_gpu_of_known_memory_nothing_is_converted(known: int | No
     (gang,) = session.waiting()
     assert (session.smallest_gpu_mib, session.largest_gpu_mib) == (0, 0)
     assert session.amounts(gang, session.largest_gpu_mib)[2] == 0.0
+
+
+# -- several node sets, gates, simulations -----------------------------------------------------------------------------
+
+
+def test_alc2_the_subgroup_without_a_set_is_the_one_that_is_named() -> None:
+    built = racks(a1=4).tree("job", leaf("a", 2, pending=2), leaf("b", 2, pending=2), gpu=1)
+    record = with_plugin(built, Domains({"b": "zone"})).schedule().left_out("job")
+    assert record is not None
+    (refusal,) = record.refusals
+    assert isinstance(refusal, NoPlace)
+    assert (refusal.pod, refusal.subgroup, refusal.found) == ("default/job-b-0", "b", 2)
+
+
+def test_exp2_counts_add_up_over_the_sets_that_were_tried() -> None:
+    record = with_plugin(racks(a1=1, b1=1).gang("job", 2, gpu=1), Domains({"": "rack"})).schedule().left_out("job")
+    assert record is not None
+    (refusal,) = record.refusals
+    assert isinstance(refusal, NoPlace)
+    assert refusal.nodes == {"node(s) didn't have enough resources: GPUs": 2}
+
+
+def test_exp10_a_group_whose_pods_are_all_gated_is_told_so() -> None:
+    result = cluster(nodes=1).queue("q").gang("job", 2, spec={"schedulingGates": [{"name": "wait"}]}).schedule()
+    assert result.why("job") == "Job is not ready for scheduling. Waiting for 2 pods, currently 2 exist, 2 are gated"
+
+
+def test_alc8_a_simulation_records_no_refusal() -> None:
+    session = cluster(nodes=1, gpus=1).queue("q", limit=5).gang("job", 2, gpu=1).gang("over", 6, gpu=1).session()
+    for gang in session.waiting():
+        assert not place_gang(session, gang, pipeline_only=True)
+    assert session.refusals == {}

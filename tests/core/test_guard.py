@@ -82,7 +82,17 @@ def test_a_code_without_a_text_is_a_failure() -> None:
 
 @pytest.mark.parametrize(
     "hook",
-    ["queue_key", "queue_tie", "group_key", "subgroup_key", "task_key", "quota_gate", "ask_key", "bind_annotations"],
+    [
+        "queue_key",
+        "queue_tie",
+        "group_key",
+        "subgroup_key",
+        "task_key",
+        "quota_gate",
+        "ask_key",
+        "bind_annotations",
+        "before_gang",
+    ],
 )
 def test_other_failing_hooks_say_nothing_and_work_goes_on(hook: str) -> None:
     base = (

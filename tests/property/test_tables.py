@@ -80,15 +80,7 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "totals": snapshot.totals(),
         "GPU memory": snapshot.gpu_memory_range(),
         "groups": {
-            key: (
-                entry.group,
-                entry.elsewhere,
-                sorted(entry.tasks),
-                entry.pending,
-                entry.allocated,
-                entry.wanted,
-                entry.wanted_mib,
-            )
+            key: {field.name: getattr(entry, field.name) for field in fields(entry)} | {"tasks": sorted(entry.tasks)}
             for key, entry in sorted(snapshot.groups.items())
         },
         "tasks": {key: _task(task) for key, task in sorted(snapshot.tasks.items())},
@@ -196,49 +188,54 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-def _group_sums(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
     nodes = {facts.name: facts for facts in snapshot.nodes.facts}
-    sums: dict[str, tuple[list[str], list[int], list[int], list[int]]] = {}
+    sums: dict[str, dict[str, Any]] = {}
     for task in snapshot.tasks.values():
         if not task.group_key:
             continue
-        members, counts, used, wanted = sums.setdefault(task.group_key, ([], [0, 0], [0, 0, 0], [0, 0, 0]))
-        members.append(task.key)
-        asked, gpu = dict(task.shape.requests), task.shape.gpu
-        hundredths = task.shape.gpu_hundredths
+        mine = sums.setdefault(
+            task.group_key,
+            {"tasks": [], "pending": 0, "gated": 0, "allocated": [0, 0, 0], "wanted": [0, 0, 0], "wanted_mib": 0},
+        )
+        mine["tasks"] = sorted([*mine["tasks"], task.key])
+        mine["pending"] += task.ours and task.status is Status.PENDING
+        mine["gated"] += task.ours and task.status is Status.GATED
+        gpu, hundredths = task.shape.gpu, task.shape.gpu_hundredths
         if task.status is Status.PENDING:
-            counts[0] += task.ours
+            into = mine["wanted"]
             group = snapshot.groups[task.group_key].group
             if group is not None and task.subgroup not in group.leaf_index:
                 continue
-            counts[1] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
-            into = wanted
+            mine["wanted_mib"] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
         elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING):
-            into = used
+            into = mine["allocated"]
             facts = nodes.get(task.node)
             if gpu.memory_mib and facts is not None:
                 mib = min(gpu.memory_mib, facts.gpu_mib) if gpu.memory_mib <= facts.gpu_label_mib else gpu.memory_mib
                 hundredths = gpu.devices * -(-100 * mib // facts.gpu_mib)
         else:
             continue
+        asked = dict(task.shape.requests)
         for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), hundredths)):
             into[index] += amount
-    return {
-        key: (sorted(members), pending, used, wanted, mib)
-        for key, (members, (pending, mib), used, wanted) in sorted(sums.items())
-    }
+    return dict(sorted(sums.items()))
 
 
 def kept(said: dict[str, object]) -> dict[str, object]:
     """The same sums as a snapshot says them."""
-    groups = cast("Mapping[str, tuple[Any, ...]]", said["groups"])
+    groups = cast("Mapping[str, dict[str, Any]]", said["groups"])
     ports = cast("Mapping[str, dict[Any, int]]", said["ports"])
     return {
         "columns": said["columns"],
         "devices": said["devices"],
         "ports": {node: dict(sorted(found.items(), key=repr)) for node, found in ports.items()},
         "foreign": said["foreign"],
-        "groups": {key: entry[2:] for key, entry in groups.items() if entry[2]},
+        "groups": {
+            key: {name: value for name, value in entry.items() if name not in ("group", "elsewhere")}
+            for key, entry in groups.items()
+            if entry["tasks"]
+        },
     }
 
 

@@ -127,6 +127,8 @@ class Hooks:
     node_scores: tuple[NodeScore, ...] = ()
     #: score of a shared GPU (None = a whole one not shared yet) for a shared request
     gpu_score: Callable[[State, Ask, int, DeviceUse | None], float] | None = None
+    #: called before the tasks of a gang are chosen and placed
+    before_gang: Callable[[State, Gang], None] | None = None
     #: candidate node sets for a subgroup, tried in order
     node_sets: Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]] | None = None
     #: sort key of a queue with the job it would serve next, smallest first
@@ -178,6 +180,7 @@ class Rules:
     scores: tuple[NodeScore, ...] = ()
     gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
     node_sets: tuple[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...] = ()
+    before_gang: tuple[Callable[[State, Gang], None], ...] = ()
     queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     queue_tie: Callable[[State, int, int], bool] | None = None
     group_key: Callable[[Gang], tuple[float, ...]] | None = None
@@ -199,6 +202,7 @@ class Rules:
             ask_checks=tuple(check for check in checks if check.scope is Scope.ASK),
             scores=tuple(score for h in every for score in h.node_scores),
             gpu_scores=tuple(h.gpu_score for h in every if h.gpu_score is not None),
+            before_gang=tuple(h.before_gang for h in every if h.before_gang is not None),
             node_sets=tuple(h.node_sets for h in every if h.node_sets is not None),
             queue_key=_joined([h.queue_key for h in every if h.queue_key is not None]),
             queue_tie=next((h.queue_tie for h in every if h.queue_tie is not None), None),

@@ -29,7 +29,7 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
     for gang in session.waiting():
         waiting = gang.open
         strays = _strays(gang) if gang.strays else []
-        if waiting or strays:
+        if waiting or strays or gang.key in session.refusals:
             group = gang.group
             refusals = (*session.refusals.get(gang.key, ()), *strays)
             found.append(Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals))

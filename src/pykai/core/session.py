@@ -76,13 +76,13 @@ class Session:
         return made
 
     def waiting(self) -> list[Gang]:
-        """Gangs that had a task to place when the cycle began."""
+        """Gangs that had a task to place, or one held back by gates, when the cycle began."""
         if self._waiting is None:
             in_cycle = self.snapshot.in_cycle
             self._waiting = [
                 self.gang(entry)
                 for entry in self.snapshot.groups.values()
-                if entry.pending and entry.group is not None and in_cycle(entry.group)
+                if (entry.pending or entry.gated) and entry.group is not None and in_cycle(entry.group)
             ]
         return self._waiting
 

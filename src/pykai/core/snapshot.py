@@ -44,6 +44,8 @@ class GroupEntry:
     tasks: dict[str, Task] = field(default_factory=dict)
     #: tasks that are Pending and ask for this scheduler
     pending: int = 0
+    #: the same for tasks held back by scheduling gates
+    gated: int = 0
     #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)

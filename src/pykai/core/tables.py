@@ -239,6 +239,8 @@ class Tables:
             wanted[2] += sign * task.shape.gpu_hundredths
             if task.shape.gpu.kind is GpuKind.MEMORY:
                 entry.wanted_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
+        elif status is Status.GATED:
+            entry.gated += sign * task.ours
         elif QUEUE_ALLOCATED[status]:
             allocated = entry.allocated
             allocated[0] += sign * vector.cpu

@@ -9,8 +9,8 @@ Plugins of others are found through the entry-point group `pykai.plugins`; see d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -18,7 +18,6 @@ import yaml
 
 from pykai.core.actions import ACTIONS, PLANNED_ACTIONS
 from pykai.core.groups import Report
-from pykai.core.hooks import Plugin
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PLUGINS, PLANNED, built_in, known_plugins
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
@@ -54,7 +53,23 @@ class Configuration:
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML with timestamps left as text."""
+    """YAML with timestamps left as text, and with an eye on keys that are given twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.doubles: list[Problem] = []
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """The mapping; of a key given twice the last value counts, as everywhere in YAML, but not unnoticed."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    line = f"line {key.start_mark.line + 1}"
+                    self.doubles.append(Problem(_SUBJECT, line, f"{key.value!r} is given twice; the last one counts"))
+                seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -65,15 +80,21 @@ _Loader.yaml_implicit_resolvers = {
 
 def load_configuration(text: str) -> Configuration:
     """The configuration in a file's text; raises ConfigurationError when it is not a YAML mapping."""
+    loader = _Loader(text)
     try:
-        content = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+        content = loader.get_single_data()
+    except RecursionError:
+        raise ConfigurationError("the configuration is not valid YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"the configuration is not valid YAML: {error}") from error
+    finally:
+        loader.dispose()
     if content is None:
         return default_configuration()
     if not isinstance(content, dict):
         raise ConfigurationError(f"the configuration must be a mapping with the keys {', '.join(_KEYS)}")
-    return read_configuration(content)
+    read = read_configuration(content)
+    return replace(read, problems=(*loader.doubles, *read.problems))
 
 
 def default_configuration() -> Configuration:
@@ -98,7 +119,7 @@ def read_configuration(content: Mapping[str, Any]) -> Configuration:
 
 
 def _actions(value: object, report: Report) -> tuple[str, ...]:
-    if value is None:
+    if value is None or value == "":
         return DEFAULT_ACTIONS
     if not isinstance(value, str):
         report(Problem(_SUBJECT, "actions", "expected names separated by commas; the built-in actions are used"))
@@ -124,7 +145,8 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[
         path = f"queueDepthPerAction.{name}"
         if name not in actions:
             listed = ", ".join(actions)
-            report(Problem(_SUBJECT, path, f"the scheduler's actions are {listed}. {name} isn't one of them; ignored"))
+            text = f"the scheduler's actions are {listed}. {name} isn't one of them, making this entry invalid; ignored"
+            report(Problem(_SUBJECT, path, text))
         elif isinstance(number, bool) or not isinstance(number, int) or number < 0:
             report(Problem(_SUBJECT, path, f"{number!r}: expected a whole number of at least 0; ignored"))
         else:
@@ -132,8 +154,8 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[
     return depth
 
 
-def _plugins(value: object, report: Report) -> Iterable[NamedPlugin]:
-    if value is None:
+def _plugins(value: object, report: Report) -> Iterator[NamedPlugin]:
+    if value is None or value == []:
         for built, given in DEFAULT_PLUGINS:
             if built not in PLANNED:
                 yield from _plugin(built, given, "built-in", report)
@@ -142,64 +164,84 @@ def _plugins(value: object, report: Report) -> Iterable[NamedPlugin]:
         report(Problem(_SUBJECT, "tiers", "expected a list of tiers; the built-in plugins are used"))
         yield from _plugins(None, report)
         return
-    for tier_index, tier in enumerate(value):
+    seen: set[str] = set()
+    for path, entry in _entries(value, report):
+        name: object = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str) or not name:
+            report(Problem(_SUBJECT, path, "expected a mapping with a name; skipped"))
+            continue
+        if name in seen:
+            report(Problem(_SUBJECT, path, f"plugin {name!r} is listed twice, and would count twice; skipped"))
+            continue
+        seen.add(name)
+        for key in entry:
+            if key not in ("name", "arguments", *_PLUGIN_SWITCHES):
+                report(Problem(_SUBJECT, f"{path}.{key}", "unknown key; ignored"))
+        yield from _plugin(name, _arguments(entry.get("arguments"), f"{path}.arguments", report), path, report)
+
+
+def _entries(tiers: list[object], report: Report) -> Iterator[tuple[str, object]]:
+    """The entries of all tiers with their paths."""
+    for tier_index, tier in enumerate(tiers):
         listed = tier.get("plugins") if isinstance(tier, dict) else None
         if not isinstance(listed, list):
             report(Problem(_SUBJECT, f"tiers[{tier_index}]", "expected a mapping with a list of plugins; skipped"))
             continue
         for index, entry in enumerate(listed):
-            path = f"tiers[{tier_index}].plugins[{index}]"
-            name: object = entry.get("name") if isinstance(entry, dict) else None
-            if not isinstance(name, str) or not name:
-                report(Problem(_SUBJECT, path, "expected a mapping with a name; skipped"))
-                continue
-            for key in entry:
-                if key not in ("name", "arguments", *_PLUGIN_SWITCHES):
-                    report(Problem(_SUBJECT, f"{path}.{key}", "unknown key; ignored"))
-            arguments = entry.get("arguments") or {}
-            if not isinstance(arguments, dict):
-                report(Problem(_SUBJECT, f"{path}.arguments", "expected a mapping; ignored"))
-                arguments = {}
-            yield from _plugin(name, {str(key): _text(item) for key, item in arguments.items()}, path, report)
+            yield f"tiers[{tier_index}].plugins[{index}]", entry
 
 
-def _text(value: object) -> str:
-    """A scalar as the text upstream's map of strings would hold."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _arguments(value: object, path: str, report: Report) -> dict[str, str]:
+    """Arguments as the map of texts upstream has; other scalars become what they look like."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        report(Problem(_SUBJECT, path, "expected a mapping; ignored"))
+        return {}
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        if isinstance(item, dict | list):
+            report(Problem(_SUBJECT, f"{path}.{key}", "expected a text or a number; ignored"))
+        else:
+            found[str(key)] = "" if item is None else str(item).lower() if isinstance(item, bool) else str(item)
+    return found
 
 
-def _plugin(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Iterable[NamedPlugin]:
+def _plugin(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Iterator[NamedPlugin]:
     plugin = built_in(name, arguments, f"{path}.arguments", report)
-    if plugin is None and name in PLANNED:
+    if plugin is not None:
+        yield NamedPlugin(name, plugin)
+    elif name in PLANNED:
         report(Problem(_SUBJECT, path, f"plugin {name!r} decides nothing in this version; skipped"))
-        return
-    foreign = plugin is None
-    if plugin is None:
-        plugin = _foreign(name, arguments, f"{path}.arguments", report)
-    if plugin is None:
-        known = ", ".join(known_plugins())
-        report(Problem(_SUBJECT, path, f"unknown plugin {name!r}; built in are {known}; skipped"))
-        return
-    yield NamedPlugin(name, plugin, foreign=foreign)
+    else:
+        yield from _foreign(name, arguments, path, report)
 
 
-def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Plugin | None:
+def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Iterator[NamedPlugin]:
     """A plugin installed beside us; one that fails to load is reported and skipped, whatever it raises."""
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        if point.name != name:
-            continue
-        try:
-            kind = point.load()
-            table = getattr(kind, "ARGUMENTS", {})
-            plugin = kind(**read_arguments(table, arguments, f"plugin {name}", path, report))
-        except Exception as error:
-            report(Problem(f"plugin {name}", point.value, f"failed to load: {type(error).__name__}: {error}"))
-            return None
-        if not isinstance(plugin, Plugin):
-            report(Problem(f"plugin {name}", point.value, "has no method prepare(snapshot)"))
-            return None
-        return plugin
-    return None
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=name), key=lambda point: point.value)
+    if not points:
+        known = ", ".join(known_plugins())
+        text = f"unknown plugin {name!r}; built in are {known}; no installed package offers another; skipped"
+        report(Problem(_SUBJECT, path, text))
+        return
+    point = points[0]
+    if len({other.value for other in points}) > 1:
+        offers = ", ".join(other.value for other in points)
+        report(Problem(_SUBJECT, path, f"several packages offer {name!r}: {offers}; the first is used"))
+    subject = f"plugin {name}"
+    try:
+        kind = point.load()
+        table = getattr(kind, "ARGUMENTS", {})
+        plugin = kind(**read_arguments(table, arguments, subject, f"{path}.arguments", report))
+    except (Exception, SystemExit) as error:
+        text = f"{point.value} failed to load: {type(error).__name__}: {error}; skipped"
+        report(Problem(subject, path, text))
+        return
+    if not callable(getattr(plugin, "prepare", None)):
+        report(Problem(subject, path, f"{point.value} has no method prepare(snapshot); skipped"))
+        return
+    yield NamedPlugin(name, plugin, foreign=True)
 
 
 class LastGood:

@@ -10,6 +10,7 @@ one with its own names.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from math import inf
 
@@ -31,7 +32,12 @@ _ALL: Rows = slice(None)
 
 
 def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> bool:
-    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal."""
+    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal.
+
+    `pipeline_only` is for simulations: nothing is allocated, and nobody is told why a trial failed (cycle:ALC-8).
+    """
+    for prepare in session.rules.before_gang:
+        prepare(session.state, gang)
     batches = session.next_tasks(gang)
     if not batches:
         return False
@@ -39,10 +45,11 @@ def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> 
         amounts = session.amounts(gang, session.largest_gpu_mib)
         refusal = session.rules.quota_gate(session.state, gang, amounts)
         if refusal is not None:
-            session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
+            if not pipeline_only:
+                session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
             return False
 
-    failure = _seen_failure(session, gang, batches)
+    failure = _seen_failure(session, gang, batches, pipeline_only)
     if failure is None:
         mark = session.state.mark()
         failure = _place_batches(session, gang, batches, pipeline_only)
@@ -50,19 +57,20 @@ def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> 
             return True
         session.state.rollback(mark)
         failure = failure._replace(version=session.state.version)
-        session.failures[_attempt_key(session, gang, batches)] = failure
-    session.refuse(gang, _no_place(gang, batches, failure))
+        session.failures[_attempt_key(session, gang, batches, pipeline_only)] = failure
+    if not pipeline_only:
+        session.refuse(gang, _no_place(gang, batches, failure))
     return False
 
 
-def _seen_failure(session: Session, gang: Gang, batches: list[Batch]) -> Failure | None:
+def _seen_failure(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Failure | None:
     if not session.failures or not session.policy.skip_seen:
         return None
-    seen = session.failures.get(_attempt_key(session, gang, batches))
+    seen = session.failures.get(_attempt_key(session, gang, batches, pipeline_only))
     return seen if seen is not None and seen.version == session.state.version else None
 
 
-def _attempt_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
+def _attempt_key(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Hashable:
     """Everything an attempt depends on besides the state."""
     checks = session.rules.ask_checks
     kinds = []
@@ -73,7 +81,7 @@ def _attempt_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable
             kinds.append((session.rankings.key(ask), own))
         kinds.append(((), ()))
     # Node sets look at the whole group, so an attempt under them equals only itself.
-    return (tuple(kinds), gang.key if session.rules.node_sets else "")
+    return (tuple(kinds), pipeline_only, gang.key if session.rules.node_sets else "")
 
 
 def _place_batches(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Failure | None:
@@ -109,7 +117,9 @@ def _place_subtree(
     candidates = [nodes]
     for node_sets in session.rules.node_sets:
         candidates = [found for each in candidates for found in node_sets(session.state, gang, node, tasks, each)]
-    failure: Failure | None = Failure(0, 0, 0, "no set of nodes can hold the subgroup", {}, False)
+    first = min(index for index, batch in by_leaf.values() if batch.tasks[0] in tasks)
+    failure: Failure | None = Failure(0, first, 0, "no set of nodes can hold the subgroup", {}, False)
+    counts: Counter[str] = Counter()
     state = session.state
     for candidate in candidates:
         mark = state.mark()
@@ -124,6 +134,9 @@ def _place_subtree(
         if failure is None:
             return None
         state.rollback(mark)
+        # What the nodes of each set said adds up (cycle:EXP-2).
+        counts.update(failure.nodes)
+        failure = failure._replace(nodes=dict(sorted(counts.items())))
     return failure
 
 

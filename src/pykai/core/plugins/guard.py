@@ -2,24 +2,75 @@
 
 Built-in rules run unguarded; a mistake there should be seen at once.  For a plugin that came through an entry point
 every hook is wrapped: a check that fails refuses the nodes it was asked about, a score that fails drops them
-(cycle:SCO-1), a key says nothing, a gate lets through.  Answers of the wrong length count as failures.
+(cycle:SCO-1), a key says nothing, a gate lets through.  An answer of the wrong kind or length would raise later, where
+nobody knows whose it was; it counts as a failure of the hook too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from math import isnan
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pykai.core.fairshare.ledger import Refusal
 from pykai.core.groups import Report
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Plugin, Rows
+from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Plugin, PreFailure, Rows
 from pykai.core.problems import Problem
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
+from pykai.core.state import Observer, State
+from pykai.core.tasks import Task
 
 Answer = TypeVar("Answer")
+
+#: The code of a check that failed and describes its refusals itself.
+_FAILED = 2**31
+
+
+def _a_number(answer: Any) -> float:
+    value = float(answer)
+    if isnan(value):
+        raise ValueError("answered what is no number")
+    return value
+
+
+def _a_key(answer: Any) -> tuple[Any, ...]:
+    if not isinstance(answer, tuple) or not all(isinstance(part, Real) and part == part for part in answer):
+        raise TypeError(f"answered {answer!r}, expected a tuple of numbers")
+    return answer
+
+
+def _hashable(answer: Any) -> Hashable:
+    hash(answer)
+    return answer  # type: ignore[no-any-return]
+
+
+def _annotations(answer: Any) -> dict[str, str]:
+    if not isinstance(answer, dict) or not all(isinstance(part, str) for item in answer.items() for part in item):
+        raise TypeError(f"answered {answer!r}, expected a dict of texts")
+    return answer
+
+
+def _nothing_or(kind: type) -> Callable[[Any], Any]:
+    def read(answer: Any) -> Any:
+        if answer is not None and not isinstance(answer, kind):
+            raise TypeError(f"answered {type(answer).__name__}, expected {kind.__name__} or None")
+        return answer
+
+    return read
+
+
+def _node_sets(answer: Any, size: int) -> list[NodeSet]:
+    found = list(answer)
+    for item in found:
+        if not isinstance(item, NodeSet):
+            raise TypeError(f"answered {type(item).__name__} in its list, expected NodeSet")
+        if item.mask is not None and (item.mask.dtype != np.bool_ or item.mask.shape != (size,)):
+            raise ValueError(f"answered a mask that has not one truth value for each of {size} nodes")
+    return found
 
 
 class _Guard:
@@ -36,56 +87,72 @@ class _Guard:
             text = f"raised {type(error).__name__}: {error}; the hook is answered cautiously in this cycle"
             self._report(Problem(f"plugin {self._name}", hook, text))
 
-    def call(self, hook: str, function: Callable[..., Answer], fallback: Answer) -> Callable[..., Answer]:
-        """The function, or the fallback where it raises."""
+    def call(
+        self, hook: str, function: Callable[..., Any], fallback: Answer, read: Callable[[Any], Answer] | None = None
+    ) -> Callable[..., Answer]:
+        """The function with its answer read, or the fallback where either raises."""
 
         def guarded(*args: Any) -> Answer:
             try:
-                return function(*args)
+                answer = function(*args)
+                return answer if read is None else read(answer)
             except Exception as error:
                 self.complain(hook, error)
                 return fallback
 
         return guarded
 
+    def optional(self, hooks: Hooks, hook: str, fallback: Any, read: Callable[[Any], Any]) -> Any:
+        """A hook of that name, wrapped, if the plugin has it."""
+        function = getattr(hooks, hook)
+        return None if function is None else self.call(hook, function, fallback, read)
+
     def check(self, check: NodeCheck) -> NodeCheck:
-        failed = len(check.texts) + 1
+        hook = f"node_checks[{check.name}]"
+        describe, key = check.describe, check.key
+        # A check that describes its refusals may use any code; else every code needs its text.
+        failed = len(check.texts) + 1 if describe is None else _FAILED
 
         def evaluate(state: State, ask: Ask, rows: Rows) -> Any:
-            size = len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
+            size = _count(state, rows)
             try:
                 codes = np.asarray(check.evaluate(state, ask, rows), dtype=np.int64)
                 if codes.shape != (size,):
                     raise ValueError(f"answered {codes.shape} for {size} rows")
                 if size and not 0 <= int(codes.min()) <= int(codes.max()) < failed:
-                    raise ValueError(f"answered a code outside 0 to {len(check.texts)}")
+                    raise ValueError(f"answered a code outside 0 to {failed - 1}")
                 return codes
             except Exception as error:
-                self.complain(f"node_checks[{check.name}]", error)
+                self.complain(hook, error)
                 return np.full(size, failed, dtype=np.int64)
+
+        text = f"plugin {self._name} failed"
+
+        def described(state: State, ask: Ask, code: int, row: int) -> str:
+            assert describe is not None
+            return text if code == failed else self.call(f"{hook}.describe", describe, text, str)(state, ask, code, row)
+
+        def keyed(ask: Ask) -> Hashable:
+            assert key is not None
+            # Without a key an ask is equal only to itself.
+            itself: Hashable = (self._name, ask.task.key)
+            return self.call(f"{hook}.key", key, itself, _hashable)(ask)
 
         return replace(
             check,
-            texts=(*check.texts, f"plugin {self._name} failed"),
+            texts=(*check.texts, text),
             evaluate=evaluate,
-            applies=self.call(f"node_checks[{check.name}].applies", check.applies, True),
-            describe=None,
+            applies=self.call(f"{hook}.applies", check.applies, True, bool),
+            describe=None if describe is None else described,
+            key=None if key is None else keyed,
         )
 
-    def context(self, name: str, context: Callable[..., Callable[[], Hashable]]) -> Callable[..., Any]:
-        hook = f"node_scores[{name}].context"
-
-        def nothing() -> Hashable:
-            return None
-
-        def guarded(*args: Any) -> Callable[[], Hashable]:
-            return self.call(hook, self.call(hook, context, nothing)(*args), None)
-
-        return guarded
-
     def score(self, score: NodeScore) -> NodeScore:
+        hook = f"node_scores[{score.name}]"
+        context = score.context
+
         def evaluate(state: State, ask: Ask, rows: Rows, context: Any) -> Any:
-            size = len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
+            size = _count(state, rows)
             try:
                 scores = np.asarray(score.evaluate(state, ask, rows, context), dtype=np.float64)
                 if scores.shape != (size,):
@@ -94,17 +161,56 @@ class _Guard:
                     raise ValueError("answered a score that is no number")
                 return scores
             except Exception as error:
-                self.complain(f"node_scores[{score.name}]", error)
+                self.complain(hook, error)
                 return np.full(size, -np.inf)
 
-        context = score.context
+        def nothing() -> Hashable:
+            return None
+
+        def told(*args: Any) -> Callable[[], Hashable]:
+            assert context is not None
+            tell = self.call(f"{hook}.context", context, nothing)(*args)
+            return self.call(f"{hook}.context", tell, None, _hashable)
+
         return replace(
             score,
             evaluate=evaluate,
-            applies=self.call(f"node_scores[{score.name}].applies", score.applies, True),
-            context=None if context is None else self.context(score.name, context),
+            applies=self.call(f"{hook}.applies", score.applies, True, bool),
+            context=None if context is None else told,
             at=None,
         )
+
+    def node_sets(self, hooks: Hooks) -> Any:
+        function = hooks.node_sets
+        if function is None:
+            return None
+
+        def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet]:
+            size = len(state.snapshot.nodes)
+            guarded = self.call("node_sets", function, [nodes], lambda answer: _node_sets(answer, size))
+            return guarded(state, gang, node, tasks, nodes)
+
+        return sets
+
+
+class _GuardedObserver:
+    """Someone else's observer."""
+
+    def __init__(self, observer: Observer, guard: _Guard) -> None:
+        self._observer = observer
+        self._guard = guard
+
+    def came(self, task: Task, row: int) -> None:
+        """A task now holds the node."""
+        self._guard.call("observer", lambda: self._observer.came(task, row), None)()
+
+    def went(self, task: Task, row: int) -> None:
+        """A task no longer holds the node."""
+        self._guard.call("observer", lambda: self._observer.went(task, row), None)()
+
+
+def _count(state: State, rows: Rows) -> int:
+    return len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
 
 
 def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Report) -> Hooks:
@@ -114,33 +220,24 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
         hooks = plugin.prepare(snapshot)
         if not isinstance(hooks, Hooks):
             raise TypeError(f"prepare returned {type(hooks).__name__}, expected Hooks")
+        return replace(
+            hooks,
+            pre_place=tuple(guard.call("pre_place", one, None, _nothing_or(PreFailure)) for one in hooks.pre_place),
+            node_checks=tuple(guard.check(check) for check in hooks.node_checks),
+            node_scores=tuple(guard.score(score) for score in hooks.node_scores),
+            gpu_score=guard.optional(hooks, "gpu_score", 0.0, _a_number),
+            before_gang=guard.optional(hooks, "before_gang", None, lambda answer: None),
+            node_sets=guard.node_sets(hooks),
+            queue_key=guard.optional(hooks, "queue_key", (), _a_key),
+            queue_tie=guard.optional(hooks, "queue_tie", False, bool),
+            group_key=guard.optional(hooks, "group_key", (), _a_key),
+            subgroup_key=guard.optional(hooks, "subgroup_key", (), _a_key),
+            task_key=guard.optional(hooks, "task_key", (), _a_key),
+            quota_gate=guard.optional(hooks, "quota_gate", None, _nothing_or(Refusal)),
+            ask_key=guard.optional(hooks, "ask_key", None, _hashable),
+            observer=None if hooks.observer is None else _GuardedObserver(hooks.observer, guard),
+            bind_annotations=guard.optional(hooks, "bind_annotations", {}, _annotations),
+        )
     except Exception as error:
         guard.complain("prepare", error)
         return Hooks()
-
-    def optional(hook: str, fallback: Any) -> Any:
-        function = getattr(hooks, hook)
-        return None if function is None else guard.call(hook, function, fallback)
-
-    node_sets = hooks.node_sets
-
-    def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet]:
-        assert node_sets is not None
-        return guard.call("node_sets", node_sets, [nodes])(state, gang, node, tasks, nodes)
-
-    return replace(
-        hooks,
-        pre_place=tuple(guard.call("pre_place", check, None) for check in hooks.pre_place),
-        node_checks=tuple(guard.check(check) for check in hooks.node_checks),
-        node_scores=tuple(guard.score(score) for score in hooks.node_scores),
-        gpu_score=optional("gpu_score", 0.0),
-        node_sets=None if node_sets is None else sets,
-        queue_key=optional("queue_key", ()),
-        queue_tie=optional("queue_tie", False),
-        group_key=optional("group_key", ()),
-        subgroup_key=optional("subgroup_key", ()),
-        task_key=optional("task_key", ()),
-        quota_gate=optional("quota_gate", None),
-        ask_key=optional("ask_key", None),
-        bind_annotations=optional("bind_annotations", {}),
-    )
