@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.plugins.scores import NodePlacement
 from pykai.scheduler.configuration import (
@@ -84,10 +85,25 @@ def test_the_built_in_configuration_is_that_of_cfg_2() -> None:
     assert configuration.policy.queue_depth == {}
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_the_whole_list_of_cfg_2_stands_in_its_order() -> None:
+    """cycle:CFG-2, the plugins that decide nothing in this version included."""
+    assert [name for name, _ in DEFAULT_PLUGINS] == [
+        *DEFAULT_NAMES[:13],
+        "dynamicresources",
+        "nodeplacement",
+        "minruntime",
+        "topology",
+        "snapshot",
+        "sg-nodelocalgreedy",
+        "sg-multinodegang",
+    ]
+    assert dict(DEFAULT_PLUGINS)["nodeplacement"] == {"cpu": "binpack", "gpu": "binpack"}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "tiers: []", "actions: ''", "actions:\ntiers:\n"])
 def test_an_empty_file_is_the_built_in_configuration(text: str) -> None:
     """cycle:CFG-1"""
-    assert names(load_configuration(text)) == DEFAULT_NAMES
+    assert load_configuration(text) == default_configuration()
 
 
 def test_what_is_missing_comes_from_the_built_in_configuration() -> None:
@@ -151,6 +167,39 @@ def test_several_tiers_are_one_list() -> None:
         ("queueDepthPerAction: {allocate: -1}", "queueDepthPerAction.allocate", "at least 0"),
         ("queueDepthPerAction: {allocate: many}", "queueDepthPerAction.allocate", "whole number"),
         ("queueDepthPerAction: 3", "queueDepthPerAction", "mapping"),
+        ("queueDepthPerAction: {allocate: true}", "queueDepthPerAction.allocate", "whole number"),
+        (
+            "actions: allocate\nqueueDepthPerAction: {reclaim: 1}",
+            "queueDepthPerAction.reclaim",
+            "actions are allocate.",
+        ),
+        ("7: x", "7", "unknown key"),
+        ("tiers: [{plugins: [{name: priority}, {name: priority}]}]", "tiers[0].plugins[1]", "listed twice"),
+        (
+            "tiers: [{plugins: [{name: priority}]}, {plugins: [{name: priority}]}]",
+            "tiers[1].plugins[0]",
+            "listed twice",
+        ),
+        ("tiers: [{plugins: []}, {}]", "tiers[1]", "list of plugins"),
+        ("tiers: [{plugins: [{name: 7}]}]", "tiers[0].plugins[0]", "name"),
+        ("tiers: [{plugins: [priority]}]", "tiers[0].plugins[0]", "name"),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {kValue: [1]}}]}]",
+            "tiers[0].plugins[0].arguments.kValue",
+            "text or a number",
+        ),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {kValue: }}]}]",
+            "tiers[0].plugins[0].arguments.kValue",
+            "number",
+        ),
+        (
+            "tiers: [{plugins: [{name: proportion, arguments: {kValue: .inf}}]}]",
+            "tiers[0].plugins[0].arguments.kValue",
+            "finite",
+        ),
+        ("actions: allocate\nactions: allocate", "line 2", "'actions' is given twice"),
+        ("tiers:\n- plugins:\n  - name: priority\n    name: elastic\n", "line 4", "'name' is given twice"),
     ],
 )
 def test_a_mistake_is_named_with_its_path_and_the_rest_works(text: str, path: str, part: str) -> None:
@@ -189,7 +238,71 @@ def test_values_need_not_be_quoted() -> None:
     assert configuration.policy.plugins[0].plugin == Proportion(k_value=2.0, strict_remainders=True)
 
 
-@pytest.mark.parametrize("text", ["actions: [", "- a\n- b", "just words", "a: b: c"])
+SWITCHES = (
+    "disableJobOrder",
+    "disableTaskOrder",
+    "disablePreemptable",
+    "disableReclaimable",
+    "disableQueueOrder",
+    "disablePredicate",
+    "disableNodeOrder",
+)
+
+
+def test_the_disable_switches_are_accepted_and_change_nothing() -> None:
+    """cycle:7.1"""
+    switches = ", ".join(f"{name}: true" for name in SWITCHES)
+    configuration = load_configuration(f"tiers: [{{plugins: [{{name: predicates, {switches}}}]}}]")
+    assert configuration == load_configuration("tiers: [{plugins: [{name: predicates}]}]")
+    assert configuration.problems == ()
+
+
+def test_parts_of_other_services_are_accepted() -> None:
+    configuration = load_configuration("usageDBConfig: {clientType: prometheus}\nscenarioSearchBudgets: {}\n")
+    assert configuration == default_configuration()
+
+
+def test_every_mistake_of_a_file_is_named() -> None:
+    text = """
+actions: allocate, fly
+colour: red
+tiers:
+- plugins:
+  - name: nosuch
+  - name: nodeplacement
+    arguments: {gpu: tight, cpu: spread}
+queueDepthPerAction: {fly: 1, allocate: 2}
+"""
+    configuration = load_configuration(text)
+    assert sorted(paths(configuration)) == [
+        "actions[1]",
+        "colour",
+        "queueDepthPerAction.fly",
+        "tiers[0].plugins[0]",
+        "tiers[0].plugins[1].arguments.gpu",
+    ]
+    assert configuration.policy.actions == ("allocate",)
+    assert [named.plugin for named in configuration.policy.plugins] == [NodePlacement(cpu="spread", gpu="binpack")]
+    assert configuration.policy.queue_depth == {"allocate": 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "actions: [",
+        "- a\n- b",
+        "just words",
+        "a: b: c",
+        "actions: allocate\n---\nactions: allocate",
+        "? [a]\n: b",
+        "actions: \x00",
+        "x: \ud800",
+        "a: " + "[" * 100_000,
+        "queueDepthPerAction: {allocate: " + "9" * 5000 + "}",
+        "!!python/object/apply:os.system ['true']",
+    ],
+    ids=range(11),
+)
 def test_a_file_that_is_no_mapping_is_an_error_at_start(text: str) -> None:
     with pytest.raises(ConfigurationError, match="configuration"):
         load_configuration(text)
@@ -204,6 +317,19 @@ def test_a_running_service_keeps_the_last_good_configuration() -> None:
     assert kept.reload("actions: allocate, reclaim", said.append)
     assert list(kept.current.policy.actions) == ["allocate", "reclaim"]
     assert len(said) == 1
+
+
+def test_a_file_with_mistakes_is_still_taken_over() -> None:
+    said: list[str] = []
+    kept = LastGood("actions: allocate")
+    assert kept.reload("actions: allocate, reclaim\ncolour: red", said.append)
+    assert paths(kept.current) == ["colour"]
+    assert said == []
+
+
+def test_a_service_does_not_start_with_a_broken_file() -> None:
+    with pytest.raises(ConfigurationError):
+        LastGood("actions: [")
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
@@ -248,15 +374,43 @@ def test_a_plugin_of_others_comes_through_its_entry_point(tmp_path: Path, monkey
         ("class Theirs:\n    pass", "prepare"),
         ("Theirs = 7", "not callable"),
         ("", "Theirs"),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+        ("class Theirs:\n    prepare = 7", "prepare"),
+        ("class Theirs:\n    ARGUMENTS = 7\n    def prepare(self, snapshot): ...", "Theirs"),
+        ("this is no Python", "SyntaxError"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_reported_and_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, part: str
 ) -> None:
     install(tmp_path, monkeypatch, source)
-    configuration = load_configuration("tiers: [{plugins: [{name: theirs}, {name: priority}]}]")
+    configuration = load_configuration("tiers: [{plugins: [{name: theirs, arguments: {a: 1}}, {name: priority}]}]")
     assert names(configuration) == ["priority"]
-    assert any("plugin theirs" in problem.subject and part in problem.text for problem in configuration.problems)
+    problem = configuration.problems[-1]
+    assert (problem.subject, problem.field) == ("plugin theirs", "tiers[0].plugins[0]")
+    assert part in problem.text
+    assert not any("unknown plugin" in problem.text for problem in configuration.problems)
+
+
+def test_a_name_that_several_packages_offer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, THEIRS + "\nclass Another(Theirs):\n    pass\n")
+    info = tmp_path / "another-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pykai.plugins]\ntheirs = their_plugin:Another\n")
+    configuration = load_configuration("tiers: [{plugins: [{name: theirs}]}]")
+    (named,) = configuration.policy.plugins
+    assert type(named.plugin).__name__ == "Another"
+    assert paths(configuration) == ["tiers[0].plugins[0]"]
+    assert "their_plugin:Another, their_plugin:Theirs" in configuration.problems[0].text
+
+
+def test_a_built_in_name_is_always_the_built_in_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, THEIRS)
+    points = tmp_path / "their_plugin-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[pykai.plugins]\nproportion = their_plugin:Theirs\n")
+    configuration = load_configuration("tiers: [{plugins: [{name: proportion}]}]")
+    assert [named.plugin for named in configuration.policy.plugins] == [Proportion()]
 
 
 def test_built_in_plugins_are_not_foreign() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pykai.core.shard import Shard
+from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.flags import FLAGS, Flags, read_flags
+from tests.core.builders import cluster
 
 #: cycle:21, name -> default.
 PART_21 = {
@@ -117,6 +119,18 @@ def test_a_threshold_at_or_below_zero_means_two_minutes(value: str) -> None:
         ("default-staleness-grace-period", "60"),
         ("stuck-in-releasing-threshold", "soon"),
         ("schedule-period", ""),
+        ("schedule-period", "-1s"),
+        ("version", "TrUe"),
+        ("v", " 3"),
+        ("v", "1_000"),
+        ("v", "3.0"),
+        ("v", "-1"),
+        ("v", "9" * 30),
+        ("max-consolidation-preemptees", "-2"),
+        ("num-of-status-recording-workers", "0"),
+        ("qps", "0"),
+        ("plugin-server-port", "65536"),
+        ("profiler-port", "0"),
     ],
 )
 def test_a_bad_value_is_reported_with_its_flag_and_the_default_stays(flag: str, value: str) -> None:
@@ -138,3 +152,40 @@ def test_an_unknown_flag_is_reported_and_skipped() -> None:
     read = read_flags({"--no-such-flag": "1", "partition-label-value": "blue"})
     assert [problem.field for problem in read.problems] == ["--no-such-flag"]
     assert read.shard.node_pool == "blue"
+
+
+@pytest.mark.parametrize("text", ["1", "t", "T", "TRUE", "true", "True", True])
+def test_what_go_reads_as_true(text: object) -> None:
+    assert read_flags({"restrict-node-scheduling": text}).shard.restrict_nodes
+
+
+@pytest.mark.parametrize("text", ["0", "f", "F", "FALSE", "false", "False", False])
+def test_what_go_reads_as_false(text: object) -> None:
+    assert not read_flags({"use-scheduling-signatures": text}).use_scheduling_signatures
+
+
+def test_a_flag_that_was_not_given_keeps_its_default() -> None:
+    read = read_flags({"v": None, "schedule-period": None})
+    assert read.problems == ()
+    assert read.other["v"] == 3
+
+
+def test_flags_shape_the_policy_of_the_configuration() -> None:
+    policy = default_configuration().policy
+    assert read_flags({}).shaping(policy) == policy
+    assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).skip_seen
+
+
+def test_without_signatures_the_same_is_decided() -> None:
+    """cycle:14: signatures only save work."""
+    base = cluster(nodes=2, gpus=2).queue("q").gang("a", pods=3, gpu=2).gang("b", pods=3, gpu=2).gang("c", gpu=1)
+    without = read_flags({"use-scheduling-signatures": "false"}).shaping(base.policy())
+    plans = [base.with_policy(skip_seen=skip).schedule().plan for skip in (True, without.skip_seen)]
+    assert plans[0].binds == plans[1].binds
+    assert plans[0].unscheduled == plans[1].unscheduled
+
+
+def test_the_table_says_what_each_flag_is_for() -> None:
+    for flag in FLAGS:
+        assert flag.meaning
+        assert bool(flag.part) != (flag.meaning == "accepted, without effect"), flag.name

@@ -80,15 +80,13 @@ _Loader.yaml_implicit_resolvers = {
 
 def load_configuration(text: str) -> Configuration:
     """The configuration in a file's text; raises ConfigurationError when it is not a YAML mapping."""
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         content = loader.get_single_data()
     except RecursionError:
         raise ConfigurationError("the configuration is not valid YAML: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"the configuration is not valid YAML: {error}") from error
-    finally:
-        loader.dispose()
     if content is None:
         return default_configuration()
     if not isinstance(content, dict):

@@ -9,17 +9,20 @@ must not stop a cluster.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.core.policy import Policy
 from pykai.core.problems import Problem
 from pykai.core.shard import Shard
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def a_text(text: str) -> str:
@@ -36,12 +39,20 @@ def a_switch(text: str) -> bool:
     raise ValueError("expected true or false")
 
 
-def a_whole_number(text: str) -> int:
-    """A whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("expected a whole number") from None
+def at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """A whole number between two bounds."""
+
+    def read(text: str) -> int:
+        number = int(text) if _INTEGER.fullmatch(text) else None
+        if number is None or not least <= number <= most:
+            raise ValueError(f"expected a whole number of at least {least} and at most {most}")
+        return number
+
+    return read
+
+
+a_count = at_least(0)
+a_port = at_least(1, 65535)
 
 
 def a_span(text: str) -> int:
@@ -50,6 +61,14 @@ def a_span(text: str) -> int:
         return parse_duration(text)
     except DurationError as error:
         raise ValueError(f"expected a duration such as 1m30s ({error})") from None
+
+
+def a_pause(text: str) -> int:
+    """A Go duration that is not negative, in nanoseconds."""
+    span = a_span(text)
+    if span < 0:
+        raise ValueError("expected a duration that is not negative")
+    return span
 
 
 def a_threshold(text: str) -> int:
@@ -67,66 +86,103 @@ class Flag:
     default: str
     read: Callable[[str], Any]
     meaning: str
+    #: the statement that uses it, "" = accepted, without effect
+    part: str
     #: field of the Shard, or of Flags, that it sets; "" = kept for the service that uses it
     shard: str = ""
     own: str = ""
 
 
+#: cycle:21, in its order.
 FLAGS: tuple[Flag, ...] = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, a_text, "name; event source; lease", shard="scheduler_name"),
-    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "lease namespace"),
-    Flag("metrics-namespace", names.METRICS_NAMESPACE, a_text, "metric prefix"),
-    Flag("resource-reservation-app-label", names.RESERVATION_APP, a_text, "reservation pods", shard="reservation_app"),
-    Flag("restrict-node-scheduling", "false", a_switch, "only labelled worker nodes", shard="restrict_nodes"),
-    Flag("nodepool-label-key", names.NODE_POOL_LABEL, a_text, "shard label", shard="node_pool_key"),
-    Flag("partition-label-value", "", a_text, "shard value", shard="node_pool"),
-    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "DRA shared-claim check"),
-    Flag("scheduler-conf", "", a_text, "configuration file"),
-    Flag("schedule-period", "1s", a_span, "idle time between cycles"),
-    Flag("leader-elect", "false", a_switch, "one of several replicas is active"),
-    Flag("version", "true", a_switch, "print version at start"),
-    Flag("listen-address", ":8080", a_text, "metrics"),
-    Flag("enable-profiler", "false", a_switch, "serve profiles"),
-    Flag("profiler-port", "8182", a_text, "port of the profiles"),
-    Flag("pyroscope-address", "", a_text, "push profiles there"),
-    Flag("pyroscope-mutex-profiler-rate", "5", a_whole_number, "accepted, without effect"),
-    Flag("pyroscope-block-profiler-rate", "5", a_whole_number, "accepted, without effect"),
-    Flag("v", "3", a_whole_number, "log verbosity"),
-    Flag("log-json", "false", a_switch, "log as JSON"),
-    Flag("log-flush-frequency", "5s", a_span, "accepted, without effect"),
+    Flag(
+        "scheduler-name",
+        names.SCHEDULER_NAME,
+        a_text,
+        "pods that name it are ours; event source; lease",
+        "cycle:SNP-13",
+        shard="scheduler_name",
+    ),
+    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "lease namespace", "cycle:PRC-5"),
+    Flag("metrics-namespace", names.METRICS_NAMESPACE, a_text, "metric prefix", "cycle:20"),
+    Flag(
+        "resource-reservation-app-label",
+        names.RESERVATION_APP,
+        a_text,
+        "reservation pods",
+        "gpu:S-2",
+        shard="reservation_app",
+    ),
+    Flag(
+        "restrict-node-scheduling",
+        "false",
+        a_switch,
+        "only labelled worker nodes",
+        "cycle:SNP-4",
+        shard="restrict_nodes",
+    ),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, a_text, "shard label", "cycle:SNP-3", shard="node_pool_key"),
+    Flag("partition-label-value", "", a_text, "shard value", "cycle:SNP-3", shard="node_pool"),
+    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "shared claims of one queue", "gpu:11"),
+    Flag("scheduler-conf", "", a_text, "configuration file", "cycle:CFG-1"),
+    Flag("schedule-period", "1s", a_pause, "idle time between cycles", "cycle:CYC-1"),
+    Flag("leader-elect", "false", a_switch, "one of several replicas is active", "cycle:PRC-5"),
+    Flag("version", "true", a_switch, "print the version at start", "cycle:19"),
+    Flag("listen-address", names.METRICS_ADDRESS, a_text, "metrics", "cycle:PRC-1"),
+    Flag("enable-profiler", "false", a_switch, "serve profiles", "cycle:PRC-4"),
+    Flag("profiler-port", "8182", a_port, "port of the profiles", "cycle:PRC-4"),
+    Flag("pyroscope-address", "", a_text, "push profiles there", "cycle:PRC-4"),
+    Flag("pyroscope-mutex-profiler-rate", "5", a_count, "accepted, without effect", ""),
+    Flag("pyroscope-block-profiler-rate", "5", a_count, "accepted, without effect", ""),
+    Flag("v", "3", a_count, "log verbosity", "cycle:19"),
+    Flag("log-json", "false", a_switch, "log as JSON", "cycle:19"),
+    Flag("log-flush-frequency", "5s", a_span, "accepted, without effect", ""),
     Flag(
         "max-consolidation-preemptees",
         "16",
-        a_whole_number,
-        "0 = consolidation off, -1 = unlimited",
+        at_least(-1),
+        "groups that consolidation may move; 0 = off, -1 = unlimited",
+        "cycle:CON-1",
         own="max_consolidation_preemptees",
     ),
-    Flag("qps", "50", a_whole_number, "API client"),
-    Flag("burst", "300", a_whole_number, "API client"),
-    Flag("detailed-fit-errors", "false", a_switch, "explanations node by node", own="detailed_fit_errors"),
-    Flag("update-pod-eviction-condition", "false", a_switch, "DisruptionTarget on evicted pods"),
-    Flag("schedule-csi-storage", "false", a_switch, "storage capacity decides too"),
+    Flag("qps", "50", at_least(1), "API client: requests a second", "cycle:PRC-7"),
+    Flag("burst", "300", at_least(1), "API client: requests at once", "cycle:PRC-7"),
+    Flag(
+        "detailed-fit-errors", "false", a_switch, "explanations node by node", "cycle:EXP-4", own="detailed_fit_errors"
+    ),
+    Flag("update-pod-eviction-condition", "false", a_switch, "DisruptionTarget on evicted pods", "cycle:OUT-6"),
+    Flag("schedule-csi-storage", "false", a_switch, "storage capacity decides too", "cycle:SNP-15"),
     Flag(
         "use-scheduling-signatures",
         "true",
         a_switch,
         "do not repeat an attempt that must fail again",
+        "cycle:14",
         own="use_scheduling_signatures",
     ),
-    Flag("full-hierarchy-fairness", "true", a_switch, "fairness at every level of the queues", shard="full_hierarchy"),
+    Flag(
+        "full-hierarchy-fairness",
+        "true",
+        a_switch,
+        "fairness at every level of the queues",
+        "cycle:SNP-10",
+        shard="full_hierarchy",
+    ),
     Flag(
         "allow-consolidating-reclaim",
         "true",
         a_switch,
         "moved victims do not count as reclaimed",
+        "cycle:RCL-3",
         own="allow_consolidating_reclaim",
     ),
-    Flag("num-of-status-recording-workers", "5", a_whole_number, "writers of statuses"),
+    Flag("num-of-status-recording-workers", "5", at_least(1), "writers of statuses", "cycle:EXP-15"),
     Flag(
         "default-staleness-grace-period",
         "60s",
         a_span,
         "how long a gang may be incomplete; negative = for ever",
+        "cycle:STL-3",
         own="staleness_grace_ns",
     ),
     Flag(
@@ -134,17 +190,35 @@ FLAGS: tuple[Flag, ...] = (
         "2m",
         a_threshold,
         "after this a terminating pod counts as stuck",
+        "cycle:TSK-3",
         shard="stuck_after_ns",
     ),
-    Flag("plugin-server-port", "8081", a_whole_number, "snapshots and job order"),
+    Flag("plugin-server-port", "8081", a_port, "snapshots and job order", "cycle:PRC-2"),
     Flag(
-        "cpu-worker-node-label-key", names.CPU_WORKER_NODE_LABEL, a_text, "CPU worker nodes", shard="cpu_worker_label"
+        "cpu-worker-node-label-key",
+        names.CPU_WORKER_NODE_LABEL,
+        a_text,
+        "CPU worker nodes",
+        "cycle:SNP-4",
+        shard="cpu_worker_label",
     ),
     Flag(
-        "gpu-worker-node-label-key", names.GPU_WORKER_NODE_LABEL, a_text, "GPU worker nodes", shard="gpu_worker_label"
+        "gpu-worker-node-label-key",
+        names.GPU_WORKER_NODE_LABEL,
+        a_text,
+        "GPU worker nodes",
+        "cycle:SNP-4",
+        shard="gpu_worker_label",
     ),
-    Flag("mig-worker-node-label-key", names.MIG_ENABLED_NODE_LABEL, a_text, "MIG nodes", shard="mig_label"),
-    Flag("feature-gates", "", a_text, "accepted, without effect"),
+    Flag(
+        "mig-worker-node-label-key",
+        names.MIG_ENABLED_NODE_LABEL,
+        a_text,
+        "MIG nodes",
+        "cycle:NOD-5",
+        shard="mig_label",
+    ),
+    Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 
 _BY_NAME = {flag.name: flag for flag in FLAGS}
@@ -167,13 +241,17 @@ class Flags:
     other: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
+    def shaping(self, policy: Policy) -> Policy:
+        """The policy of the configuration file with what the flags say about decisions."""
+        return replace(policy, skip_seen=self.use_scheduling_signatures)
+
 
 def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_flags(given: Mapping[str, object]) -> Flags:
-    """Flags by name, with or without dashes in front; values are texts, numbers or booleans."""
+    """Flags by name, with or without dashes in front; values are texts, numbers or booleans, unset ones None."""
     problems: list[Problem] = []
     values: dict[str, Any] = {flag.name: flag.read(flag.default) for flag in FLAGS}
     for spelled, value in given.items():
@@ -181,6 +259,8 @@ def read_flags(given: Mapping[str, object]) -> Flags:
         flag = _BY_NAME.get(name)
         if flag is None:
             problems.append(Problem("scheduler flags", f"--{name}", "unknown flag; skipped"))
+            continue
+        if value is None:
             continue
         try:
             values[name] = flag.read(_as_text(value))
