@@ -54,6 +54,8 @@ class NoPlace(msgspec.Struct, frozen=True, tag=True):
     nodes: dict[str, int] = {}
     #: no eviction would help (cycle:FLT-9)
     unresolvable: bool = False
+    #: node -> why it refused, with figures; only where the policy asks for it (cycle:EXP-4)
+    details: dict[str, str] = {}
 
 
 class OverCapacity(msgspec.Struct, frozen=True, tag=True):

@@ -69,16 +69,26 @@ def histogram(counts: dict[str, int]) -> str:
     return _SEPARATOR.join(sorted(f"{count} {reason}" for reason, count in counts.items()))
 
 
+def _base(refusal: NoPlace) -> str:
+    return (refusal.base or NO_NODES).replace("{pod}", refusal.pod)
+
+
 def task_text(refusal: NoPlace) -> str:
     """Why no node was found for a task (cycle:EXP-1)."""
-    base = (refusal.base or NO_NODES).replace("{pod}", refusal.pod)
+    base = _base(refusal)
     if not refusal.nodes:
         return base
     return f"{base}: {histogram(refusal.nodes)}.".replace("{pod}", refusal.pod)
 
 
+def detailed_task_text(refusal: NoPlace) -> str:
+    """The same node by node, where the details were asked for (cycle:EXP-4)."""
+    base = _base(refusal)
+    return f"\n{base}." + "".join(sorted(f"\n<{node}>: {text}." for node, text in refusal.details.items()))
+
+
 def _no_place(refusal: NoPlace) -> str:
-    why = task_text(refusal)
+    why = detailed_task_text(refusal) if refusal.details else task_text(refusal)
     if refusal.form == "pod":
         return f"Resources were not found for pod {refusal.pod} due to: {why}"
     if refusal.form == "gang":

@@ -203,6 +203,11 @@ class Gang:
         return self.root.ready if self._plain is None else self._plain.ready
 
     @property
+    def size(self) -> int:
+        """How many tasks the group has, in any state."""
+        return sum(leaf.total for leaf in self.leaves)
+
+    @property
     def is_gang(self) -> bool:
         """Some leaf needs more than one task at a time."""
         return any(leaf.minimum > 1 for leaf in self.leaves)

@@ -34,5 +34,7 @@ class Policy:
     usage: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     #: reuse the outcome of an equal attempt while nothing has changed; decisions are the same without
     skip_seen: bool = True
+    #: say node by node why a task found no place (cycle:EXP-4)
+    detailed_fit_errors: bool = False
     #: recompute every sum after every committed gang; for tests
     validate: bool = False

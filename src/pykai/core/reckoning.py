@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from pykai.core.decisions import Figures, OrphanPod, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
+from msgspec.structs import replace
+
+from pykai.core.decisions import Figures, NoPlace, OrphanPod, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
 from pykai.core.gangs import Gang
+from pykai.core.hooks import Ask
+from pykai.core.place.details import node_details
 from pykai.core.session import Session
 from pykai.core.status import Status
 
@@ -32,8 +36,20 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
         if waiting or strays or gang.key in session.refusals:
             group = gang.group
             refusals = (*session.refusals.get(gang.key, ()), *strays)
+            if session.policy.detailed_fit_errors:
+                refusals = tuple(_with_details(session, gang, refusal) for refusal in refusals)
             found.append(Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals))
     return sorted(found, key=lambda item: (item.namespace, item.group))
+
+
+def _with_details(session: Session, gang: Gang, refusal: Refusal) -> Refusal:
+    """A refusal that says what every node had to say when the cycle ended."""
+    if not isinstance(refusal, NoPlace) or refusal.base:
+        return refusal
+    task = session.snapshot.tasks[refusal.pod]
+    leaf = gang.leaves[gang.group.leaf_index[refusal.subgroup]]
+    ask = Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
+    return replace(refusal, details=node_details(session.state, session.rules, ask, several=gang.size > 1))
 
 
 def _strays(gang: Gang) -> list[Refusal]:

@@ -52,8 +52,11 @@ class Configuration:
     problems: tuple[Problem, ...] = ()
 
 
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML with timestamps left as text, and with an eye on keys that are given twice."""
+class _Loader(yaml.SafeLoader):
+    """YAML with timestamps left as text, and with an eye on keys that are given twice.
+
+    Not the C loader, which is quick but takes the process down when a file is nested a hundred thousand levels deep.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -7,6 +7,7 @@ contributes the first check that refuses it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -95,6 +96,16 @@ def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[
     if count := int(full.sum()):
         counts[PODS_EXCEEDED] += count
     left &= ~full
+    for text, rows in check_refusals(state, rules, ask, left):
+        counts[text] += len(rows)
+    return dict(sorted(counts.items()))
+
+
+def check_refusals(state: State, rules: Rules, ask: Ask, left: BoolArray) -> Iterator[tuple[str, list[int]]]:
+    """For nodes that are not short of anything, the first check that refuses each: a text and the rows it holds for.
+
+    `left` is changed: what stays in it is refused by no check.
+    """
     for check in rules.checks:
         if not left.any():
             break
@@ -103,14 +114,14 @@ def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[
         codes = np.where(left, check.evaluate(state, ask, _ALL), 0)
         left &= codes == 0
         for code in np.unique(codes[codes > 0]):
-            rows = np.flatnonzero(codes == code)
+            rows: list[int] = np.flatnonzero(codes == code).tolist()
             if check.describe is not None:
-                counts.update(check.describe(state, ask, int(code), int(row)) for row in rows)
+                for row in rows:
+                    yield check.describe(state, ask, int(code), row), [row]
                 continue
             text = check.texts[int(code) - 1]
             if "{node}" in text:
                 for row in rows:
-                    counts[text.replace("{node}", state.snapshot.nodes.names[int(row)])] += 1
+                    yield text.replace("{node}", state.snapshot.nodes.names[row]), [row]
             else:
-                counts[text] += len(rows)
-    return dict(sorted(counts.items()))
+                yield text, rows

@@ -1,0 +1,98 @@
+"""Why every single node refuses an ask, with figures (cycle:EXP-4).
+
+This is the long form of `reasons.py`, made only on request: one text per node instead of a count per reason.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.axes import CPU, MEMORY, PODS, is_gpu, is_mig
+from pykai.core.explain import amount_text, number
+from pykai.core.hooks import Ask, Rules
+from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
+from pykai.core.place.reasons import PODS_EXCEEDED, check_refusals
+from pykai.core.shapes import GpuKind
+from pykai.core.state import State
+
+_SHORT = "Node didn't have enough resources: "
+_ALL = slice(None)
+
+
+def _gpus(value: float) -> str:
+    """Three significant digits, as Go's %.3g."""
+    return f"{value:.3g}"
+
+
+def _amount(state: State, axis: int, value: int) -> str:
+    if axis == CPU:
+        return number(value / 1000.0)
+    if axis == MEMORY:
+        return number(value / 1e9)
+    name = state.snapshot.axes.names[axis]
+    return _gpus(value) if is_gpu(name) else amount_text(name, value)
+
+
+def _word(state: State, axis: int) -> str:
+    if axis == CPU:
+        return "CPU cores"
+    if axis == MEMORY:
+        return "memory"
+    name = state.snapshot.axes.names[axis]
+    return "GPUs" if is_gpu(name) else name
+
+
+def _short(state: State, axis: int, row: int, wanted: int, several: bool) -> str:
+    word = _word(state, axis)
+    if several:
+        return f"{_SHORT}{word}, taking all considerations into account"
+    used = int(state.used[axis, row])
+    if is_gpu(state.snapshot.axes.names[axis]):
+        used += len(state.devices.get(row, ()))
+    figures = (wanted, used, int(state.allocatable[axis, row]))
+    requested, in_use, capacity = (_amount(state, axis, figure) for figure in figures)
+    what = f"Node didn't have enough of mig profile: {word}" if is_mig(word) else f"{_SHORT}{word}"
+    return f"{what}, requested: {requested}, used: {in_use}, capacity: {capacity}"
+
+
+def _short_of_devices(state: State, ask: Ask, row: int, several: bool) -> str:
+    if several:
+        return f"{_SHORT}GPUs, taking all considerations into account"
+    gpu = ask.shape.gpu
+    axes = state.snapshot.axes.gpu_axes
+    used = sum(int(state.used[axis, row]) for axis in axes) + len(state.devices.get(row, ()))
+    capacity = sum(int(state.allocatable[axis, row]) for axis in axes)
+    portion = state.amounts_on(ask.shape, row)[2] / 100.0 / gpu.devices
+    requested = f"{gpu.devices} X {_gpus(portion)}" if gpu.devices > 1 else _gpus(portion)
+    return f"{_SHORT}GPUs, requested: {requested}, used: {_gpus(used)}, capacity: {_gpus(capacity)}"
+
+
+def node_details(state: State, rules: Rules, ask: Ask, *, several: bool) -> dict[str, str]:
+    """Node -> why it refuses; nodes that refuse nothing are left out.  `several`: the job has more than one pod."""
+    nodes = state.snapshot.nodes
+    found: dict[int, list[str]] = {}
+    for axis, wanted in ask.vector.asked:
+        if axis != PODS:
+            for row in np.flatnonzero(state.free[axis] < wanted).tolist():
+                found.setdefault(row, []).append(_short(state, axis, row, wanted, several))
+    if ask.shape.shared:
+        count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
+        small = ~big_enough(nodes, ask.shape)
+        for row in np.flatnonzero(small | (count < ask.shape.gpu.devices)).tolist():
+            if small[row] and ask.shape.gpu.kind is GpuKind.MEMORY:
+                text = (
+                    f"{_SHORT}Each gpu on the node has a gpu memory capacity of {nodes.facts[row].gpu_mib} Mib. "
+                    f"{ask.shape.gpu.memory_mib} Mib of gpu memory has been requested"
+                )
+            else:
+                text = _short_of_devices(state, ask, row, several)
+            found.setdefault(row, []).append(text)
+    left = np.ones(len(nodes), dtype=np.bool_)
+    left[list(found)] = False
+    for row in np.flatnonzero(left & (state.free[PODS] < 1)).tolist():
+        found[row] = [PODS_EXCEEDED]
+        left[row] = False
+    for text, rows in check_refusals(state, rules, ask, left):
+        for row in rows:
+            found[row] = [text.replace("{pod}", ask.task.key)]
+    return {nodes.names[row]: ", ".join(found[row]) for row in sorted(found)}
