@@ -227,10 +227,13 @@ class Gang:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
         if self._selection is None:
             plain = self._plain
-            if plain is None:
+            if not self.ready:
+                # Nothing of a gang that cannot be complete is started (cycle:PG-6).
+                self._selection = []
+            elif plain is None:
                 self._selection = list(_collect(self.root, is_open, subgroup_key))
             else:
-                tasks = _pick(plain, is_open) if plain.ready else None
+                tasks = _pick(plain, is_open)
                 self._selection = [Batch(plain, tasks)] if tasks else []
         return self._selection
 

@@ -73,17 +73,13 @@ def _eligible(session: Session) -> Iterator[Gang]:
             session.refuse(gang, NotLeafQueue(group.queue))
         elif group.tree_error:
             session.refuse(gang, BrokenTree(group.tree_error))
-        elif not gang.ready:
+        elif not session.next_tasks(gang):
             for reason in _unready(gang.root):
                 session.refuse(gang, reason)
         elif gang.unsupported:
             session.refuse(gang, NotSupported(tuple(sorted(gang.unsupported))))
-        elif session.next_tasks(gang):
-            yield gang
         else:
-            # What waits belongs to subgroups beyond those needed, which are not complete.
-            for reason in _unready(gang.root):
-                session.refuse(gang, reason)
+            yield gang
 
 
 def _unready(branch: BranchRun) -> Iterator[NotReady | BrokenTree]:
