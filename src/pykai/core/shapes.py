@@ -14,7 +14,7 @@ How requests are read: cycle:TSK-1, TSK-2 and gpu:G-1 to G-11.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import floor
 
@@ -69,49 +69,31 @@ class GpuAsk:
 class Shape:
     """One interned scheduling request.  Compared by identity: equal meaning is the same object."""
 
-    #: dense number, stable while the register lives
-    id: int
     #: resource name -> amount, in axis units, `pods` included, shared GPUs excluded; sorted by name
     requests: tuple[tuple[str, int], ...]
     #: the part of `requests` that is pod overhead, for explanations
-    overhead: tuple[tuple[str, int], ...]
-    gpu: GpuAsk
+    overhead: tuple[tuple[str, int], ...] = ()
+    gpu: GpuAsk = GpuAsk()
     #: hundredths of a GPU this shape costs its queue, gpu-memory requests excluded (cycle:R-6)
-    gpu_hundredths: int
-    node_selector: tuple[tuple[str, str], ...]
+    gpu_hundredths: int = 0
+    node_selector: tuple[tuple[str, str], ...] = ()
     #: required node affinity: any of these terms; None = no requirement
-    node_terms: tuple[NodeSelectorTerm, ...] | None
-    tolerations: tuple[Toleration, ...]
-    host_ports: tuple[HostPort, ...]
-    affinity: Affinity | None
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: Affinity | None = None
     #: config maps that must exist in the namespace, sorted
-    config_maps: tuple[str, ...]
+    config_maps: tuple[str, ...] = ()
     #: the pod's namespace where the ask depends on it (config maps, pod affinity), else ""
-    namespace: str
+    namespace: str = ""
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
-    unsupported: tuple[str, ...]
+    unsupported: tuple[str, ...] = ()
     #: no GPU of any form (gpu:G-13)
-    cpu_only: bool
+    cpu_only: bool = True
     #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
-    shared: bool
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """The fields of a shape before it has a number; its values are the meaning of the shape."""
-
-    requests: dict[str, int]
-    overhead: dict[str, int]
-    gpu: GpuAsk
-    gpu_hundredths: int
-    node_selector: tuple[tuple[str, str], ...]
-    node_terms: tuple[NodeSelectorTerm, ...] | None
-    tolerations: tuple[Toleration, ...]
-    host_ports: tuple[HostPort, ...]
-    affinity: Affinity | None
-    config_maps: tuple[str, ...]
-    namespace: str
-    unsupported: tuple[str, ...]
+    shared: bool = False
+    #: dense number, stable while the register lives; -1 before the register gave one
+    id: int = -1
 
 
 class RequestError(ValueError):
@@ -327,16 +309,17 @@ def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
     )
 
 
-def _gather(pod: Pod) -> _Gathered:
+def _gather(pod: Pod) -> Shape:
+    """The shape of a pod, without a number yet."""
     spec = pod.spec
     requests, overhead = _pod_requests(pod)
     gpu, cost = _gpu_ask(pod, requests)
     affinity = spec.affinity
     interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     config_maps = _config_maps(pod)
-    return _Gathered(
-        requests={name: value for name, value in requests.items() if value > 0},
-        overhead=overhead,
+    return Shape(
+        requests=tuple(sorted((name, value) for name, value in requests.items() if value > 0)),
+        overhead=tuple(sorted(overhead.items())),
         gpu=gpu,
         gpu_hundredths=cost,
         node_selector=tuple(sorted(spec.node_selector.items())),
@@ -347,6 +330,8 @@ def _gather(pod: Pod) -> _Gathered:
         config_maps=config_maps,
         namespace=pod.metadata.namespace if config_maps or interpod else "",
         unsupported=_unsupported(pod),
+        cpu_only=gpu.kind is GpuKind.NONE,
+        shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
     )
 
 
@@ -376,9 +361,7 @@ class ShapeRegister:
 
     def unreadable(self) -> Shape:
         """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
-        return self._intern(
-            _Gathered({"pods": 1}, {}, GpuAsk(), 0, (), None, (), (), None, (), "", ("a request that cannot be read",))
-        )
+        return self._intern(Shape((("pods", 1),), unsupported=("a request that cannot be read",)))
 
     @staticmethod
     def _raw_parts(pod: Pod) -> tuple[object, ...]:
@@ -399,31 +382,15 @@ class ShapeRegister:
             pod.metadata.namespace,
         )
 
-    def _intern(self, gathered: _Gathered) -> Shape:
-        meaning = self._encoder.encode(gathered)
+    def _intern(self, found: Shape) -> Shape:
+        """The one shape of this meaning: its values without the number."""
+        meaning = self._encoder.encode(found)
         known = self._by_meaning.get(meaning)
-        if known is not None:
-            return known
-        shape = Shape(
-            id=len(self.shapes),
-            requests=tuple(sorted(gathered.requests.items())),
-            overhead=tuple(sorted(gathered.overhead.items())),
-            gpu=gathered.gpu,
-            gpu_hundredths=gathered.gpu_hundredths,
-            node_selector=gathered.node_selector,
-            node_terms=gathered.node_terms,
-            tolerations=gathered.tolerations,
-            host_ports=gathered.host_ports,
-            affinity=gathered.affinity,
-            config_maps=gathered.config_maps,
-            namespace=gathered.namespace,
-            unsupported=gathered.unsupported,
-            cpu_only=gathered.gpu.kind is GpuKind.NONE,
-            shared=gathered.gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
-        )
-        self.shapes.append(shape)
-        self._by_meaning[meaning] = shape
-        return shape
+        if known is None:
+            known = replace(found, id=len(self.shapes))
+            self.shapes.append(known)
+            self._by_meaning[meaning] = known
+        return known
 
 
 _SHAPING_ANNOTATIONS = frozenset(

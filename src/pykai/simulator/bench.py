@@ -146,12 +146,12 @@ def _peak_mib() -> float:
 def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measurement:
     tables = _cluster(nodes, jobs, pods, gpus)
     policy = default_configuration().policy
-    gc.collect()
     seconds = floor = float("inf")
     finish = perf_counter() + _AT_LEAST_S
     rounds = 0
     while rounds < _ROUNDS or (perf_counter() < finish and rounds < _MOST_ROUNDS):
         rounds += 1
+        gc.collect()
         with collector_paused():
             began = perf_counter()
             session = open_session(tables.snapshot(_NOW_NS), policy)
