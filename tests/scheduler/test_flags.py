@@ -174,6 +174,7 @@ def test_flags_shape_the_policy_of_the_configuration() -> None:
     policy = default_configuration().policy
     assert read_flags({}).shaping(policy) == policy
     assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).skip_seen
+    assert read_flags({"detailed-fit-errors": "true"}).shaping(policy).detailed_fit_errors
 
 
 def test_without_signatures_the_same_is_decided() -> None:

@@ -243,7 +243,7 @@ class Flags:
 
     def shaping(self, policy: Policy) -> Policy:
         """The policy of the configuration file with what the flags say about decisions."""
-        return replace(policy, skip_seen=self.use_scheduling_signatures)
+        return replace(policy, skip_seen=self.use_scheduling_signatures, detailed_fit_errors=self.detailed_fit_errors)
 
 
 def _as_text(value: object) -> str:
