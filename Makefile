@@ -25,6 +25,7 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 	@if [ -d "$(CONFORMANCE_DIR)" ]; then \
 		KAI_CONFORMANCE_DIR="$$(cd "$(CONFORMANCE_DIR)" && pwd)"; export KAI_CONFORMANCE_DIR; \
 	else \
+		KAI_CONFORMANCE_DIR="$(CONFORMANCE_DIR)"; export KAI_CONFORMANCE_DIR; \
 		echo; \
 		echo "**********************************************************************"; \
 		echo "**  NO CONFORMANCE CASES: $(CONFORMANCE_DIR) is missing."; \
