@@ -56,7 +56,6 @@ CONTRACT = {
     "REASON_NOT_ENOUGH_RESOURCES": "Not enough resources for the workload",
     "STUCK_IN_RELEASING_S": 120,
     "STALENESS_GRACE_S": 60,
-    "MAX_CONSOLIDATION_PREEMPTEES": 16,
 }
 
 

@@ -238,29 +238,7 @@ DEFAULT_ACTIONS: Final = (
     ACTION_STALE_GANG_EVICTION,
 )
 
-# Plugins, in the order of the built-in configuration.
-DEFAULT_PLUGINS: Final = (
-    "predicates",
-    "proportion",
-    "priority",
-    "elastic",
-    "kubeflow",
-    "ray",
-    "nodeavailability",
-    "gpusharingorder",
-    "gpupack",
-    "resourcetype",
-    "subgrouporder",
-    "taskorder",
-    "nominatednode",
-    "dynamicresources",
-    "nodeplacement",
-    "minruntime",
-    "topology",
-    "snapshot",
-    "sg-nodelocalgreedy",
-    "sg-multinodegang",
-)
+# Values of plugin arguments.
 STRATEGY_BINPACK: Final = "binpack"
 STRATEGY_SPREAD: Final = "spread"
 RESOLVE_LCA: Final = "lca"
@@ -271,23 +249,12 @@ GENERATOR_NODE_LOCAL_GREEDY: Final = "NodeLocalGreedy"
 GENERATOR_MULTI_NODE_GANG: Final = "MultiNodeGang"
 BUDGET_DEFAULT: Final = "default"
 
-# Defaults of the scheduler's flags.
-SCHEDULE_PERIOD_S: Final = 1
+# Defaults that are more than the default of a flag (those stand in the table of flags).
 STALENESS_GRACE_S: Final = 60
-STUCK_IN_RELEASING_S: Final = 120
-MAX_CONSOLIDATION_PREEMPTEES: Final = 16
-STATUS_WORKERS: Final = 5
-CLIENT_QPS: Final = 50
-CLIENT_BURST: Final = 300
 METRICS_ADDRESS: Final = ":8080"
-PLUGIN_SERVER_PORT: Final = 8081
-PROFILER_PORT: Final = 8182
-LOG_VERBOSITY: Final = 3
-LOG_FLUSH_S: Final = 5
+STUCK_IN_RELEASING_S: Final = 120
 
 # Defaults of plugin arguments and search budgets. A maximum of 0 means unlimited.
-K_VALUE: Final = 1.0
-SATURATION_MULTIPLIER: Final = 1.0
 PREEMPT_MIN_RUNTIME_S: Final = 0
 RECLAIM_MIN_RUNTIME_S: Final = 0
 CEL_CACHE_ENTRIES: Final = 10

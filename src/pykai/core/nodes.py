@@ -19,7 +19,7 @@ _PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailab
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 #: Memory per GPU assumed while the label is missing (gpu:C-1).
-UNKNOWN_GPU_MIB = 100
+UNKNOWN_GPU_MIB = names.UNKNOWN_GPU_MEMORY_MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
     memory = _integer(labels.get(names.GPU_MEMORY_NODE_LABEL))
     known = memory is not None and memory > 0
     label_mib = memory if memory is not None and known else UNKNOWN_GPU_MIB
-    if label_mib >= 1 << 20:
+    if label_mib >= names.GPU_MEMORY_BYTES_FROM:
         label_mib //= 1 << 20
-    gpu_mib = max(label_mib - label_mib % 100, UNKNOWN_GPU_MIB)
+    gpu_mib = max(label_mib - label_mib % names.GPU_MEMORY_STEP_MIB, UNKNOWN_GPU_MIB)
     mig_flag = labels.get(mig_label)
     mig_enabled = _parse_bool(mig_flag) if mig_flag is not None else any(is_mig(resource) for resource in amounts)
     strategy = labels.get(names.MIG_STRATEGY_NODE_LABEL, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykai.api import names
 from pykai.core.groups import Report
 from pykai.core.hooks import Plugin
 from pykai.core.plugins.arguments import read_arguments
@@ -70,7 +71,7 @@ DEFAULT_PLUGINS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("sg-multinodegang", {}),
 )
 
-DEFAULT_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+DEFAULT_ACTIONS = names.DEFAULT_ACTIONS
 
 
 def known_plugins() -> list[str]:
