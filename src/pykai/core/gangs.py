@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pykai.core.fairshare.ledger import Amounts
 from pykai.core.groups import Branch, Group, Leaf
 from pykai.core.snapshot import GroupEntry
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
@@ -19,7 +20,6 @@ from pykai.core.tasks import Task
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]
-Amounts = tuple[float, float, float]
 TaskKey = Callable[[Task], tuple[Any, ...]]
 
 

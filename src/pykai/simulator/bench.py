@@ -2,7 +2,8 @@
 
 Machines differ and are noisy, so seconds alone say little.  Every measurement is therefore accompanied by a *floor*:
 the least NumPy work any scheduler of this kind would do for the same pods (pick the least used queue, the best node,
-update one row).  The ratio of both is what to watch.
+update one row).  The ratio of both is what to watch.  The cyclic garbage collector is
+paused for both.
 
 Shapes:
 

@@ -7,12 +7,14 @@ count devices: whole GPUs left plus shared ones with room must be as many as ask
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pykai.core.axes import BoolArray, IntArray
 from pykai.core.devices import fits_device, tenant_mib
 from pykai.core.hooks import Ask, Rows
-from pykai.core.shapes import Shape
+from pykai.core.shapes import GpuAsk, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
 from pykai.core.vectors import fits_within
@@ -28,26 +30,21 @@ def shared_axes(snapshot: Snapshot) -> IntArray:
     return snapshot.nodes.remember("shared axes", make)
 
 
+def _by_gpu_size(nodes: NodeTable, ask: GpuAsk, measure: Callable[[GpuAsk, int, int], int]) -> IntArray:
+    """[node] something that depends on the memory of a node's GPUs alone, worked out once per size."""
+    sizes = [(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts]
+    known = {size: measure(ask, *size) for size in set(sizes)}
+    return np.array([known[size] for size in sizes], dtype=np.int64)
+
+
 def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
     """[node] MiB one device of the node gives this shape (gpu:C-2)."""
-
-    def make() -> IntArray:
-        distinct = {(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts}
-        known = {pair: tenant_mib(shape.gpu, *pair) for pair in distinct}
-        return np.array([known[node.gpu_mib, node.gpu_label_mib] for node in nodes.facts], dtype=np.int64)
-
-    return nodes.remember(("tenant mib", shape.gpu), make)
+    return nodes.remember(("tenant mib", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, tenant_mib))
 
 
 def big_enough(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] whether one device can hold the ask at all (gpu:C-4)."""
-
-    def make() -> BoolArray:
-        distinct = {(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts}
-        known = {pair: fits_device(shape.gpu, *pair) for pair in distinct}
-        return np.array([known[node.gpu_mib, node.gpu_label_mib] for node in nodes.facts], dtype=np.bool_)
-
-    return nodes.remember(("big enough", shape.gpu), make)
+    return nodes.remember(("big enough", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, fits_device) > 0)
 
 
 def row_numbers(rows: Rows, size: int) -> range | list[int]:
