@@ -38,7 +38,13 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     )
     sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
     usage = _usage_columns(snapshot, policy) if policy.usage else None
-    ledger = open_ledger(snapshot, usage=usage, k=sharing.k_value, strict_remainders=sharing.strict_remainders)
+    ledger = open_ledger(
+        snapshot,
+        usage=usage,
+        k=sharing.k_value,
+        strict_remainders=sharing.strict_remainders,
+        task_key=rules.task_order,
+    )
     state = State(snapshot, ledger)
     state.observers.extend(rules.observers)
     state.quota_gate = rules.quota_gate

@@ -38,6 +38,43 @@ class Nominate(msgspec.Struct, frozen=True, gc=False):
     gpu_groups: tuple[str, ...] = ()
 
 
+class Evict(msgspec.Struct, frozen=True, gc=False):
+    """Take a pod off its node (cycle:16.2)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    #: the action that decided it
+    action: str
+    #: how many pods go together
+    gang_size: int
+    #: what the event says (cycle:RCL-2)
+    message: str
+    #: namespace/name of the group it makes room for, "" when none
+    preemptor: str = ""
+    #: where its successor is expected to go, "" when it has to wait
+    moves_to: str = ""
+    #: the pod is not bound yet: withdraw its BindRequest instead of deleting it (cycle:PG-14)
+    unbound: bool = False
+
+
+class StaleGang(msgspec.Struct, frozen=True):
+    """A gang of which too few pods are left (cycle:15, EXP-8)."""
+
+    namespace: str
+    group: str
+    #: since when; the cycle's own time when it was found now
+    since_ns: int
+    #: pods that hold a node, and the sum of the minimums
+    active: int
+    minimum: int
+    #: unsatisfied subgroups: name, minimum, active pods
+    subgroups: tuple[tuple[str, int, int], ...] = ()
+    evicted: bool = False
+
+
 class NoPlace(msgspec.Struct, frozen=True, tag=True):
     """A task for which no node was found (cycle:ALC-8, EXP-1)."""
 
@@ -116,7 +153,33 @@ class NotSupported(msgspec.Struct, frozen=True, tag=True):
     what: tuple[str, ...]
 
 
-Refusal = NoPlace | OverCapacity | NoQueue | NotLeafQueue | NotReady | BrokenTree | StrayPod | NotSupported
+class WithinDelay(msgspec.Struct, frozen=True, tag=True):
+    """The group may not trigger evictions yet (cycle:POL-4)."""
+
+    delay_ns: int
+    #: None = never: its priority class says so (cycle:POL-7)
+    until_ns: int | None
+
+
+Refusal = (
+    NoPlace | OverCapacity | NoQueue | NotLeafQueue | NotReady | BrokenTree | StrayPod | NotSupported | WithinDelay
+)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why an action took nothing back for a group."""
+
+    action: str
+    #: a word for the rule that forbade it, see `explain.verdict_text`
+    rule: str
+    queue: str = ""
+    #: "CPU", "Memory" or "GPU"
+    resource: str = ""
+    #: what the queue would have, and what it may have
+    would_have: float = 0.0
+    bound: float = 0.0
+    #: the group that was tried in its stead, and the like
+    other: str = ""
 
 
 class Unscheduled(msgspec.Struct, frozen=True):
@@ -127,6 +190,8 @@ class Unscheduled(msgspec.Struct, frozen=True):
     queue: str
     pending: int
     refusals: tuple[Refusal, ...]
+    #: why nothing was taken back for it
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class OrphanPod(msgspec.Struct, frozen=True):
@@ -144,6 +209,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     name: str
     display_name: str
     parent: str
+    priority: int
     fair_share: Figures
     quota: Figures
     limit: Figures
@@ -158,6 +224,11 @@ class Plan(msgspec.Struct, frozen=True):
     now_ns: int
     binds: tuple[Bind, ...]
     nominations: tuple[Nominate, ...]
+    evictions: tuple[Evict, ...]
+    #: incomplete gangs
+    stale: tuple[StaleGang, ...]
+    #: groups that were stale and no longer are: their timestamp goes
+    recovered: tuple[str, ...]
     #: groups that run from now on: their last-start timestamp is `now_ns`
     started: tuple[str, ...]
     unscheduled: tuple[Unscheduled, ...]
@@ -167,6 +238,8 @@ class Plan(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     #: units of work done
     work: int
+    #: searches that a budget ended, one line each
+    stopped: tuple[str, ...] = ()
 
     def encoded(self) -> bytes:
         """The plan as JSON, the same bytes for the same decisions."""

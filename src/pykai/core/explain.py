@@ -10,6 +10,8 @@ from collections import Counter
 from math import inf, isinf, trunc
 
 from pykai.api import names
+from pykai.api.duration import format_go_duration
+from pykai.api.timestamp import format_timestamp
 from pykai.core.axes import amount
 from pykai.core.decisions import (
     BrokenTree,
@@ -25,6 +27,7 @@ from pykai.core.decisions import (
     Refusal,
     StrayPod,
     Unscheduled,
+    WithinDelay,
 )
 
 NO_NODES = "no nodes with enough resources were found"
@@ -145,6 +148,8 @@ def reason_of(refusal: Refusal) -> str:
             return names.REASON_QUEUE_DOES_NOT_EXIST
         case NotReady():
             return "NotReady"
+        case WithinDelay():
+            return names.REASON_PREEMPTION_DELAY
         case _:
             return names.REASON_POD_SCHEDULING_ERRORS
 
@@ -166,8 +171,28 @@ def refusal_text(refusal: Refusal) -> str:
             return f"The subgroups of the PodGroup are invalid: {text}"
         case StrayPod(pod=pod, subgroup=subgroup, group=group):
             return f'Pod {pod} references subgroup "{subgroup}", which does not exist in PodGroup {group}'
+        case WithinDelay(until_ns=None):
+            return "The priority class of the workload says preemptionPolicy Never; it may not trigger evictions"
+        case WithinDelay(delay_ns=delay_ns, until_ns=until_ns):
+            return (
+                f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
+                f"evictions before {format_timestamp(until_ns or 0)}"
+            )
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
+
+
+def queue_line(figures: QueueFigures) -> str:
+    """What a queue has and may have, for those who lose something (cycle:RCL-2)."""
+    return (
+        f"{figures.display_name} uses <{_amounts(figures.allocated)}> with a quota of <{_amounts(figures.quota)}>, "
+        f"fair-share of <{_amounts(figures.fair_share)}> and queue priority of <{figures.priority}>."
+    )
+
+
+def _amounts(figures: Figures) -> str:
+    cpu, memory, gpu = figures
+    return f"GPU: {number(gpu)}, CPU: {number(cpu / 1000)} (cores), memory: {number(memory / 1e9)} (GB)"
 
 
 def group_text(group: Unscheduled) -> str:

@@ -10,13 +10,14 @@ pods it has would start part of a gang (cycle:24, hard rules).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+from pykai.api import names
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.groups import Branch, Group, Leaf
 from pykai.core.snapshot import GroupEntry
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
-from pykai.core.tasks import Task
+from pykai.core.tasks import Task, by_age
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]
@@ -30,6 +31,7 @@ class LeafRun:
         "active_allocated",
         "active_used",
         "alive",
+        "evicted",
         "first_open",
         "gated",
         "minimum",
@@ -54,7 +56,9 @@ class LeafRun:
         self.tasks: list[Task] = []
         #: no task before this position is open
         self.first_open = 0
-        #: how many of them wait now
+        #: tasks that a trial told to leave and may still keep
+        self.evicted: list[Task] = []
+        #: how many tasks wait now, those a trial evicted included
         self.open = 0
 
     @property
@@ -66,6 +70,11 @@ class LeafRun:
     def ready(self) -> bool:
         """Enough tasks exist to be started (cycle:PG-6)."""
         return self.alive - self.gated >= self.minimum
+
+    @property
+    def complete(self) -> bool:
+        """Enough tasks hold a node, terminating ones included (cycle:PG-8)."""
+        return self.active_used >= self.minimum
 
     @property
     def standing(self) -> tuple[int, int]:
@@ -89,6 +98,11 @@ class BranchRun:
     def satisfied(self) -> bool:
         """Enough children are satisfied (cycle:PG-5)."""
         return sum(child.satisfied for child in self.children) >= self.needed
+
+    @property
+    def complete(self) -> bool:
+        """Enough children are complete (cycle:PG-8, Do better)."""
+        return sum(child.complete for child in self.children) >= self.needed
 
     @property
     def ready(self) -> bool:
@@ -120,6 +134,8 @@ class Gang:
         "_selection",
         "asked",
         "chain",
+        "core",
+        "entry",
         "group",
         "key",
         "leaves",
@@ -128,8 +144,10 @@ class Gang:
         "preemptible",
         "priority",
         "queue",
+        "semi",
         "started_before",
         "strays",
+        "task_key",
         "unsupported",
     )
 
@@ -143,6 +161,12 @@ class Gang:
         self.chain = chain
         self.priority = priority
         self.preemptible = preemptible
+        #: what lies beyond its minimum may be taken back, the rest not (queues:Q-415)
+        self.semi = group.preemptibility == names.SEMI_PREEMPTIBLE and queue >= 0
+        #: keys of the tasks of a semi-preemptible gang that may not, as the cycle began
+        self.core: frozenset[str] = frozenset()
+        self.entry = entry
+        self.task_key: TaskKey = by_age
         leaves = [LeafRun(leaf) for leaf in group.leaves]
         self.leaves = leaves
         #: the only leaf of a group without subgroups: the tree adds nothing to it
@@ -212,8 +236,29 @@ class Gang:
         """Some leaf needs more than one task at a time."""
         return any(leaf.minimum > 1 for leaf in self.leaves)
 
+    @property
+    def satisfied(self) -> bool:
+        """Enough tasks run or are promised a place (cycle:PG-5)."""
+        return self.root.satisfied if self._plain is None else self._plain.satisfied
+
+    @property
+    def complete(self) -> bool:
+        """Enough tasks hold a node, terminating ones included; the tree counts, minSubGroup too (cycle:PG-8)."""
+        return self.root.complete if self._plain is None else self._plain.complete
+
+    @property
+    def elastic(self) -> bool:
+        """Some leaf has more tasks than it needs (cycle:PG-7)."""
+        return any(leaf.minimum < leaf.total for leaf in self.leaves)
+
+    @property
+    def starts_core(self) -> bool:
+        """Whether the next task it gets counts as non-preemptible."""
+        return not self.preemptible and (not self.semi or not self.satisfied)
+
     def sort_tasks(self, key: TaskKey) -> None:
         """Put the tasks of every leaf in task order (cycle:8.5)."""
+        self.task_key = key
         for leaf in self.leaves:
             if len(leaf.tasks) > 1:
                 leaf.tasks.sort(key=key)
@@ -223,6 +268,17 @@ class Gang:
         self._selection = None
         self.asked.clear()
 
+    def active(self, status_of: Callable[[Task], Status]) -> dict[str, list[Task]]:
+        """Tasks that hold a node or the promise of one, by leaf, in task order."""
+        found: dict[str, list[Task]] = {}
+        for task in self.entry.tasks.values():
+            if ACTIVE_ALLOCATED[status_of(task)] and task.subgroup in self.group.leaf_index:
+                found.setdefault(task.subgroup, []).append(task)
+        for tasks in found.values():
+            if len(tasks) > 1:
+                tasks.sort(key=self.task_key)
+        return found
+
     def select(self, is_open: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
         if self._selection is None:
@@ -231,9 +287,9 @@ class Gang:
                 # Nothing of a gang that cannot be complete is started (cycle:PG-6).
                 self._selection = []
             elif plain is None:
-                self._selection = list(_collect(self.root, is_open, subgroup_key))
+                self._selection = list(_collect(self.root, _Picker(is_open, self.task_key), subgroup_key))
             else:
-                tasks = _pick(plain, is_open)
+                tasks = _pick(plain, is_open, self.task_key)
                 self._selection = [Batch(plain, tasks)] if tasks else []
         return self._selection
 
@@ -245,35 +301,45 @@ def by_subgroup_order(children: list[LeafRun | BranchRun], key: SubgroupKey) -> 
     return sorted(children, key=lambda child: (key(*child.standing), child.name))
 
 
-def _collect(branch: BranchRun, is_open: Callable[[Task], bool], key: SubgroupKey) -> Iterator[Batch]:
+class _Picker(NamedTuple):
+    is_open: Callable[[Task], bool]
+    task_key: TaskKey
+
+
+def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
     children = by_subgroup_order([child for child in branch.children if child.satisfied or child.ready], key)
     if branch.satisfied:
         for child in children:
-            found = list(_next_of(child, is_open, key))
+            found = list(_next_of(child, picker, key))
             if found:
                 yield from found
                 return
         return
     for child in children[: branch.needed]:
         if not child.satisfied:
-            yield from _next_of(child, is_open, key)
+            yield from _next_of(child, picker, key)
 
 
-def _next_of(child: LeafRun | BranchRun, is_open: Callable[[Task], bool], key: SubgroupKey) -> Iterator[Batch]:
+def _next_of(child: LeafRun | BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
     if isinstance(child, BranchRun):
-        yield from _collect(child, is_open, key)
+        yield from _collect(child, picker, key)
     else:
-        tasks = _pick(child, is_open)
+        tasks = _pick(child, *picker)
         if tasks:
             yield Batch(child, tasks)
 
 
-def _pick(leaf: LeafRun, is_open: Callable[[Task], bool]) -> list[Task]:
+def _pick(leaf: LeafRun, is_open: Callable[[Task], bool], task_key: TaskKey) -> list[Task]:
     """The missing minimum of a leaf, or one task beyond it."""
     if not leaf.open:
         return []
     missing = max(leaf.minimum - leaf.active_allocated, 1)
     tasks = leaf.tasks
+    if leaf.evicted:
+        # Those a trial evicted go first: putting a waiting task in the place of a running one helps nobody.
+        back = sorted((task for task in leaf.evicted if is_open(task)), key=task_key)
+        waiting = [task for task in tasks if task not in leaf.evicted and is_open(task)]
+        return (back + waiting)[:missing]
     if leaf.open == len(tasks):
         return tasks[:missing]
     position = leaf.first_open

@@ -20,16 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.axes import BoolArray, FloatArray, IntArray
+from pykai.core.decisions import Verdict
 from pykai.core.devices import DeviceUse
 from pykai.core.fairshare.ledger import Amounts, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import Observer, State
-from pykai.core.tasks import Task
+from pykai.core.tasks import Task, by_age
 from pykai.core.vectors import Vector
 
 #: Node rows a hook is asked about.
@@ -117,6 +119,31 @@ class PreFailure(NamedTuple):
     unresolvable: bool = False
 
 
+class Loss(NamedTuple):
+    """A task that a gang would lose."""
+
+    leaf: LeafRun
+    task: Task
+    #: what it costs its queue where it is
+    amounts: Amounts
+    #: it would get another place, so its queue loses nothing
+    moves: bool
+
+
+class Taking(NamedTuple):
+    """A set of victims that suffices, to be judged before anything is done (queues:11.3)."""
+
+    #: for whom, and what its tasks ask of its queue
+    gang: Gang
+    required: Amounts
+    #: gangs that lose tasks, in the order they were chosen; tasks in task order
+    losses: list[tuple[Gang, list[Loss]]]
+    #: what every queue had before anyone was evicted, [queue][resource] (cycle:RCL-1)
+    allocated: list[list[float]]
+    #: tasks that get another place do not count as taken (cycle:RCL-3)
+    moving_is_free: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What one plugin adds; every field may be left out."""
@@ -141,6 +168,18 @@ class Hooks:
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     #: whether the queues of a gang may take on this much; the first plugin that has one decides
     quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    #: sort key of a queue that would lose so much, largest first (queues:Q-239)
+    victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one nobody reclaims
+    may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
+    #: gives, once per search, a function that tells whether a gang may lose something; all plugins must agree
+    reclaim_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
+    preempt_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
+    #: what is wrong with a set of victims, None when it is fair; all plugins must agree
+    reclaim_gate: Callable[[State, Taking], str | None] | None = None
+    preempt_gate: Callable[[State, Taking], str | None] | None = None
+    #: ways to choose victims: names of `victims.scenarios`, tried in order (cycle:13.4)
+    scenarios: tuple[str, ...] = ()
     #: what else than the shape the checks and scores above look at
     ask_key: Callable[[Ask], Hashable] | None = None
     #: told of every task that comes to or leaves a node, undo included
@@ -187,9 +226,24 @@ class Rules:
     subgroup_key: Callable[[int, int], tuple[float, ...]] = field(default=lambda count, threshold: ())
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
+    reclaim_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
+    preempt_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
+    reclaim_gates: tuple[Callable[[State, Taking], str | None], ...] = ()
+    preempt_gates: tuple[Callable[[State, Taking], str | None], ...] = ()
+    scenarios: tuple[str, ...] = ()
     ask_keys: tuple[Callable[[Ask], Hashable], ...] = ()
     observers: tuple[Observer, ...] = ()
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
+
+    def task_order(self, task: Task) -> tuple[Any, ...]:
+        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
+        return by_age(task) if self.task_key is None else (self.task_key(task), *by_age(task))
+
+    def bound_tie(self, state: State) -> Callable[[int, int], bool] | None:
+        """Who goes first of two queues with equal keys, right now."""
+        return partial(self.queue_tie, state) if self.queue_tie is not None else None
 
     @classmethod
     def of(cls, hooks: Iterable[Hooks]) -> Rules:
@@ -211,6 +265,13 @@ class Rules:
             or (lambda count, threshold: ()),
             task_key=_joined([h.task_key for h in every if h.task_key is not None]),
             quota_gate=next((h.quota_gate for h in every if h.quota_gate is not None), None),
+            victim_queue_key=_joined([h.victim_queue_key for h in every if h.victim_queue_key is not None]),
+            may_reclaim=next((h.may_reclaim for h in every if h.may_reclaim is not None), None),
+            reclaim_filters=tuple(h.reclaim_filter for h in every if h.reclaim_filter is not None),
+            preempt_filters=tuple(h.preempt_filter for h in every if h.preempt_filter is not None),
+            reclaim_gates=tuple(h.reclaim_gate for h in every if h.reclaim_gate is not None),
+            preempt_gates=tuple(h.preempt_gate for h in every if h.preempt_gate is not None),
+            scenarios=tuple(dict.fromkeys(name for h in every for name in h.scenarios)),
             ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
             observers=tuple({id(h.observer): h.observer for h in every if h.observer is not None}.values()),
             bind_annotations=tuple(h.bind_annotations for h in every if h.bind_annotations is not None),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pykai.api import names
 from pykai.core.hooks import Plugin
 
 
@@ -20,6 +21,33 @@ class NamedPlugin:
     plugin: Plugin
     #: not built in: what it raises must not stop the cycle
     foreign: bool = False
+
+
+#: Units of work (placing or evicting a task once) that a second of a budget stands for.
+UNITS_PER_SECOND = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudgets:
+    """How much work the search for victims may cost (cycle:13.2), in units; None = without end."""
+
+    #: action -> units; absent = `default_action`
+    actions: Mapping[str, int | None] = field(default_factory=dict)
+    default_action: int | None = 300 * UNITS_PER_SECOND
+    job: int | None = 240 * UNITS_PER_SECOND
+    #: what every job gets, whatever the action has left
+    least_job: int = 0
+    #: way to choose victims -> units for all tries of a job; absent = `default_way`
+    ways: Mapping[str, int | None] = field(default_factory=lambda: {"NodeLocalGreedy": 30 * UNITS_PER_SECOND})
+    default_way: int | None = 120 * UNITS_PER_SECOND
+
+    def action_units(self, action: str) -> int | None:
+        """Units for one run of an action."""
+        return self.actions.get(action, self.default_action)
+
+    def way_units(self, way: str) -> int | None:
+        """Units for one way of one job."""
+        return self.ways.get(way, self.default_way)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +62,15 @@ class Policy:
     usage: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     #: reuse the outcome of an equal attempt while nothing has changed; decisions are the same without
     skip_seen: bool = True
+    #: groups that consolidation may move for one job; 0 = off, -1 = any number (cycle:CON-1)
+    max_consolidation_preemptees: int = 16
+    #: victims that get another place do not count as reclaimed (cycle:RCL-3)
+    allow_consolidating_reclaim: bool = True
+    #: how long a gang may be incomplete; negative = for ever (cycle:STL-3)
+    staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
+    #: a priority class with preemptionPolicy Never keeps its groups from triggering evictions (cycle:POL-7)
+    honour_preemption_policy: bool = False
+    search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
     #: say node by node why a task found no place (cycle:EXP-4)
     detailed_fit_errors: bool = False
     #: recompute every sum after every committed gang; for tests

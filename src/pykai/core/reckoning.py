@@ -16,14 +16,18 @@ def reckon(session: Session) -> Plan:
     """The plan of a session whose actions have run."""
     return Plan(
         now_ns=session.snapshot.now_ns,
-        binds=tuple(session.binds),
-        nominations=tuple(session.nominations),
+        binds=tuple(session.binds.values()),
+        nominations=tuple(session.nominations.values()),
+        evictions=tuple(session.evictions.values()),
+        stale=tuple(session.stale),
+        recovered=tuple(session.recovered),
         started=tuple(session.started),
         unscheduled=tuple(_unscheduled(session)),
         orphans=tuple(_orphans(session)),
         queues=tuple(_queues(session)),
         problems=tuple(str(problem) for problem in (*session.snapshot.problems, *session.problems)),
         work=session.state.work,
+        stopped=tuple(session.stopped),
     )
 
 
@@ -38,7 +42,10 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
             refusals = (*session.refusals.get(gang.key, ()), *strays)
             if session.policy.detailed_fit_errors:
                 refusals = tuple(_with_details(session, gang, refusal) for refusal in refusals)
-            found.append(Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals))
+            verdicts = tuple(session.verdicts.get(gang.key, ()))
+            found.append(
+                Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals, verdicts)
+            )
     return sorted(found, key=lambda item: (item.namespace, item.group))
 
 
@@ -67,23 +74,26 @@ def _orphans(session: Session) -> list[OrphanPod]:
     return sorted(found, key=lambda orphan: (orphan.namespace, orphan.pod))
 
 
-def _queues(session: Session) -> list[QueueFigures]:
+def figures_of(session: Session, queue: int, allocated: list[float]) -> QueueFigures:
+    """Figures of a queue that has so much allocated."""
     ledger, tree = session.state.ledger, session.snapshot.tree
 
     def figures(row: list[float] | tuple[float, ...]) -> Figures:
         return (row[0], row[1], round(row[2] / 100.0, 9))
 
-    return [
-        QueueFigures(
-            name=name,
-            display_name=tree.display_names[queue],
-            parent=tree.names[tree.parents[queue]] if tree.parents[queue] >= 0 else "",
-            fair_share=figures(ledger.fair_share[queue]),
-            quota=figures(ledger.quota[queue]),
-            limit=figures(ledger.limit[queue]),
-            request=figures(ledger.request[queue]),
-            allocated=figures(ledger.allocated[queue]),
-            allocated_non_preemptible=figures(ledger.committed[queue]),
-        )
-        for queue, name in enumerate(tree.names)
-    ]
+    return QueueFigures(
+        name=tree.names[queue],
+        display_name=tree.display_names[queue],
+        parent=tree.names[tree.parents[queue]] if tree.parents[queue] >= 0 else "",
+        priority=tree.priorities[queue],
+        fair_share=figures(ledger.fair_share[queue]),
+        quota=figures(ledger.quota[queue]),
+        limit=figures(ledger.limit[queue]),
+        request=figures(ledger.request[queue]),
+        allocated=figures(allocated),
+        allocated_non_preemptible=figures(ledger.committed[queue]),
+    )
+
+
+def _queues(session: Session) -> list[QueueFigures]:
+    return [figures_of(session, queue, allocated) for queue, allocated in enumerate(session.state.ledger.allocated)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-from pykai.core.decisions import Bind, Nominate, Refusal
+from pykai.core.decisions import Bind, Evict, Nominate, Refusal, StaleGang, Verdict
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Rules
+from pykai.core.minimum import core_of
+from pykai.core.order.queues import Line, QueueWalk
 from pykai.core.place.ranking import Rankings
 from pykai.core.policy import Policy
 from pykai.core.problems import Problem
@@ -40,9 +43,21 @@ class Session:
         self.rules = rules
         self.state = state
         self.rankings = Rankings(rules)
-        self.binds: list[Bind] = []
-        self.nominations: list[Nominate] = []
+        #: by task key
+        self.binds: dict[str, Bind] = {}
+        self.nominations: dict[str, Nominate] = {}
         self.started: list[str] = []
+        self.evictions: dict[str, Evict] = {}
+        self.stale: list[StaleGang] = []
+        self.recovered: list[str] = []
+        #: group key -> why it may not take anything back, or found nothing to take
+        self.verdicts: dict[str, list[Verdict]] = {}
+        #: searches that a budget ended
+        self.stopped: list[str] = []
+        #: groups of which a task was evicted in this cycle
+        self.evicted_groups: set[str] = set()
+        #: what depends on the cycle alone and is made on first use, by those who use it
+        self.memo: dict[Hashable, Any] = {}
         #: group key -> why its pods wait
         self.refusals: dict[str, list[Refusal]] = {}
         #: equal attempts that failed, by what they ask for
@@ -59,6 +74,10 @@ class Session:
         """Record why a gang waits."""
         self.refusals.setdefault(gang.key, []).append(refusal)
 
+    def judge(self, gang: Gang, verdict: Verdict) -> None:
+        """Record why a gang takes nothing back."""
+        self.verdicts.setdefault(gang.key, []).append(verdict)
+
     def gang(self, entry: GroupEntry) -> Gang:
         """The gang of a group, with its tasks in order; made once per cycle."""
         group = entry.group
@@ -72,6 +91,8 @@ class Session:
             preemptible = queue >= 0 and snapshot.preemptible(group, priority)
             made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
             made.sort_tasks(self.task_order)
+            if made.semi:
+                made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
             self._gangs[group.key] = made
         return made
 
@@ -88,9 +109,7 @@ class Session:
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
-        if self.rules.task_key is None:
-            return (task.creation_ns, task.uid, task.key)
-        return (self.rules.task_key(task), task.creation_ns, task.uid, task.key)
+        return self.rules.task_order(task)
 
     def group_order(self, gang: Gang) -> tuple[object, ...]:
         """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3)."""
@@ -98,6 +117,21 @@ class Session:
         if self.rules.group_key is None:
             return (group.creation_ns, group.name, group.namespace)
         return (self.rules.group_key(gang), group.creation_ns, group.name, group.namespace)
+
+    def queue_walk(self, lines: Mapping[int, Line], top: int = -1) -> QueueWalk:
+        """The fair order over lines of gangs."""
+        key = self.rules.queue_key
+        return QueueWalk(
+            self.snapshot.tree,
+            lines,
+            queue_key=partial(key, self.state) if key is not None else None,
+            beats=self.rules.bound_tie(self.state),
+            top=top,
+        )
+
+    def request_of(self, gang: Gang) -> Amounts:
+        """What the next tasks of a gang ask of their queue, gpu-memory counted cautiously (queues:Q-230)."""
+        return self.amounts(gang, self.smallest_gpu_mib)
 
     def next_tasks(self, gang: Gang) -> list[Batch]:
         """Which tasks of the gang to place next."""
@@ -107,10 +141,11 @@ class Session:
         """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230)."""
         found = gang.asked.get(gpu_mib)
         if found is None:
-            found = gang.asked[gpu_mib] = self._count(self.next_tasks(gang), gpu_mib)
+            found = gang.asked[gpu_mib] = self.count(self.next_tasks(gang), gpu_mib)
         return found
 
-    def _count(self, batches: list[Batch], gpu_mib: int) -> Amounts:
+    def count(self, batches: list[Batch], gpu_mib: int) -> Amounts:
+        """What tasks ask of their queue."""
         vectors = self.snapshot.vectors
         if len(batches) == 1 and len(batches[0].tasks) == 1 and not batches[0].tasks[0].shape.gpu.memory_mib:
             return vectors[batches[0].tasks[0].shape].amounts

@@ -16,12 +16,12 @@ import numpy as np
 from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
-from pykai.core.devices import DeviceUse
+from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
 from pykai.core.nodes import NodeFacts
 from pykai.core.problems import Problem
-from pykai.core.shapes import HostPort
+from pykai.core.shapes import HostPort, Shape
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tasks import Task
@@ -186,9 +186,18 @@ class Snapshot:
         """Whether the group may be taken back (queues:Q-81)."""
         if group.preemptibility == names.PREEMPTIBLE:
             return True
-        if group.preemptibility == names.NON_PREEMPTIBLE:
+        if group.preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):
             return False
         return priority < names.NON_PREEMPTIBLE_PRIORITY
+
+    def amounts_on(self, shape: Shape, row: int) -> tuple[float, float, float]:
+        """What a task of this shape costs its queue on a node: cpu milli, memory bytes, GPU hundredths (gpu:C-8)."""
+        vector = self.vectors[shape]
+        ask = shape.gpu
+        if not ask.memory_mib or row < 0:
+            return vector.amounts
+        facts = self.nodes.facts[row]
+        return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
 
     def in_cycle(self, group: Group) -> bool:
         """Whether the group takes part; one that backs off after a failure in this pool does not (cycle:SNP-11)."""

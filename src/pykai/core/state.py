@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pykai.core.axes import PODS, IntArray
-from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, portion_hundredths, seat, tenant_mib
+from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, seat, tenant_mib
+from pykai.core.devices import RELEASING as RELEASED
 from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
 from pykai.core.gangs import Gang, LeafRun
 from pykai.core.shapes import HostPort, Shape, hold_ports
@@ -42,6 +43,7 @@ class _Placed(NamedTuple):
     gpu_groups: tuple[str, ...]
     saved: list[list[float]]
     before: Placement | None
+    core: bool
     version: int
 
 
@@ -52,6 +54,61 @@ class _Converted(NamedTuple):
     row: int
     gpu_groups: tuple[str, ...]
     version: int
+
+
+class _Evicted(NamedTuple):
+    """A task told to leave its node."""
+
+    gang: Gang
+    leaf: LeafRun
+    task: Task
+    row: int
+    gpu_groups: tuple[str, ...]
+    saved: list[list[float]]
+    before: Placement | None
+    version: int
+
+
+class _Dropped(NamedTuple):
+    """A promise taken back."""
+
+    gang: Gang
+    leaf: LeafRun
+    task: Task
+    row: int
+    gpu_groups: tuple[str, ...]
+    saved: list[list[float]]
+    before: Placement | None
+    after: Placement | None
+    version: int
+
+
+class _Kept(NamedTuple):
+    """An eviction taken back: the task goes on where it is."""
+
+    gang: Gang
+    leaf: LeafRun
+    task: Task
+    row: int
+    gpu_groups: tuple[str, ...]
+    saved: list[list[float]]
+    before: Placement | None
+    after: Placement | None
+    version: int
+
+
+_Entry = _Placed | _Converted | _Evicted | _Dropped | _Kept
+
+
+class Outcome(NamedTuple):
+    """What the entries since a mark amount to, each task once, in the order they were first touched."""
+
+    #: keys of the tasks concerned
+    touched: list[str]
+    #: tasks with a place they did not have: started (Binding) or promised (Pipelined)
+    placed: list[tuple[Gang, Task, Placement]]
+    #: tasks that leave, with where they were
+    evicted: list[tuple[Gang, Task, Placement]]
 
 
 class Observer(Protocol):
@@ -72,11 +129,15 @@ class State:
         "_journal",
         "_next_version",
         "allocatable",
+        "closing",
         "columns",
+        "core",
         "devices",
         "free",
+        "gone",
         "gpu_scores",
         "idle",
+        "leaving",
         "ledger",
         "moved",
         "observers",
@@ -86,6 +147,7 @@ class State:
         "reserved",
         "snapshot",
         "touched",
+        "until_ns",
         "used",
         "version",
         "work",
@@ -114,8 +176,16 @@ class State:
         self.reserved = {row: frozenset(devices) for row, devices in self.devices.items()}
         #: node row -> host port -> holders
         self.ports: dict[int, dict[HostPort, int]] = snapshot.ports
-        #: task key -> where this cycle put it
+        #: node row -> host port -> holders that were told to leave: nobody may start on it before they are gone
+        self.closing: dict[int, dict[HostPort, int]] = {}
+        #: task key -> where this cycle put it, or that it told it to leave
         self.moved: dict[str, Placement] = {}
+        #: task key -> the node it was told to leave; a task that is moved stands here and in `moved`
+        self.leaving: dict[str, Placement] = {}
+        #: tasks whose eviction is decided
+        self.gone: set[str] = set()
+        #: tasks of semi-preemptible gangs that count as non-preemptible (queues:Q-415), placed in this cycle
+        self.core: set[str] = set()
         self.observers: list[Observer] = []
         #: whether the queues of a gang may take on some amounts; None = nobody asks
         self.quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
@@ -127,8 +197,18 @@ class State:
         self.version = 0
         #: units of work done, for budgets that a replay repeats exactly
         self.work = 0
+        #: the next instant at which a rule that was asked would answer otherwise, None = never
+        self.until_ns: int | None = None
         self._next_version = 1
-        self._journal: list[_Placed | _Converted] = []
+        self._journal: list[_Entry] = []
+
+    def passed(self, instant_ns: int) -> bool:
+        """Whether an instant has come.  Every rule about time asks here, so that the cycle knows how long it holds."""
+        if instant_ns <= self.snapshot.now_ns:
+            return True
+        if self.until_ns is None or instant_ns < self.until_ns:
+            self.until_ns = instant_ns
+        return False
 
     def status_of(self, task: Task) -> Status:
         """State of a task right now."""
@@ -136,18 +216,23 @@ class State:
         return task.status if moved is None else moved.status
 
     def is_open(self, task: Task) -> bool:
-        """Whether a task waits to be placed (cycle:TSK-7)."""
+        """Whether a task waits to be placed (cycle:TSK-7); one evicted by a trial does, so that it may be kept."""
         moved = self.moved.get(task.key)
-        return (task.status if moved is None else moved.status) is Status.PENDING
+        status = task.status if moved is None else moved.status
+        return status is Status.PENDING or (
+            status is Status.RELEASING and moved is not None and task.key not in self.gone
+        )
+
+    def seat_of(self, task: Task) -> Placement:
+        """The node a task holds and how; it must hold one."""
+        moved = self.moved.get(task.key)
+        if moved is not None:
+            return moved
+        return Placement(task.status, self.snapshot.nodes.rows[task.node], task.gpu_groups)
 
     def amounts_on(self, shape: Shape, row: int) -> Amounts:
         """What a task of this shape costs its queue on a node (gpu:C-8)."""
-        vector = self.snapshot.vectors[shape]
-        ask = shape.gpu
-        if not ask.memory_mib:
-            return vector.amounts
-        facts = self.snapshot.nodes.facts[row]
-        return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
+        return self.snapshot.amounts_on(shape, row)
 
     def place(
         self, gang: Gang, leaf: LeafRun, task: Task, row: int, gpu_groups: tuple[str, ...], *, pipelined: bool
@@ -160,10 +245,13 @@ class State:
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, 1)
         if shape.host_ports:
-            self._hold_ports(shape, row, 1)
-        saved = self.ledger.add(gang.chain, self.amounts_on(shape, row), not gang.preemptible)
+            self._hold_ports(self.ports, shape, row, 1)
+        core = gang.starts_core
+        saved = self.ledger.add(gang.chain, self.amounts_on(shape, row), core)
+        if core and gang.semi:
+            self.core.add(task.key)
         leaf.active_allocated += 1
-        leaf.active_used += 1
+        leaf.active_used += task.key not in self.leaving
         leaf.pipelined += pipelined
         leaf.open -= 1
         gang.pipelined += pipelined
@@ -171,10 +259,104 @@ class State:
         gang.changed()
         before = self.moved.get(task.key)
         self.moved[task.key] = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups)
-        self._journal.append(_Placed(gang, leaf, task, row, holding, gpu_groups, saved, before, self.version))
+        self._journal.append(_Placed(gang, leaf, task, row, holding, gpu_groups, saved, before, core, self.version))
         self._step(row)
         for observer in self.observers:
             observer.came(task, row)
+
+    def evict(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+        """Tell a task to leave its node (cycle:STM-2); one that was only promised a place loses the promise."""
+        before = self.moved.get(task.key)
+        here = self.seat_of(task)
+        row, groups = here.row, here.gpu_groups
+        if here.status is Status.PIPELINED:
+            leaves = self.leaving.get(task.key)
+            saved = self._take_back(gang, leaf, task, here, PIPELINED)
+            leaf.pipelined -= 1
+            gang.pipelined -= 1
+            # A task that was to move goes on leaving its old node; one that waited waits again (cycle:PG-14).
+            waits = leaves is None
+            leaf.active_used -= waits
+            leaf.open += waits
+            gang.open += waits
+            after = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
+            self.moved[task.key] = after
+            self._journal.append(_Dropped(gang, leaf, task, row, groups, saved, before, after, self.version))
+            self._step(row)
+            return
+        self._rehold(task.shape, row, groups, LIVE, RELEASED)
+        saved = self.ledger.add(gang.chain, _negative(self.amounts_on(task.shape, row)), self._is_core(gang, task))
+        leaf.active_allocated -= 1
+        leaf.open += 1
+        leaf.evicted.append(task)
+        gang.open += 1
+        gang.changed()
+        if task.shape.host_ports:
+            self._hold_ports(self.ports, task.shape, row, -1)
+            self._hold_ports(self.closing, task.shape, row, 1)
+        leaving = Placement(Status.RELEASING, row, groups)
+        self.moved[task.key] = self.leaving[task.key] = leaving
+        self._journal.append(_Evicted(gang, leaf, task, row, groups, saved, before, self.version))
+        self._step(row)
+        for observer in self.observers:
+            observer.went(task, row)
+
+    def keep(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+        """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
+        entry = next(
+            entry for entry in reversed(self._journal) if isinstance(entry, _Evicted) and entry.task is task
+        )
+        row, groups = entry.row, entry.gpu_groups
+        after = self.moved[task.key]
+        saved = self._stay(gang, leaf, task, row, groups, entry.before)
+        self._journal.append(_Kept(gang, leaf, task, row, groups, saved, entry.before, after, self.version))
+        self._step(row)
+
+    def _stay(
+        self, gang: Gang, leaf: LeafRun, task: Task, row: int, groups: tuple[str, ...], before: Placement | None
+    ) -> list[list[float]]:
+        self._rehold(task.shape, row, groups, RELEASED, LIVE)
+        saved = self.ledger.add(gang.chain, self.amounts_on(task.shape, row), self._is_core(gang, task))
+        leaf.active_allocated += 1
+        leaf.open -= 1
+        leaf.evicted.remove(task)
+        gang.open -= 1
+        gang.changed()
+        if task.shape.host_ports:
+            self._hold_ports(self.ports, task.shape, row, 1)
+            self._hold_ports(self.closing, task.shape, row, -1)
+        del self.leaving[task.key]
+        self._put(task, before)
+        for observer in self.observers:
+            observer.came(task, row)
+        return saved
+
+    def _take_back(self, gang: Gang, leaf: LeafRun, task: Task, here: Placement, holding: int) -> list[list[float]]:
+        """Take a task off the node it was put on; its counters of kind are the caller's."""
+        shape = task.shape
+        column = self._flat[:, here.row]
+        column -= self.snapshot.vectors[shape].charges[holding]
+        if here.gpu_groups:
+            self._seat(shape, here.row, here.gpu_groups, holding, -1)
+        if shape.host_ports:
+            self._hold_ports(self.ports, shape, here.row, -1)
+        saved = self.ledger.add(gang.chain, _negative(self.amounts_on(shape, here.row)), self._is_core(gang, task))
+        leaf.active_allocated -= 1
+        leaf.first_open = 0
+        gang.changed()
+        for observer in self.observers:
+            observer.went(task, here.row)
+        return saved
+
+    def _is_core(self, gang: Gang, task: Task) -> bool:
+        """Whether the books count a task that holds a node as non-preemptible."""
+        return not gang.preemptible and (not gang.semi or task.key in self.core or task.key in gang.core)
+
+    def _put(self, task: Task, placement: Placement | None) -> None:
+        if placement is None:
+            self.moved.pop(task.key, None)
+        else:
+            self.moved[task.key] = placement
 
     def convert_to_pipelined(self, gang: Gang, mark: int) -> None:
         """Turn every allocation of the gang since the mark into a promise on the same node (cycle:STM-6)."""
@@ -190,18 +372,36 @@ class State:
             self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, self.version))
             self._step(entry.row)
 
-    def commit(self, mark: int) -> list[tuple[Task, Placement]]:
-        """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8)."""
-        done: list[tuple[Task, Placement]] = []
+    def commit(self, mark: int) -> Outcome:
+        """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8).
+
+        What was evicted is on its way out from here on: no later trial may keep it.
+        """
+        outcome = Outcome([], [], [])
+        seen: dict[str, tuple[Gang, LeafRun, Task, Placement | None]] = {}
         for entry in self._journal[mark:]:
-            if not isinstance(entry, _Placed):
+            if entry.task.key not in seen and not isinstance(entry, _Converted):
+                seen[entry.task.key] = (entry.gang, entry.leaf, entry.task, entry.before)
+        for key, (gang, leaf, task, before) in seen.items():
+            now = self.moved.get(key)
+            if now is None or now == before:
                 continue
-            placement = self.moved[entry.task.key]
-            if placement.status is Status.ALLOCATED:
-                placement = Placement(Status.BINDING, placement.row, placement.gpu_groups)
-                self.moved[entry.task.key] = placement
-            done.append((entry.task, placement))
-        return done
+            outcome.touched.append(key)
+            left_before = before is not None and before.status is Status.RELEASING
+            if key in self.leaving and not left_before and task in leaf.evicted:
+                outcome.evicted.append((gang, task, self.leaving[key]))
+                leaf.evicted.remove(task)
+                if now.status is Status.RELEASING:
+                    leaf.open -= 1
+                    gang.open -= 1
+                    gang.changed()
+                    leaf.alive -= 1
+                self.gone.add(key)
+            if now.status is Status.ALLOCATED:
+                now = self.moved[key] = Placement(Status.BINDING, now.row, now.gpu_groups)
+            if now.status in (Status.BINDING, Status.PIPELINED):
+                outcome.placed.append((gang, task, now))
+        return outcome
 
     def mark(self) -> int:
         """A point to roll back to."""
@@ -214,36 +414,83 @@ class State:
             entry = journal.pop()
             if isinstance(entry, _Placed):
                 self._unplace(entry)
-            else:
+            elif isinstance(entry, _Converted):
                 self._rehold(entry.task.shape, entry.row, entry.gpu_groups, PIPELINED, LIVE)
                 entry.leaf.pipelined -= 1
                 entry.gang.pipelined -= 1
                 self.moved[entry.task.key] = Placement(Status.ALLOCATED, entry.row, entry.gpu_groups)
+            elif isinstance(entry, _Evicted):
+                self._stay(entry.gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, entry.before)
+                self._restore(entry)
+            elif isinstance(entry, _Dropped):
+                self._promise_again(entry)
+            else:
+                self._leave_again(entry)
             self.touched.append(entry.row)
             self.version = entry.version
 
+    def _restore(self, entry: _Placed | _Evicted | _Dropped | _Kept) -> None:
+        core = entry.core if isinstance(entry, _Placed) else self._is_core(entry.gang, entry.task)
+        self.ledger.restore(entry.gang.chain, entry.saved, core)
+
+    def _promise_again(self, entry: _Dropped) -> None:
+        gang, leaf, task, row, groups = entry.gang, entry.leaf, entry.task, entry.row, entry.gpu_groups
+        self._flat[:, row] += self.snapshot.vectors[task.shape].charges[PIPELINED]
+        if groups:
+            self._seat(task.shape, row, groups, PIPELINED, 1)
+        if task.shape.host_ports:
+            self._hold_ports(self.ports, task.shape, row, 1)
+        self._restore(entry)
+        leaf.active_allocated += 1
+        waited = task.key not in self.leaving
+        leaf.active_used += waited
+        leaf.open -= waited
+        gang.open -= waited
+        leaf.pipelined += 1
+        gang.pipelined += 1
+        gang.changed()
+        self._put(task, entry.before)
+        for observer in self.observers:
+            observer.came(task, row)
+
+    def _leave_again(self, entry: _Kept) -> None:
+        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.row
+        self._rehold(task.shape, row, entry.gpu_groups, LIVE, RELEASED)
+        self._restore(entry)
+        leaf.active_allocated -= 1
+        leaf.open += 1
+        leaf.evicted.append(task)
+        gang.open += 1
+        gang.changed()
+        if task.shape.host_ports:
+            self._hold_ports(self.ports, task.shape, row, -1)
+            self._hold_ports(self.closing, task.shape, row, 1)
+        self.leaving[task.key] = Placement(Status.RELEASING, row, entry.gpu_groups)
+        self._put(task, entry.after)
+        for observer in self.observers:
+            observer.went(task, row)
+
     def _unplace(self, entry: _Placed) -> None:
-        gang, leaf, task, row, holding, gpu_groups, saved, before, _ = entry
+        gang, leaf, task, row, holding, gpu_groups, saved, before, core, _ = entry
         shape = task.shape
         here = self._flat[:, row]
         here -= self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, -1)
         if shape.host_ports:
-            self._hold_ports(shape, row, -1)
-        self.ledger.restore(gang.chain, saved, not gang.preemptible)
+            self._hold_ports(self.ports, shape, row, -1)
+        self.ledger.restore(gang.chain, saved, core)
+        if core and gang.semi:
+            self.core.discard(task.key)
         leaf.active_allocated -= 1
-        leaf.active_used -= 1
+        leaf.active_used -= task.key not in self.leaving
         leaf.pipelined -= holding == PIPELINED
         leaf.open += 1
         gang.pipelined -= holding == PIPELINED
         gang.open += 1
         leaf.first_open = 0
         gang.changed()
-        if before is None:
-            del self.moved[task.key]
-        else:
-            self.moved[task.key] = before
+        self._put(task, before)
         for observer in self.observers:
             observer.went(task, row)
 
@@ -279,8 +526,12 @@ class State:
         if not devices:
             del self.devices[row]
 
-    def _hold_ports(self, shape: Shape, row: int, sign: int) -> None:
-        ports = self.ports.setdefault(row, {})
+    def _hold_ports(self, held: dict[int, dict[HostPort, int]], shape: Shape, row: int, sign: int) -> None:
+        ports = held.setdefault(row, {})
         hold_ports(ports, shape.host_ports, sign)
         if not ports:
-            del self.ports[row]
+            del held[row]
+
+
+def _negative(amounts: Amounts) -> Amounts:
+    return (-amounts[0], -amounts[1], -amounts[2])

@@ -65,6 +65,11 @@ class Task:
         return bool(self.node) and (ACTIVE_USED[self.status] or self.status is Status.UNKNOWN)
 
 
+def by_age(task: Task) -> tuple[int, str, str]:
+    """Older first, then by uid: the order where nothing else decides (cycle:8.5)."""
+    return (task.creation_ns, task.uid, task.key)
+
+
 def order_by_priority_label(text: str | None) -> tuple[int, int]:
     """Sort key of the task-priority label: higher first, then unreadable, then absent (cycle:8.5)."""
     if text is None:

@@ -5,13 +5,18 @@ Slow on purpose and independent of the journal; switched on in all tests by `Pol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from pykai.api import names
 from pykai.core.axes import PODS
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
+from pykai.core.minimum import core_of
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
+from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
 
 
@@ -39,20 +44,16 @@ def _check_nodes(session: Session) -> None:
     columns[FREE] = state.allocatable
     devices: dict[int, dict[str, DeviceUse]] = {}
     ports: dict[int, dict[HostPort, int]] = {}
-    for key, task in snapshot.tasks.items():
-        moved = state.moved.get(key)
-        if moved is None:
-            if not task.holds_node or task.node not in nodes.rows:
-                continue
-            status, row, groups = task.status, nodes.rows[task.node], task.gpu_groups
-        else:
-            status, row, groups = moved.status, moved.row, moved.gpu_groups
+    closing: dict[int, dict[HostPort, int]] = {}
+    for task, status, row, groups in _holders(session):
         vector = snapshot.vectors[task.shape]
         charge = vector.reservation_charge if task.reservation else vector.charge
         holding = holding_of(status)
         columns[:, :, row] += charge_planes(charge * (state.allocatable[:, row] > 0), holding)
         if task.shape.host_ports:
-            hold_ports(ports.setdefault(row, {}), task.shape.host_ports, 1)
+            leaves = task.key in state.leaving and status is Status.RELEASING
+            held = closing if leaves else ports
+            hold_ports(held.setdefault(row, {}), task.shape.host_ports, 1)
         facts = nodes.facts[row]
         if groups and facts.shared_resource and not task.reservation:
             mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
@@ -67,8 +68,11 @@ def _check_nodes(session: Session) -> None:
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
     _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
     _expect(ports == state.ports, "host ports differ from those of the tasks")
+    _expect(closing == state.closing, "host ports given up differ from those of the tasks that leave")
     _expect(bool((state.free == state.columns[IDLE] + state.columns[RELEASING]).all()), "free is not idle + releasing")
     for key, moved in state.moved.items():
+        if moved.status not in (Status.PIPELINED, Status.ALLOCATED, Status.BINDING):
+            continue
         plane = state.free if moved.status is Status.PIPELINED else state.idle
         asked = [axis for axis, _ in snapshot.vectors[snapshot.tasks[key].shape].asked]
         facts = nodes.facts[moved.row]
@@ -77,6 +81,20 @@ def _check_nodes(session: Session) -> None:
             use = state.devices[moved.row][group]
             held = use.allocated_mib - (use.releasing_mib if moved.status is Status.PIPELINED else 0)
             _expect(held <= facts.gpu_mib, f"GPU {group} of node {facts.name} is over-filled")
+
+
+def _holders(session: Session) -> Iterator[tuple[Task, Status, int, tuple[str, ...]]]:
+    """Every task on every node it holds: one that is moved holds two."""
+    state, rows = session.state, session.snapshot.nodes.rows
+    for key, task in session.snapshot.tasks.items():
+        moved, leaving = state.moved.get(key), state.leaving.get(key)
+        if leaving is not None:
+            yield task, Status.RELEASING, leaving.row, leaving.gpu_groups
+        if moved is None:
+            if task.holds_node and task.node in rows:
+                yield task, task.status, rows[task.node], task.gpu_groups
+        elif moved.status not in (Status.RELEASING, Status.PENDING):
+            yield task, moved.status, moved.row, moved.gpu_groups
 
 
 def _check_queues(session: Session) -> None:
@@ -88,13 +106,15 @@ def _check_queues(session: Session) -> None:
         if group is None or group.queue not in tree.rows or not session.snapshot.in_cycle(group):
             continue
         preemptible = session.snapshot.preemptible(group, session.snapshot.priority_of(group))
+        semi = group.preemptibility == names.SEMI_PREEMPTIBLE
+        core = {task.key for task in core_of(group, entry.tasks.values(), session.task_order)} if semi else set()
         for key, task in entry.tasks.items():
             moved = state.moved.get(key)
             if moved is None:
                 row = session.snapshot.nodes.rows.get(task.node, -1)
                 counts = QUEUE_ALLOCATED[task.status]
             else:
-                row, counts = moved.row, True
+                row, counts = moved.row, moved.status not in (Status.RELEASING, Status.PENDING)
             if not counts:
                 continue
             vector = session.snapshot.vectors[task.shape]
@@ -106,7 +126,7 @@ def _check_queues(session: Session) -> None:
             for queue in tree.chains[tree.rows[group.queue]]:
                 for resource in range(3):
                     allocated[queue][resource] += amounts[resource]
-                    if not preemptible:
+                    if not preemptible and (not semi or key in core or key in state.core):
                         committed[queue][resource] += amounts[resource]
     for sums, kept, what in (
         (allocated, state.ledger.allocated, "has"),

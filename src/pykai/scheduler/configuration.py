@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from pykai.core.actions import ACTIONS, PLANNED_ACTIONS
+from pykai.core.actions import ACTIONS
 from pykai.core.groups import Report
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PLUGINS, PLANNED, built_in, known_plugins
 from pykai.core.plugins.arguments import read_arguments
@@ -127,10 +127,10 @@ def _actions(value: object, report: Report) -> tuple[str, ...]:
         return DEFAULT_ACTIONS
     found = []
     for index, name in enumerate(part.strip() for part in value.split(",")):
-        if name in ACTIONS or name in PLANNED_ACTIONS:
+        if name in ACTIONS:
             found.append(name)
         elif name:
-            known = ", ".join((*ACTIONS, *PLANNED_ACTIONS))
+            known = ", ".join(ACTIONS)
             report(Problem(_SUBJECT, f"actions[{index}]", f"unknown action {name!r}; known are {known}; skipped"))
     return tuple(found)
 

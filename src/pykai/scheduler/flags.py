@@ -243,7 +243,14 @@ class Flags:
 
     def shaping(self, policy: Policy) -> Policy:
         """The policy of the configuration file with what the flags say about decisions."""
-        return replace(policy, skip_seen=self.use_scheduling_signatures, detailed_fit_errors=self.detailed_fit_errors)
+        return replace(
+            policy,
+            skip_seen=self.use_scheduling_signatures,
+            detailed_fit_errors=self.detailed_fit_errors,
+            max_consolidation_preemptees=self.max_consolidation_preemptees,
+            allow_consolidating_reclaim=self.allow_consolidating_reclaim,
+            staleness_grace_ns=self.staleness_grace_ns,
+        )
 
 
 def _as_text(value: object) -> str:

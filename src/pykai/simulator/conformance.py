@@ -91,7 +91,7 @@ class CaseRun:
 
     def move_on(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
-        received = {f"{bind.namespace}/{bind.pod}": bind.received_type for bind in session.binds}
+        received = {f"{bind.namespace}/{bind.pod}": bind.received_type for bind in session.binds.values()}
         nodes = session.snapshot.nodes.names
         for key, task in list(session.snapshot.tasks.items()):
             placement = session.state.moved.get(key)
@@ -146,11 +146,12 @@ def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> 
     if configuration.problems:
         raise CaseError("; ".join(str(problem) for problem in configuration.problems))
     policy = configuration.policy
+    policy = settings.shaping(policy)
     return replace(
         policy,
         actions=tuple(case.actions) if case.actions is not None else policy.actions,
         validate=validate,
-        skip_seen=skip_seen and settings.use_scheduling_signatures,
+        skip_seen=skip_seen and policy.skip_seen,
     )
 
 

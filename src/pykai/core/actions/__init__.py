@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykai.core.actions.allocate import allocate
+from pykai.core.actions.consolidate import consolidate
+from pykai.core.actions.preempt import preempt
+from pykai.core.actions.reclaim import reclaim
+from pykai.core.actions.stale_gangs import evict_stale_gangs
 from pykai.core.session import Session
 
 #: Upstream's names.
 ACTIONS: dict[str, Callable[[Session], None]] = {
     "allocate": allocate,
+    "consolidation": consolidate,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stalegangeviction": evict_stale_gangs,
 }
-
-#: Names a configuration may use although the engine does not know them yet.
-PLANNED_ACTIONS = ("consolidation", "reclaim", "preempt", "stalegangeviction")

@@ -9,11 +9,15 @@ of two or three rows, which is where Python is quicker than NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pykai.api import names
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
+from pykai.core.minimum import core_of
 from pykai.core.snapshot import Snapshot
+from pykai.core.tasks import Task, by_age
 
 #: cpu milli, memory bytes, GPU hundredths
 Amounts = tuple[float, float, float]
@@ -162,6 +166,14 @@ class Ledger:
             dominant = self._dominant(queue, (cpu, memory, gpu))
         return (over, not starved, -self.priorities[queue], violator, dominant_with, dominant)
 
+    def victim_key(self, queue: int, taken: Amounts) -> tuple[bool, bool, int, bool, float, float]:
+        """The same key for a queue that is to lose something, largest first: only rule 5 counts what it would lose
+        (queues:10.1, Q-239)."""
+        over, hungry, priority, violator, _, dominant = self.order_key(queue, (0.0, 0.0, 0.0))
+        have = self.allocated[queue]
+        left = (have[0] - taken[0], have[1] - taken[1], have[2] - taken[2])
+        return (over, hungry, priority, violator, self._dominant(queue, left), dominant)
+
     def _violates(self, queue: int, amounts: Amounts) -> bool:
         """Rule 4: it would have something of which it may have nothing."""
         return any(may == 0 and have > 0 for may, have in zip(self.allocatable[queue], amounts, strict=True))
@@ -189,6 +201,7 @@ def open_ledger(
     usage: list[list[float]] | None = None,
     k: float = 1.0,
     strict_remainders: bool = False,
+    task_key: Callable[[Task], tuple[Any, ...]] = by_age,
 ) -> Ledger:
     """Sum up the groups, divide the cluster, and open the books (queues:7, 8).
 
@@ -209,7 +222,13 @@ def open_ledger(
         if used[0] or used[1] or used[2]:
             for resource in range(RESOURCES):
                 allocated[resource][queue] += used[resource]
-            if not snapshot.preemptible(group, snapshot.priority_of(group)):
+            if group.preemptibility == names.SEMI_PREEMPTIBLE:
+                # Only its core counts (queues:Q-418).
+                for task in core_of(group, entry.tasks.values(), task_key):
+                    cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
+                    for resource in range(RESOURCES):
+                        committed[resource][queue] += int(cost[resource])
+            elif not snapshot.preemptible(group, snapshot.priority_of(group)):
                 for resource in range(RESOURCES):
                     committed[resource][queue] += used[resource]
         if not tree.children[queue]:

@@ -31,6 +31,7 @@ from pykai.core.problems import Problem
 #: The resources of quota and fair share, in the order in which messages name them (queues section 1.2).
 CPU, MEMORY, GPU = 0, 1, 2
 RESOURCES = 3
+RESOURCE_NAMES = ("CPU", "Memory", "GPU")
 
 _UNLIMITED_ON_THE_WIRE = -1.0
 _MEGABYTE = 1e6
@@ -77,6 +78,14 @@ class QueueTree:
 
     def __post_init__(self) -> None:
         self.top_down = _parents_first(self.roots, self.children)
+
+    def diverging(self, queue: int, other: int) -> tuple[int, int]:
+        """The ancestors of two different leaves at the first level, from the top, where they differ (queues:Q-265)."""
+        mine, theirs = self.chains[queue], self.chains[other]
+        for a, b in zip(reversed(mine), reversed(theirs), strict=False):
+            if a != b:
+                return a, b
+        return queue, other
 
     def is_leaf(self, row: int) -> bool:
         """Whether the queue has no children in this forest (queues:Q-64)."""

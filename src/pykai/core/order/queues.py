@@ -12,10 +12,10 @@ walked from the oldest, and a later one takes the lead only if it beats the lead
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.fairshare.tree import QueueTree
@@ -66,28 +66,61 @@ class Siblings:
                     leader = row
         return leader
 
+    def worst(self) -> int:
+        """The queue to take from first: the same order from its other end (queues:Q-239)."""
+        order = self.order
+        key, leader = order[-1]
+        if len(order) > 1 and order[-2][0] == key and self._beats is not None:
+            for other, row in islice(reversed(order), 1, None):
+                if other != key:
+                    break
+                if self._beats(leader, row):
+                    leader = row
+        return leader
 
-class _Waiting:
-    """Gangs of one leaf, best first: a sorted list read from the front, and a heap of those that came back."""
 
-    __slots__ = ("_back", "_next", "_sorted")
+class Line(Protocol):
+    """Gangs of one leaf queue, best first."""
 
-    def __init__(self, gangs: list[tuple[Key, Gang]]) -> None:
+    def ask(self) -> Amounts | None:
+        """What the best gang asks for, None when the line is empty."""
+
+    def pop(self) -> Gang | None:
+        """Take the best gang out; None for one that only stands in line and is not to be served."""
+
+    def push(self, gang: Gang) -> None:
+        """Put a gang back to compete again (queues:Q-238)."""
+
+
+class Waiting:
+    """A line of gangs to serve: a sorted list read from the front, and a heap of those that came back."""
+
+    __slots__ = ("_back", "_gang_key", "_next", "_request", "_sorted")
+
+    def __init__(
+        self,
+        gangs: list[tuple[Key, Gang]],
+        gang_key: Callable[[Gang], Key],
+        request: Callable[[Gang], Amounts],
+    ) -> None:
         self._sorted = gangs
+        self._gang_key = gang_key
+        self._request = request
         self._next = 0
         self._back: list[tuple[Key, Gang]] = []
 
-    def push(self, key: Key, gang: Gang) -> None:
-        heappush(self._back, (key, gang))
+    def push(self, gang: Gang) -> None:
+        """Put a gang back to compete again."""
+        heappush(self._back, (self._gang_key(gang), gang))
 
     def _first_is_back(self) -> bool:
         return bool(self._back) and (self._next >= len(self._sorted) or self._back[0][0] < self._sorted[self._next][0])
 
-    def first(self) -> Gang | None:
-        """The best gang, None when all are served."""
+    def ask(self) -> Amounts | None:
+        """What the best gang asks for."""
         if self._back and self._first_is_back():
-            return self._back[0][1]
-        return self._sorted[self._next][1] if self._next < len(self._sorted) else None
+            return self._request(self._back[0][1])
+        return self._request(self._sorted[self._next][1]) if self._next < len(self._sorted) else None
 
     def pop(self) -> Gang:
         """Take the best gang out."""
@@ -97,68 +130,86 @@ class _Waiting:
         return self._sorted[self._next - 1][1]
 
 
+def lines_of(
+    gangs: Iterable[Gang],
+    gang_key: Callable[[Gang], Key],
+    request: Callable[[Gang], Amounts],
+    depth: int | None = None,
+) -> dict[int, Line]:
+    """Gangs as lines of their leaf queues, the best `depth` of each."""
+    by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
+    for gang in gangs:
+        by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
+    lines: dict[int, Line] = {}
+    for leaf, waiting in by_leaf.items():
+        # Keys end in the name, so gangs themselves are never compared.
+        waiting.sort(key=lambda item: item[0])
+        lines[leaf] = Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
+    return lines
+
+
 class QueueWalk:
     """Hands out gangs in fair order."""
 
     def __init__(
         self,
         tree: QueueTree,
-        gangs: Iterable[Gang],
+        lines: Mapping[int, Line],
         *,
-        gang_key: Callable[[Gang], Key],
-        request: Callable[[Gang], Amounts],
         queue_key: QueueKey | None,
         beats: Beats | None,
-        depth: int | None = None,
+        top: int = -1,
     ) -> None:
+        """`top` is a queue above all lines: only what is below it is compared; -1 = the whole forest."""
         self._tree = tree
-        self._gang_key = gang_key
-        self._request = request
-        self._queue_key: QueueKey = queue_key or (lambda row, amounts: ())
+        self._lines = lines
+        # Without fairness between queues the oldest queue with work is served.
+        self._queue_key: QueueKey = queue_key or (lambda row, ask: ())
+        self._beats = beats
+        self._top = top
         self._roots = Siblings(beats)
-        self._below = {row: Siblings(beats) for row, children in enumerate(tree.children) if children}
-        self._gangs: dict[int, _Waiting] = {}
-        #: queue row -> what the best gang below it asks for
+        self._below: dict[int, Siblings] = {}
+        #: queue -> what the best gang below it asks for
         self._asks: dict[int, Amounts] = {}
-        self._changed: list[int] = []
-        by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
-        for gang in gangs:
-            by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
-        for leaf, waiting in by_leaf.items():
-            # Keys end in the name, so gangs themselves are never compared.
-            waiting.sort(key=lambda item: item[0])
-            self._gangs[leaf] = _Waiting(waiting if depth is None else waiting[:depth])
-            self._changed.append(leaf)
+        self._changed: list[int] = list(lines)
 
     def push(self, gang: Gang) -> None:
         """Put a gang back to compete again (queues:Q-238)."""
-        self._gangs[gang.queue].push(self._gang_key(gang), gang)
+        self._lines[gang.queue].push(gang)
         self._changed.append(gang.queue)
 
     def pop(self) -> Gang | None:
         """The gang whose turn it is, None when all are served."""
-        for leaf in set(self._changed):
-            self._rank(leaf)
-        self._changed.clear()
-        if not self._roots.order:
-            return None
-        row = self._roots.best()
-        while (below := self._below.get(row)) is not None:
-            row = below.best()
-        self._changed.append(row)
-        return self._gangs[row].pop()
+        while True:
+            for leaf in dict.fromkeys(self._changed):
+                self._rank(leaf)
+            self._changed.clear()
+            if not self._roots.order:
+                return None
+            row = self._roots.best()
+            while (below := self._below.get(row)) is not None:
+                row = below.best()
+            self._changed.append(row)
+            gang = self._lines[row].pop()
+            if gang is not None:
+                return gang
 
     def _rank(self, leaf: int) -> None:
         """Give a leaf and its ancestors their present places."""
         parents = self._tree.parents
-        first = self._gangs[leaf].first()
-        ask = self._request(first) if first is not None else None
+        ask = self._lines[leaf].ask()
         for row in self._tree.chains[leaf]:
+            if row == self._top:
+                return
             if row != leaf:
                 below = self._below[row]
                 ask = self._asks[below.best()] if below.order else None
             parent = parents[row]
-            siblings = self._roots if parent < 0 else self._below[parent]
+            if parent == self._top:
+                siblings = self._roots
+            else:
+                found = self._below.get(parent)
+                siblings = found if found is not None else self._below.setdefault(parent, Siblings(self._beats))
             if ask is None:
                 siblings.discard(row)
             else:

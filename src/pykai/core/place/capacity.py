@@ -9,11 +9,9 @@ from pykai.core.decisions import OverCapacity
 from pykai.core.devices import quota_hundredths
 from pykai.core.explain import reason_of, refusal_text
 from pykai.core.fairshare.ledger import Amounts, Refusal
-from pykai.core.fairshare.tree import GPU, QueueTree
+from pykai.core.fairshare.tree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.hooks import Ask, Rows
 from pykai.core.state import State
-
-_RESOURCE_NAMES = ("CPU", "Memory", "GPU")
 
 
 def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptible: bool) -> OverCapacity:
@@ -23,7 +21,7 @@ def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptib
         rule=refusal.rule,
         queue=tree.names[refusal.queue],
         display_name=tree.display_names[refusal.queue],
-        resource=_RESOURCE_NAMES[refusal.resource],
+        resource=RESOURCE_NAMES[refusal.resource],
         bound=refusal.bound / scale,
         used=refusal.used / scale,
         requested=refusal.requested / scale,

@@ -23,6 +23,7 @@ from pykai.core.hooks import Ask, NodeSet, PreFailure, Rows
 from pykai.core.place.capacity import over_capacity
 from pykai.core.place.fit import fits_idle_row
 from pykai.core.place.gpus import choose_devices
+from pykai.core.place.ports import conflict
 from pykai.core.place.reasons import node_refusals
 from pykai.core.session import Failure, Session
 from pykai.core.tasks import Task
@@ -31,11 +32,8 @@ EVERY_NODE = NodeSet()
 _ALL: Rows = slice(None)
 
 
-def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> bool:
-    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal.
-
-    `pipeline_only` is for simulations: nothing is allocated, and nobody is told why a trial failed (cycle:ALC-8).
-    """
+def place_gang(session: Session, gang: Gang) -> bool:
+    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal."""
     for prepare in session.rules.before_gang:
         prepare(session.state, gang)
     batches = session.next_tasks(gang)
@@ -45,32 +43,56 @@ def place_gang(session: Session, gang: Gang, *, pipeline_only: bool = False) -> 
         amounts = session.amounts(gang, session.largest_gpu_mib)
         refusal = session.rules.quota_gate(session.state, gang, amounts)
         if refusal is not None:
-            if not pipeline_only:
-                session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
+            session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
             return False
-
-    failure = _seen_failure(session, gang, batches, pipeline_only)
-    if failure is None:
-        mark = session.state.mark()
-        failure = _place_batches(session, gang, batches, pipeline_only)
-        if failure is None:
-            return True
-        session.state.rollback(mark)
-        failure = failure._replace(version=session.state.version)
-        session.failures[_attempt_key(session, gang, batches, pipeline_only)] = failure
-    if not pipeline_only:
+    failure = _attempt(session, gang, batches, EVERY_NODE, False)
+    if failure is not None:
         session.refuse(gang, _no_place(gang, batches, failure))
-    return False
+    return failure is None
 
 
-def _seen_failure(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Failure | None:
+def try_tasks(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet = EVERY_NODE) -> bool:
+    """Place these tasks of a gang, or nothing, in a trial: all on promises, and nobody is told why it failed
+    (cycle:SOL-13, ALC-8)."""
+    for prepare in session.rules.before_gang:
+        prepare(session.state, gang)
+    if session.rules.quota_gate is not None:
+        amounts = session.count(batches, session.largest_gpu_mib)
+        if session.rules.quota_gate(session.state, gang, amounts) is not None:
+            return False
+    return _attempt(session, gang, batches, nodes, True) is None
+
+
+def _attempt(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+) -> Failure | None:
+    """Place all or nothing, unless an equal attempt has failed and nothing has changed since."""
+    state = session.state
+    seen = _seen_failure(session, gang, batches, nodes, pipeline_only)
+    if seen is not None:
+        return seen
+    mark = state.mark()
+    failure = _place_batches(session, gang, batches, nodes, pipeline_only)
+    if failure is None:
+        return None
+    state.rollback(mark)
+    failure = failure._replace(version=state.version)
+    session.failures[_attempt_key(session, gang, batches, nodes, pipeline_only)] = failure
+    return failure
+
+
+def _seen_failure(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+) -> Failure | None:
     if not session.failures or not session.policy.skip_seen:
         return None
-    seen = session.failures.get(_attempt_key(session, gang, batches, pipeline_only))
+    seen = session.failures.get(_attempt_key(session, gang, batches, nodes, pipeline_only))
     return seen if seen is not None and seen.version == session.state.version else None
 
 
-def _attempt_key(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Hashable:
+def _attempt_key(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+) -> Hashable:
     """Everything an attempt depends on besides the state."""
     checks = session.rules.ask_checks
     kinds = []
@@ -81,18 +103,20 @@ def _attempt_key(session: Session, gang: Gang, batches: list[Batch], pipeline_on
             kinds.append((session.rankings.key(ask), own))
         kinds.append(((), ()))
     # Node sets look at the whole group, so an attempt under them equals only itself.
-    return (tuple(kinds), pipeline_only, gang.key if session.rules.node_sets else "")
+    return (tuple(kinds), nodes, pipeline_only, gang.key if session.rules.node_sets else "")
 
 
-def _place_batches(session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool) -> Failure | None:
+def _place_batches(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+) -> Failure | None:
     if not session.rules.node_sets:
         for index, batch in enumerate(batches):
-            failure = _place_batch(session, gang, batch, index, EVERY_NODE, pipeline_only)
+            failure = _place_batch(session, gang, batch, index, nodes, pipeline_only)
             if failure is not None:
                 return failure
         return None
     by_leaf = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
-    return _place_subtree(session, gang, gang.root, by_leaf, EVERY_NODE, pipeline_only)
+    return _place_subtree(session, gang, gang.root, by_leaf, nodes, pipeline_only)
 
 
 def _tasks_below(node: BranchRun | LeafRun, by_leaf: dict[int, tuple[int, Batch]]) -> list[Task]:
@@ -176,15 +200,25 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
         scores = np.where(barred, -inf, scores)
     row = int(scores.argmax())
     if scores.item(row) == -inf:
-        return Failure(0, 0, 0, "", _explain(session, ask, nodes), False)
+        return Failure(0, 0, 0, "", {} if pipeline_only else _explain(session, ask, nodes), False)
+    leaving = state.leaving.get(ask.task.key) if state.leaving else None
+    if leaving is not None and scores.item(leaving.row) == scores.item(row):
+        # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
+        row = leaving.row
 
+    if ask.shape.host_ports and not pipeline_only:
+        # A port stays taken until the pod that was told to leave is gone.
+        pipeline_only = conflict(ask.shape.host_ports, state.closing.get(row, ()))
     if ask.shape.shared:
         seating = choose_devices(state, ask, row, pipeline_only=pipeline_only)
         assert seating is not None, "a node that fits has the devices"
-        state.place(ask.gang, ask.leaf, ask.task, row, seating.groups, pipelined=seating.pipelined)
+        groups, pipelined = seating.groups, seating.pipelined
     else:
-        startable = not pipeline_only and fits_idle_row(state, ask, row)
-        state.place(ask.gang, ask.leaf, ask.task, row, (), pipelined=not startable)
+        groups, pipelined = (), pipeline_only or not fits_idle_row(state, ask, row)
+    if leaving is not None and leaving.row == row and set(groups) == set(leaving.gpu_groups):
+        state.keep(ask.gang, ask.leaf, ask.task)
+    else:
+        state.place(ask.gang, ask.leaf, ask.task, row, groups, pipelined=pipelined)
     return None
 
 

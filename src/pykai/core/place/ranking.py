@@ -32,7 +32,6 @@ class Ranking:
     """Scores of all nodes for one kind of ask."""
 
     __slots__ = (
-        "_allowed",
         "_ask",
         "_by_row",
         "_checks",
@@ -42,6 +41,7 @@ class Ranking:
         "_row_scores",
         "_seen",
         "_tellers",
+        "allowed",
         "scores",
     )
 
@@ -54,10 +54,10 @@ class Ranking:
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
         self._by_row = not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
         #: [node] passes everything that cannot change in this cycle
-        self._allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
+        self.allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         for check in rules.checks:
             if check.scope is Scope.NODES and check.applies(ask):
-                self._allowed &= check.evaluate(state, ask, _ALL) == 0
+                self.allowed &= check.evaluate(state, ask, _ALL) == 0
         #: [node] the part of the score that cannot change in this cycle
         self._fixed: FloatArray = np.zeros(size)
         for score in rules.scores:
@@ -93,7 +93,7 @@ class Ranking:
         """`_evaluate` for one row."""
         ask = self._ask
         planes: Planes = state.columns[:, :, row].tolist()
-        if not self._allowed[row] or not fits_within(planes[FREE], ask.vector.asked):
+        if not self.allowed[row] or not fits_within(planes[FREE], ask.vector.asked):
             self.scores[row] = -inf
             return
         score = self._fixed.item(row)
@@ -107,7 +107,7 @@ class Ranking:
     def _evaluate(self, state: State, rows: Rows) -> None:
         ask = self._ask
         fits = fits_in(state, state.free, ask, rows)
-        fits &= self._allowed[rows]
+        fits &= self.allowed[rows]
         for check in self._checks:
             fits &= check.evaluate(state, ask, rows) == 0
         score = self._fixed[rows]

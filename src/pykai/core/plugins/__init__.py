@@ -8,6 +8,7 @@ from pykai.api import names
 from pykai.core.groups import Report
 from pykai.core.hooks import Plugin
 from pykai.core.plugins.arguments import read_arguments
+from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.plugins.orders import ORDERS
 from pykai.core.plugins.predicates import Predicates
 from pykai.core.plugins.proportion import Proportion
@@ -33,16 +34,14 @@ CATALOGUE: Mapping[str, type] = {
     "nominatednode": NominatedNode,
     "nodeplacement": NodePlacement,
     "podaffinity": PodAffinity,
+    "minruntime": MinRuntime,
 }
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.
 PLANNED = (
     "dynamicresources",
-    "minruntime",
     "numa",
     "reflectjoborder",
-    "sg-multinodegang",
-    "sg-nodelocalgreedy",
     "snapshot",
     "topology",
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
+from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.core.groups import Report
 from pykai.core.problems import Problem
 
@@ -33,6 +34,17 @@ def a_flag(text: str) -> bool:
     if lowered not in ("true", "false"):
         raise ValueError("expected true or false")
     return lowered == "true"
+
+
+def a_long_span(text: str) -> int:
+    """A duration that is not negative, days and weeks allowed, in nanoseconds."""
+    try:
+        span = parse_extended_duration(text)
+    except DurationError as error:
+        raise ValueError(f"expected a duration such as 10m or 1d ({error})") from None
+    if span < 0:
+        raise ValueError("expected a duration that is not negative")
+    return span
 
 
 def one_of(*words: str) -> Reader:

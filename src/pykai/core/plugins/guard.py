@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pykai.core.decisions import Verdict
 from pykai.core.fairshare.ledger import Refusal
 from pykai.core.groups import Report
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Plugin, PreFailure, Rows
@@ -52,6 +53,13 @@ def _annotations(answer: Any) -> dict[str, str]:
     if not isinstance(answer, dict) or not all(isinstance(part, str) for item in answer.items() for part in item):
         raise TypeError(f"answered {answer!r}, expected a dict of texts")
     return answer
+
+
+def _names(answer: Any) -> tuple[str, ...]:
+    found = tuple(answer)
+    if not all(isinstance(name, str) for name in found):
+        raise TypeError(f"answered {answer!r} as scenarios, expected names")
+    return found
 
 
 def _nothing_or(kind: type) -> Callable[[Any], Any]:
@@ -180,6 +188,19 @@ class _Guard:
             at=None,
         )
 
+    def victim_filter(self, hooks: Hooks, hook: str) -> Any:
+        function = getattr(hooks, hook)
+        if function is None:
+            return None
+
+        def nobody(gang: Any) -> bool:
+            return False
+
+        def made(*args: Any) -> Callable[[Any], bool]:
+            return self.call(hook, self.call(hook, function, nobody)(*args), False, bool)
+
+        return made
+
     def node_sets(self, hooks: Hooks) -> Any:
         function = hooks.node_sets
         if function is None:
@@ -234,6 +255,16 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
             subgroup_key=guard.optional(hooks, "subgroup_key", (), _a_key),
             task_key=guard.optional(hooks, "task_key", (), _a_key),
             quota_gate=guard.optional(hooks, "quota_gate", None, _nothing_or(Refusal)),
+            victim_queue_key=guard.optional(hooks, "victim_queue_key", (), _a_key),
+            # What cannot be judged is not evicted.
+            may_reclaim=guard.optional(
+                hooks, "may_reclaim", Verdict("reclaim", "plugin", other=name), _nothing_or(Verdict)
+            ),
+            reclaim_filter=guard.victim_filter(hooks, "reclaim_filter"),
+            preempt_filter=guard.victim_filter(hooks, "preempt_filter"),
+            reclaim_gate=guard.optional(hooks, "reclaim_gate", f"plugin {name} failed", _nothing_or(str)),
+            preempt_gate=guard.optional(hooks, "preempt_gate", f"plugin {name} failed", _nothing_or(str)),
+            scenarios=_names(hooks.scenarios),
             ask_key=guard.optional(hooks, "ask_key", None, _hashable),
             observer=None if hooks.observer is None else _GuardedObserver(hooks.observer, guard),
             bind_annotations=guard.optional(hooks, "bind_annotations", {}, _annotations),

@@ -1,6 +1,7 @@
-"""The plugins that only order things: groups in a queue, subgroups in a group, tasks in a gang (cycle:8.3 to 8.5).
+"""The plugins without arguments that only order things (cycle:8.3 to 8.5, 13.4).
 
-priority, elastic, subgrouporder, kubeflow, ray, taskorder: each is one sort key.
+priority, elastic, subgrouporder, kubeflow, ray, taskorder: each is one sort key for groups in a queue, subgroups in a
+group or tasks in a gang.  sg-nodelocalgreedy, sg-multinodegang: each is one way to choose victims.
 """
 
 from __future__ import annotations
@@ -76,4 +77,6 @@ ORDERS: Mapping[str, Order] = {
     "kubeflow": Order(Hooks(task_key=masters_first)),
     "ray": Order(Hooks(task_key=heads_first)),
     "taskorder": Order(Hooks(task_key=by_task_priority)),
+    "sg-nodelocalgreedy": Order(Hooks(scenarios=("NodeLocalGreedy",))),
+    "sg-multinodegang": Order(Hooks(scenarios=("MultiNodeGang",))),
 }

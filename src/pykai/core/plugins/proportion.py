@@ -5,13 +5,16 @@ The figures themselves are kept by the ledger whether or not this plugin is conf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from pykai.core.decisions import Verdict
+from pykai.core.fairshare import reclaiming as fairness
 from pykai.core.fairshare.ledger import Amounts, Refusal
 from pykai.core.gangs import Gang
-from pykai.core.hooks import Hooks
+from pykai.core.hooks import Hooks, Loss, Taking
 from pykai.core.plugins.arguments import Reader, a_flag, a_number
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
@@ -47,7 +50,15 @@ class Proportion:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Queue order and capacity."""
-        return Hooks(queue_key=_queue_key, queue_tie=_queue_tie, quota_gate=_quota_gate)
+        return Hooks(
+            queue_key=_queue_key,
+            queue_tie=_queue_tie,
+            quota_gate=_quota_gate,
+            victim_queue_key=_victim_queue_key,
+            may_reclaim=_may_reclaim,
+            reclaim_filter=_reclaim_filter,
+            reclaim_gate=partial(_reclaim_gate, self.saturation_multiplier),
+        )
 
 
 def _queue_key(state: State, queue: int, amounts: Amounts) -> tuple[float, ...]:
@@ -59,4 +70,57 @@ def _queue_tie(state: State, queue: int, other: int) -> bool:
 
 
 def _quota_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
-    return state.ledger.refusal(gang.chain, amounts, not gang.preemptible)
+    return state.ledger.refusal(gang.chain, amounts, gang.starts_core)
+
+
+def _victim_queue_key(state: State, queue: int, taken: Amounts) -> tuple[float, ...]:
+    return state.ledger.victim_key(queue, taken)
+
+
+def _may_reclaim(state: State, gang: Gang, required: Amounts) -> Verdict | None:
+    return fairness.may_reclaim(state.ledger, gang.queue, required, gang.starts_core)
+
+
+def _reclaim_filter(state: State, gang: Gang, required: Amounts) -> Callable[[Gang], bool]:
+    """Whether anything may be taken from a gang depends on its queue alone (queues:11.2)."""
+    known: dict[int, bool] = {gang.queue: False}
+
+    def accepts(victim: Gang) -> bool:
+        found = known.get(victim.queue)
+        if found is None:
+            found = known[victim.queue] = fairness.may_lose(state.ledger, gang.queue, victim.queue, required)
+        return found
+
+    return accepts
+
+
+def _reclaim_gate(multiplier: float, state: State, taking: Taking) -> str | None:
+    chunks: dict[int, list[Amounts]] = {}
+    for victim, losses in taking.losses:
+        counted = [loss for loss in losses if not (taking.moving_is_free and loss.moves)]
+        chunks.setdefault(victim.queue, []).extend(_chunks(losses, counted))
+    return fairness.objection(
+        state.ledger,
+        taking.allocated,
+        taking.gang.queue,
+        taking.required,
+        taking.gang.starts_core,
+        {queue: found for queue, found in chunks.items() if found},
+        multiplier,
+    )
+
+
+def _chunks(losses: list[Loss], counted: list[Loss]) -> list[Amounts]:
+    """What a gang loses, in parts that are judged one by one: the minimum of all its leaves as one, the rest task by
+    task (cycle:RCL-3)."""
+    seen: dict[str, int] = {}
+    core: list[Amounts] = []
+    single: list[Amounts] = []
+    kept = {loss.task.key for loss in counted}
+    for loss in losses:
+        place = seen[loss.leaf.name] = seen.get(loss.leaf.name, 0) + 1
+        if loss.task.key in kept:
+            (core if place <= loss.leaf.minimum else single).append(loss.amounts)
+    if core:
+        single.append((sum(a[0] for a in core), sum(a[1] for a in core), sum(a[2] for a in core)))
+    return single

@@ -1,0 +1,53 @@
+"""Preempt: inside a queue, work of higher priority takes the place of preemptible work of lower (cycle:14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykai.core.actions.taking import Method, take_back
+from pykai.core.decisions import Verdict
+from pykai.core.fairshare.tree import RESOURCE_NAMES
+from pykai.core.gangs import Gang
+from pykai.core.hooks import Taking
+from pykai.core.session import Session
+from pykai.core.tasks import Task
+from pykai.core.victims.search import Aim
+
+
+def preempt(session: Session) -> None:
+    """Let work of higher priority evict lower in its own queue."""
+    rules, state = session.rules, session.state
+
+    def gate(gang: Gang) -> tuple[Verdict, bool] | None:
+        """Work that may not be taken back must be within quota (queues:Q-204)."""
+        if rules.quota_gate is None or not gang.starts_core:
+            return None
+        refusal = rules.quota_gate(state, gang, session.amounts(gang, session.largest_gpu_mib))
+        if refusal is None or refusal.rule != "quota":
+            return None
+        scale = 100.0 if refusal.resource == 2 else 1.0
+        verdict = Verdict(
+            "preempt",
+            "quota",
+            session.snapshot.tree.names[refusal.queue],
+            RESOURCE_NAMES[refusal.resource],
+            (refusal.used + refusal.requested) / scale,
+            refusal.bound / scale,
+        )
+        return verdict, True
+
+    def aim(gang: Gang) -> Aim:
+        filters = [make(state, gang, session.request_of(gang)) for make in rules.preempt_filters]
+
+        def accepts(victim: Gang) -> bool:
+            return victim.priority < gang.priority and all(passes(victim) for passes in filters)
+
+        def judge(taking: Taking) -> str | None:
+            return next((found for check in rules.preempt_gates if (found := check(state, taking)) is not None), None)
+
+        return Aim("preempt", [gang.queue], accepts, judge)
+
+    def message(gang: Gang) -> Callable[[Gang, Task], str]:
+        return lambda victim, task: f"Pod {task.key} was preempted by higher priority workload {gang.key}"
+
+    take_back(session, Method("preempt", gate, aim, message))

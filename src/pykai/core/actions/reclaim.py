@@ -1,0 +1,61 @@
+"""Reclaim: queues get back what others hold beyond their share (cycle:14, queues:11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykai.core.actions.taking import Method, take_back
+from pykai.core.decisions import Verdict
+from pykai.core.explain import queue_line
+from pykai.core.gangs import Gang
+from pykai.core.hooks import Taking
+from pykai.core.reckoning import figures_of
+from pykai.core.session import Session
+from pykai.core.tasks import Task
+from pykai.core.victims.search import Aim
+from pykai.core.victims.units import victims_of
+
+
+def reclaim(session: Session) -> None:
+    """Let queues below their share take from those above."""
+    rules, state = session.rules, session.state
+    if rules.may_reclaim is None:
+        return
+    may_reclaim = rules.may_reclaim
+
+    def gate(gang: Gang) -> tuple[Verdict, bool] | None:
+        verdict = may_reclaim(state, gang, session.request_of(gang))
+        return None if verdict is None else (verdict, False)
+
+    def aim(gang: Gang) -> Aim:
+        required = session.request_of(gang)
+        filters = [make(state, gang, required) for make in rules.reclaim_filters]
+        known: dict[str, bool] = {}
+
+        def accepts(victim: Gang) -> bool:
+            found = known.get(victim.key)
+            if found is None:
+                found = known[victim.key] = all(passes(victim) for passes in filters)
+            return found
+
+        def judge(taking: Taking) -> str | None:
+            return next((found for check in rules.reclaim_gates if (found := check(state, taking)) is not None), None)
+
+        leaves = [leaf for leaf in victims_of(session).lines if leaf != gang.queue]
+        return Aim("reclaim", sorted(leaves), accepts, judge)
+
+    def message(gang: Gang) -> Callable[[Gang, Task], str]:
+        lines: dict[int, str] = {}
+        # Rows are replaced, never changed: these stay as they are before anyone is evicted.
+        before = list(state.ledger.allocated)
+
+        def text(victim: Gang, task: Task) -> str:
+            if victim.queue not in lines:
+                mine, theirs = session.snapshot.tree.diverging(gang.queue, victim.queue)
+                both = (queue_line(figures_of(session, queue, before[queue])) for queue in (theirs, mine))
+                lines[victim.queue] = "\n".join(both)
+            return f"Pod {task.key} was preempted by workload {gang.key}.\n{lines[victim.queue]}"
+
+        return text
+
+    take_back(session, Method("reclaim", gate, aim, message, gate_first=True))

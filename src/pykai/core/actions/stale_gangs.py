@@ -1,0 +1,71 @@
+"""Stale gangs: what is left of a gang that lost its minimum is evicted after a grace period (cycle:15)."""
+
+from __future__ import annotations
+
+from pykai.api import names
+from pykai.core.carrying import Cause, carry_out
+from pykai.core.decisions import StaleGang
+from pykai.core.gangs import Gang
+from pykai.core.session import Session
+from pykai.core.snapshot import GroupEntry
+from pykai.core.status import Status
+from pykai.core.tasks import Task
+from pykai.core.validate import check_state
+
+
+def evict_stale_gangs(session: Session) -> None:
+    """Evict what is left of gangs that have been incomplete for too long, whatever their priority (cycle:STL-5)."""
+    state, snapshot = session.state, session.snapshot
+    for key in sorted(snapshot.groups):
+        entry = snapshot.groups[key]
+        group = entry.group
+        if group is None or (group.plain and group.min_member <= 1) and group.stale_since_ns is None:
+            # One pod is enough: whoever has any is complete.
+            continue
+        if group.tree_error or not snapshot.in_cycle(group) or not _may_be_stale(entry):
+            if group.stale_since_ns is not None:
+                session.recovered.append(key)
+            continue
+        gang = session.gang(entry)
+        active = sum(leaf.active_used for leaf in gang.leaves)
+        if not active or gang.complete:
+            if group.stale_since_ns is not None:
+                session.recovered.append(key)
+            continue
+        since = snapshot.now_ns if group.stale_since_ns is None else group.stale_since_ns
+        grace = group.staleness_grace_ns
+        if grace is None:
+            grace = session.policy.staleness_grace_ns
+        due = grace >= 0 and session.state.passed(since + grace)
+        missing = tuple(
+            (leaf.name, leaf.minimum, leaf.active_used)
+            for leaf in gang.leaves
+            if not leaf.complete and leaf.name != names.DEFAULT_SUBGROUP
+        )
+        session.stale.append(
+            StaleGang(group.namespace, group.name, since, active, group.min_member, missing, evicted=due)
+        )
+        if due:
+            mark = state.mark()
+            by_name = {leaf.name: leaf for leaf in gang.leaves}
+            for name, tasks in gang.active(state.status_of).items():
+                for task in reversed(tasks):
+                    if state.status_of(task) is Status.PIPELINED or task.node in snapshot.nodes.rows:
+                        state.evict(gang, by_name[name], task)
+            carry_out(session, state.commit(mark), Cause("stalegangeviction", _message))
+            if session.policy.validate:
+                check_state(session)
+
+
+def _may_be_stale(entry: GroupEntry) -> bool:
+    """A gang of which a pod has ended well is not broken (cycle:STL-1)."""
+    return not any(task.status is Status.SUCCEEDED for task in entry.tasks.values())
+
+
+def _message(gang: Gang, task: Task) -> str:
+    index = gang.group.leaf_index.get(task.subgroup)
+    least = "" if index is None else f" ({gang.leaves[index].minimum})"
+    where = "" if task.subgroup == names.DEFAULT_SUBGROUP else f" in sub-group {task.subgroup}"
+    return (
+        f"Workload doesn't meet the minimum required number of pods{least}{where}, evicting remaining pod: {task.key}"
+    )

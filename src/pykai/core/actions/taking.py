@@ -1,0 +1,156 @@
+"""What reclaim, preempt and consolidation have in common (cycle:14).
+
+Waiting gangs are looked at in the fair order.  Each passes its action's own gate, is skipped if an easier one of its
+kind has failed, and is then searched for; a set of victims that suffices is carried out at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pykai.core.carrying import Cause, carry_out
+from pykai.core.decisions import NoPlace, Verdict, WithinDelay
+from pykai.core.gangs import Gang
+from pykai.core.hooks import Ask
+from pykai.core.order.queues import lines_of
+from pykai.core.order.standing import standing_of
+from pykai.core.session import Session
+from pykai.core.state import Outcome
+from pykai.core.tasks import Task
+from pykai.core.validate import check_state
+from pykai.core.victims.search import Aim, Budget, search
+from pykai.core.victims.signatures import Failed
+from pykai.core.victims.units import victims_of
+
+
+class Method(NamedTuple):
+    """One action that takes resources back."""
+
+    action: str
+    #: which rule forbids it to a gang before anything is searched, and whether equal gangs need not be asked
+    gate: Callable[[Gang], tuple[Verdict, bool] | None]
+    aim: Callable[[Gang], Aim]
+    #: what is told of the pods that are evicted for a gang
+    message: Callable[[Gang], Callable[[Gang, Task], str]]
+    #: jobs of different queues are different kinds
+    by_queue: bool = True
+    #: asked before the memory of what failed
+    gate_first: bool = False
+
+
+def take_back(session: Session, method: Method) -> None:
+    """Serve waiting gangs by evicting others."""
+    state, action = session.state, method.action
+    budget = Budget(session, session.policy.search_budgets, action)
+    failed = Failed(session, by_queue=method.by_queue)
+    depth = session.policy.queue_depth.get(action)
+    walk = session.queue_walk(lines_of(_candidates(session), session.group_order, session.request_of, depth))
+    while (gang := walk.pop()) is not None:
+        if method.gate_first and (forbidden := method.gate(gang)) is not None:
+            session.judge(gang, forbidden[0])
+            continue
+        if (like := failed.covers(gang)) is not None:
+            session.judge(gang, Verdict(action, "alike", other=like))
+            continue
+        if _cannot_help(session, gang):
+            continue
+        if not method.gate_first and (forbidden := method.gate(gang)) is not None:
+            session.judge(gang, forbidden[0])
+            if forbidden[1]:
+                failed.add(gang)
+            continue
+        mark = state.mark()
+        message = method.message(gang)
+        found = search(session, gang, method.aim(gang), budget)
+        if found.result == "solved" and gang.complete:
+            _commit(session, gang, state.commit(mark), Cause(action, message, gang.key))
+            continue
+        # Whatever a search leaves behind is undone (cycle:PG-8, Do better).
+        state.rollback(mark)
+        session.judge(gang, Verdict(action, found.result, other=found.objection))
+        if found.result in ("deadline_exhausted", "not_attempted"):
+            session.stopped.append(f"{action} stopped at {gang.key}: {found.result}, {state.work} units of work done")
+            return
+        failed.add(gang)
+
+
+def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
+    carry_out(session, outcome, cause)
+    victims, standing = victims_of_now(session), standing_of_now(session)
+    changed = {gang.key: gang}
+    for other, _, _ in (*outcome.placed, *outcome.evicted):
+        changed[other.key] = other
+    for other in changed.values():
+        if victims is not None:
+            victims.changed(other)
+        if standing is not None:
+            standing.changed(other)
+    for table in (victims, standing):
+        if table is not None:
+            table.version = session.state.version
+    if session.policy.validate:
+        check_state(session)
+
+
+def victims_of_now(session: Session):  # type: ignore[no-untyped-def]
+    return session.memo.get("victims")
+
+
+def standing_of_now(session: Session):  # type: ignore[no-untyped-def]
+    return session.memo.get("standing")
+
+
+def _candidates(session: Session) -> Iterator[Gang]:
+    """Gangs that may trigger evictions now (cycle:ORD-1, POL-4)."""
+    tree = session.snapshot.tree
+    for gang in session.waiting():
+        if gang.queue < 0 or tree.children[gang.queue] or gang.group.tree_error or gang.unsupported:
+            continue
+        if not gang.open or not session.next_tasks(gang):
+            continue
+        delayed = _delay(session, gang)
+        if delayed is None:
+            yield gang
+        elif delayed not in session.refusals.get(gang.key, ()):
+            session.refuse(gang, delayed)
+
+
+def _delay(session: Session, gang: Gang) -> WithinDelay | None:
+    """Until when a gang may not trigger evictions."""
+    group = gang.group
+    if session.policy.honour_preemption_policy:
+        known = session.snapshot.priority_classes.get(group.priority_class)
+        if known is not None and known.preemption_policy == "Never":
+            return WithinDelay(0, None)
+    delay = group.preemption_delay_ns
+    if not delay or delay <= 0:
+        return None
+    since = max(group.creation_ns, group.last_eviction_ns or 0)
+    if group.key in session.evicted_groups:
+        since = session.snapshot.now_ns
+    return None if session.state.passed(since + delay) else WithinDelay(delay, since + delay)
+
+
+def _cannot_help(session: Session, gang: Gang) -> bool:
+    """Whether no eviction would help a task (cycle:FLT-9); told like a failure to place it."""
+    for batch in session.next_tasks(gang):
+        seen: set[int] = set()
+        for task in batch.tasks:
+            if task.shape.id in seen:
+                continue
+            seen.add(task.shape.id)
+            ask = Ask(task, gang, batch.leaf, session.snapshot.vectors[task.shape])
+            failures = [found for check in session.rules.pre_place if (found := check(session.state, ask)) is not None]
+            if any(failure.unresolvable for failure in failures):
+                known = session.refusals.get(gang.key, ())
+                if not any(isinstance(refusal, NoPlace) and refusal.unresolvable for refusal in known):
+                    lines = "".join(f"{failure.predicate}: {failure.error}.\n" for failure in failures)
+                    base = f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
+                    refusal = NoPlace(task.key, "pod", 0, batch.leaf.name, batch.leaf.minimum, base, unresolvable=True)
+                    session.refuse(gang, refusal)
+                return True
+    return False
+
+
+__all__ = ["Aim", "Method", "standing_of", "take_back", "victims_of"]

@@ -1,0 +1,122 @@
+"""What was committed becomes decisions: binds, nominations, evictions (cycle:16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from pykai.api import names
+from pykai.core.decisions import Bind, Evict, Nominate
+from pykai.core.gangs import Gang
+from pykai.core.session import Session
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.state import Outcome, Placement
+from pykai.core.status import Status
+from pykai.core.tasks import Task
+
+
+class Cause(NamedTuple):
+    """Why pods are evicted."""
+
+    action: str
+    #: what the event of one pod says
+    message: Callable[[Gang, Task], str]
+    #: the group they make room for
+    preemptor: str = ""
+
+
+class _Received(NamedTuple):
+    type: str
+    devices: int
+    portion: str
+
+
+_CPU_ONLY = _Received(names.RECEIVED_REGULAR, 0, "0.00")
+_MIG = _Received(names.RECEIVED_MIG, 0, "0.00")
+
+
+@lru_cache(maxsize=64)
+def _whole(devices: int) -> _Received:
+    return _Received(names.RECEIVED_REGULAR, devices, "1.00")
+
+
+def _received(session: Session, shape: Shape, row: int) -> _Received:
+    """What the BindRequest says a pod received (cycle:OUT-1; gpu:C-8)."""
+    gpu = shape.gpu
+    if gpu.kind is GpuKind.NONE:
+        return _CPU_ONLY
+    if gpu.kind is GpuKind.WHOLE:
+        return _whole(gpu.devices)
+    if gpu.kind is GpuKind.MIG:
+        return _MIG
+    portion = session.state.amounts_on(shape, row)[2] / gpu.devices / 100.0
+    return _Received(names.RECEIVED_FRACTION, gpu.devices, f"{portion:.2f}")
+
+
+def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) -> None:
+    """Turn what was committed into decisions."""
+    for key in outcome.touched:
+        # What this cycle had decided for the task before no longer holds.
+        session.nominations.pop(key, None)
+        session.binds.pop(key, None)
+        if (known := session.evictions.get(key)) is not None:
+            session.evictions[key] = replace(known, moves_to="")
+    node_names = session.snapshot.nodes.names
+    waiting: dict[str, bool] = {}
+    for gang, task, placement in outcome.placed:
+        node = node_names[placement.row]
+        waits = placement.status is Status.PIPELINED
+        waiting[gang.key] = waits or waiting.get(gang.key, False)
+        if waits:
+            session.nominations[task.key] = Nominate(
+                task.namespace, task.name, task.uid, gang.key, node, placement.gpu_groups
+            )
+        else:
+            session.binds[task.key] = _bind(session, gang, task, placement, node)
+    for gang, _, _ in outcome.placed:
+        if not waiting[gang.key] and not gang.started_before:
+            gang.started_before = True
+            session.started.append(gang.key)
+    if cause is None:
+        return
+    for gang, task, placement in outcome.evicted:
+        session.evicted_groups.add(gang.key)
+        if task.status is Status.PENDING:
+            # It was to be bound in this very cycle: with the bind withdrawn there is nothing to delete.
+            continue
+        target = session.nominations.get(task.key)
+        session.evictions[task.key] = Evict(
+            namespace=task.namespace,
+            pod=task.name,
+            uid=task.uid,
+            group=gang.key,
+            node=node_names[placement.row],
+            action=cause.action,
+            gang_size=len(outcome.evicted),
+            message=cause.message(gang, task),
+            preemptor=cause.preemptor,
+            moves_to=target.node if target is not None else "",
+            unbound=task.status is Status.BINDING,
+        )
+
+
+def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
+    received = _received(session, task.shape, placement.row)
+    annotations: dict[str, str] = {}
+    for mutate in session.rules.bind_annotations:
+        annotations.update(mutate(task, node))
+    return Bind(
+        task.namespace,
+        task.name,
+        task.uid,
+        gang.key,
+        node,
+        received.type,
+        received.devices,
+        received.portion,
+        placement.gpu_groups,
+        annotations,
+    )

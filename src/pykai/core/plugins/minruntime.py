@@ -1,0 +1,109 @@
+"""minruntime: work that has only just started is left alone for a while (queues:12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from pykai.core.fairshare.ledger import Amounts
+from pykai.core.fairshare.tree import QueueTree
+from pykai.core.gangs import Gang
+from pykai.core.hooks import Hooks, Taking
+from pykai.core.plugins.arguments import Reader, a_long_span, one_of
+from pykai.core.snapshot import Snapshot
+from pykai.core.state import State
+
+LCA, QUEUE = "lca", "queue"
+
+
+@dataclass(frozen=True, slots=True)
+class MinRuntime:
+    """How long work runs before it may be preempted or reclaimed, nanoseconds."""
+
+    default_preempt_ns: int = 0
+    default_reclaim_ns: int = 0
+    #: whose reclaim time counts: `lca` looks below where the two queues part, `queue` at the victim's own
+    resolve: str = LCA
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
+        "defaultPreemptMinRuntime": ("default_preempt_ns", a_long_span),
+        "defaultReclaimMinRuntime": ("default_reclaim_ns", a_long_span),
+        "reclaimResolveMethod": ("resolve", one_of(LCA, QUEUE)),
+    }
+
+    def prepare(self, snapshot: Snapshot) -> Hooks:
+        """Filters and gates with the times resolved once per queue, or pair of queues (queues:Q-310)."""
+        tree = snapshot.tree
+        preempt: dict[int, int] = {}
+        reclaim: dict[tuple[int, int], int] = {}
+
+        def preempt_ns(gang: Gang, victim: Gang) -> int:
+            if victim.queue not in preempt:
+                preempt[victim.queue] = preempt_runtime(tree, victim.queue, self.default_preempt_ns)
+            return preempt[victim.queue]
+
+        def reclaim_ns(gang: Gang, victim: Gang) -> int:
+            pair = (gang.queue, victim.queue) if self.resolve == LCA else (-1, victim.queue)
+            if pair not in reclaim:
+                reclaim[pair] = reclaim_runtime(tree, *pair, self.resolve, self.default_reclaim_ns)
+            return reclaim[pair]
+
+        return Hooks(
+            preempt_filter=partial(_filter, preempt_ns),
+            reclaim_filter=partial(_filter, reclaim_ns),
+            preempt_gate=partial(_gate, preempt_ns),
+            reclaim_gate=partial(_gate, reclaim_ns),
+        )
+
+
+def _nearest(spans: list[int | None], chain: tuple[int, ...], default_ns: int) -> int:
+    return next((found for queue in chain if (found := spans[queue]) is not None), default_ns)
+
+
+def preempt_runtime(tree: QueueTree, victim: int, default_ns: int) -> int:
+    """The value of the nearest queue that has one, from the victim's upward (queues:Q-302)."""
+    return _nearest(tree.preempt_min_runtime_ns, tree.chains[victim], default_ns)
+
+
+def reclaim_runtime(tree: QueueTree, reclaimer: int, victim: int, method: str, default_ns: int) -> int:
+    """The same for reclaim, by either method (queues:Q-303, Q-304)."""
+    spans, chain = tree.reclaim_min_runtime_ns, tree.chains[victim]
+    if method == QUEUE:
+        return _nearest(spans, chain, default_ns)
+    mine = tree.chains[reclaimer]
+    if mine[-1] != chain[-1]:
+        top = spans[chain[-1]]
+        return default_ns if top is None else top
+    common = next(position for position, queue in enumerate(chain) if queue in mine)
+    return _nearest(spans, chain[max(0, common - 1) :], default_ns)
+
+
+Span = Callable[[Gang, Gang], int]
+
+
+def _protected(span: Span, state: State, gang: Gang, victim: Gang) -> bool:
+    """Whether a victim has not run long enough (queues:Q-301)."""
+    start = victim.group.last_start_ns
+    if start is None:
+        return False
+    length = span(gang, victim)
+    return length > 0 and not state.passed(start + length)
+
+
+def _filter(span: Span, state: State, gang: Gang, required: Amounts) -> Callable[[Gang], bool]:
+    """Elastic victims pass here, they may shrink (queues:Q-306)."""
+    return lambda victim: victim.elastic or not _protected(span, state, gang, victim)
+
+
+def _gate(span: Span, state: State, taking: Taking) -> str | None:
+    """A protected elastic victim keeps its minimum (queues:Q-307)."""
+    for victim, losses in taking.losses:
+        if not _protected(span, state, taking.gang, victim):
+            continue
+        for leaf in victim.leaves:
+            lost = sum(loss.leaf is leaf for loss in losses)
+            if lost and leaf.active_used - lost < leaf.minimum:
+                return f"{victim.key} has not run for its minimum time yet"
+    return None

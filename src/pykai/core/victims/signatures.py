@@ -1,0 +1,106 @@
+"""Jobs that need not be tried because an equal or easier one has failed (cycle:14, SIG-1 to SIG-4).
+
+Jobs of one *kind* (queue, constraints of their pods, priority, what they may lose, gpu-memory) differ only in how much
+they ask for.  Of each kind the easiest that failed is remembered for the rest of the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from pykai.core.gangs import Gang
+from pykai.core.session import Session
+from pykai.core.shapes import Shape
+from pykai.core.tasks import Task
+
+Vector = tuple[tuple[str, int], ...]
+
+
+class Failed:
+    """What failed in one action."""
+
+    def __init__(self, session: Session, *, by_queue: bool) -> None:
+        self._session = session
+        self._by_queue = by_queue
+        self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
+        self._constraints: dict[int, Hashable] = {}
+
+    def covers(self, gang: Gang) -> str | None:
+        """The group whose failure tells that this one fails too, None when it must be tried."""
+        if not self._session.policy.skip_seen:
+            return None
+        seen = self._seen.get(self._kind(gang))
+        if seen is None:
+            return None
+        return None if _easier(self._requests(gang), seen[1]) else seen[0]
+
+    def add(self, gang: Gang) -> None:
+        """A job has failed."""
+        kind, requests = self._kind(gang), self._requests(gang)
+        seen = self._seen.get(kind)
+        if seen is None or _no_harder(requests, seen[1]):
+            self._seen[kind] = (gang.key, requests)
+
+    def _pending(self, gang: Gang) -> list[Task]:
+        return [task for leaf in gang.leaves for task in leaf.tasks if self._session.state.is_open(task)]
+
+    def _kind(self, gang: Gang) -> Hashable:
+        by_leaf = []
+        for leaf in gang.leaves:
+            kinds = [self._constraint(task) for task in leaf.tasks if self._session.state.is_open(task)]
+            if kinds:
+                by_leaf.append(tuple(sorted(kinds)))
+        by_leaf.sort()
+        queue = gang.queue if self._by_queue else -1
+        return (queue, gang.priority, gang.preemptible, gang.semi, tuple(by_leaf))
+
+    def _constraint(self, task: Task) -> int:
+        shape = task.shape
+        found = self._constraints.get(shape.id)
+        if found is None:
+            known = self._session.memo.setdefault("constraint numbers", {})
+            found = self._constraints[shape.id] = known.setdefault(_constraints(shape), len(known))
+        return found  # type: ignore[return-value]
+
+    def _requests(self, gang: Gang) -> list[dict[str, int]]:
+        found = [_request(task.shape) for task in self._pending(gang)]
+        found.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
+        return found
+
+
+def _constraints(shape: Shape) -> Hashable:
+    """Everything a pod asks for except how much."""
+    return (
+        shape.node_selector,
+        repr(shape.node_terms),
+        shape.tolerations,
+        shape.host_ports,
+        repr(shape.affinity),
+        shape.config_maps,
+        shape.namespace,
+        shape.gpu.kind,
+        shape.gpu.memory_mib,
+        shape.gpu.devices if shape.gpu.memory_mib else 0,
+        tuple(name for name, _ in shape.requests),
+    )
+
+
+def _request(shape: Shape) -> dict[str, int]:
+    found = dict(shape.requests)
+    found["gpus"] = shape.gpu_hundredths
+    return found
+
+
+def _at_most(a: dict[str, int], b: dict[str, int]) -> bool:
+    return all(value <= b.get(name, 0) for name, value in a.items())
+
+
+def _easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
+    """Fewer tasks, or some task that asks for less than its counterpart (cycle:SIG-3)."""
+    if len(job) < len(failed):
+        return True
+    return any(_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
+
+
+def _no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
+    return len(job) <= len(failed) and all(_at_most(a, b) for a, b in zip(job, failed, strict=False))

@@ -1,0 +1,161 @@
+"""Trying one set of victims in the journal (cycle:13.5).
+
+Everyone of the set is evicted; then the victims and the preemptor are served in the fair order, each once, on promises
+only.  A victim that outranks the preemptor is therefore served first: what allocate would undo in the next cycle does
+not happen.  A victim that finds its own place again is kept and never notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from pykai.core.axes import BoolArray
+from pykai.core.fairshare.ledger import Amounts
+from pykai.core.gangs import Batch, Gang
+from pykai.core.hooks import Loss, NodeSet
+from pykai.core.order.queues import Line
+from pykai.core.order.standing import TrialLine, standing_of
+from pykai.core.place.gang import EVERY_NODE, try_tasks
+from pykai.core.session import Session
+from pykai.core.status import Status
+from pykai.core.victims.units import Member
+
+
+class Victim(NamedTuple):
+    """A task of a set, with its gang."""
+
+    gang: Gang
+    member: Member
+
+
+class Preemptor(NamedTuple):
+    """For whom, with the tasks to place now."""
+
+    gang: Gang
+    batches: list[Batch]
+    #: what they ask of their queue
+    required: Amounts
+    #: [node] where victims that need no GPU may go; None = anywhere (cycle:SOL-4)
+    feasible: BoolArray | None
+
+
+def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
+    """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
+
+    The caller has set a mark and rolls back.
+    """
+    state = session.state
+    gangs: dict[str, Gang] = {}
+    rows: set[int] = set()
+    for gang, member in victims:
+        state.work += 1
+        state.evict(gang, member.leaf, member.task)
+        gangs[gang.key] = gang
+        rows.add(member.row)
+    nodes = _cpu_nodes(session, preemptor, rows)
+
+    taking_part = {**gangs, preemptor.gang.key: preemptor.gang}
+    served = False
+    outstanding = len(taking_part)
+    pop, push = _walk(session, preemptor, taking_part)
+    while outstanding:
+        gang = pop()
+        if gang is None:
+            break
+        outstanding -= 1
+        if gang is preemptor.gang:
+            if not try_tasks(session, gang, preemptor.batches):
+                return False
+            served = True
+            continue
+        batches = session.next_tasks(gang)
+        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
+        if batches and try_tasks(session, gang, batches, where) and any(leaf.evicted for leaf in gang.leaves):
+            # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
+            if any(state.is_open(task) for leaf in gang.leaves for task in leaf.evicted):
+                push(gang)
+                outstanding += 1
+    return served
+
+
+def _walk(session: Session, preemptor: Preemptor, taking_part: dict[str, Gang]):  # type: ignore[no-untyped-def]
+    tree = session.snapshot.tree
+    standing = standing_of(session)
+    asks = {preemptor.gang.key: preemptor.required}
+    by_leaf: dict[int, dict[str, Gang]] = {}
+    for gang in taking_part.values():
+        by_leaf.setdefault(gang.queue, {})[gang.key] = gang
+    if len(by_leaf) == 1:
+        # Queues need not be compared, and whoever takes no part is passed over.
+        line = TrialLine(session, [], taking_part, asks)
+        return (lambda: line.pop() if line.ask() is not None else None), line.push
+    top = _common_ancestor(tree.chains, list(by_leaf))
+    relevant = _relevant(tree.chains, list(by_leaf), top, standing.lines)
+    lines: dict[int, Line] = {
+        leaf: TrialLine(session, standing.lines.get(leaf, []), by_leaf.get(leaf, {}), asks) for leaf in relevant
+    }
+    walk = session.queue_walk(lines, top)
+    return walk.pop, walk.push
+
+
+def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
+    """The lowest queue above all of these, -1 when there is none."""
+    common = set(chains[leaves[0]])
+    for leaf in leaves[1:]:
+        common &= set(chains[leaf])
+    return next((row for row in chains[leaves[0]] if row in common), -1)
+
+
+def _relevant(
+    chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: dict[int, list[tuple[object, Gang]]]
+) -> list[int]:
+    """Leaves whose lines decide who of these is served first: themselves, and others below the same child of `top`."""
+
+    def child(leaf: int) -> int:
+        chain = chains[leaf]
+        return chain[-1] if top < 0 else chain[chain.index(top) - 1]
+
+    children = {child(leaf) for leaf in leaves}
+    others = [leaf for leaf in waiting if (top < 0 or top in chains[leaf]) and child(leaf) in children]
+    return sorted({*leaves, *others})
+
+
+def _cpu_nodes(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
+    if preemptor.feasible is None:
+        return None
+    mask = preemptor.feasible.copy()
+    mask[sorted(rows)] = True
+    return NodeSet(mask)
+
+
+def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
+    """What the victims lose now that everyone was served; those that are kept lose nothing."""
+    state = session.state
+    found: dict[str, tuple[Gang, list[Loss]]] = {}
+    for gang, member in victims:
+        if member.task.key not in state.leaving and state.status_of(member.task) is not Status.PENDING:
+            continue
+        moves = state.status_of(member.task) is Status.PIPELINED
+        found.setdefault(gang.key, (gang, []))[1].append(Loss(member.leaf, member.task, member.amounts, moves))
+    for gang, losses in found.values():
+        losses.sort(key=lambda loss: gang.task_key(loss.task))
+    return list(found.values())
+
+
+def feasible_nodes(session: Session, batches: list[Batch]) -> BoolArray | None:
+    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4)."""
+    if any(task.shape.cpu_only for batch in batches for task in batch.tasks):
+        return None
+    state = session.state
+    axes = [*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes]
+    free: BoolArray = np.zeros(len(session.snapshot.nodes), dtype=np.bool_)
+    for axis in axes:
+        free |= state.free[axis] > 0
+    for row, devices in state.devices.items():
+        mib = session.snapshot.nodes.facts[row].gpu_mib
+        if any(device.used_mib < mib or device.releasing for device in devices.values()):
+            free[row] = True
+    return free
