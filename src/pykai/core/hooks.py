@@ -140,6 +140,9 @@ class Taking(NamedTuple):
     losses: list[tuple[Gang, list[Loss]]]
     #: what every queue had before anyone was evicted, [queue][resource] (cycle:RCL-1)
     allocated: list[list[float]]
+    #: the same for work that cannot be taken back, and whether the gang is such work
+    committed: list[list[float]]
+    core: bool
     #: tasks that get another place do not count as taken (cycle:RCL-3)
     moving_is_free: bool
 

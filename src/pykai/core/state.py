@@ -303,9 +303,7 @@ class State:
 
     def keep(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
         """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
-        entry = next(
-            entry for entry in reversed(self._journal) if isinstance(entry, _Evicted) and entry.task is task
-        )
+        entry = next(entry for entry in reversed(self._journal) if isinstance(entry, _Evicted) and entry.task is task)
         row, groups = entry.row, entry.gpu_groups
         after = self.moved[task.key]
         saved = self._stay(gang, leaf, task, row, groups, entry.before)

@@ -12,6 +12,7 @@ be taken last (queues:Q-279, Do better).
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 from pykai.core.decisions import Verdict
 from pykai.core.fairshare.ledger import Amounts, Ledger
@@ -20,9 +21,7 @@ from pykai.core.fairshare.tree import GPU, RESOURCE_NAMES, RESOURCES
 
 def _verdict(ledger: Ledger, rule: str, queue: int, resource: int, have: float, bound: float) -> Verdict:
     scale = 100.0 if resource == GPU else 1.0
-    return Verdict(
-        "reclaim", rule, ledger.tree.names[queue], RESOURCE_NAMES[resource], have / scale, bound / scale
-    )
+    return Verdict("reclaim", rule, ledger.tree.names[queue], RESOURCE_NAMES[resource], have / scale, bound / scale)
 
 
 def may_reclaim(ledger: Ledger, queue: int, required: Amounts, committed: bool) -> Verdict | None:
@@ -40,9 +39,7 @@ def may_reclaim(ledger: Ledger, queue: int, required: Amounts, committed: bool) 
 
 
 def _within(have: list[float], required: Amounts, bound: tuple[float, ...]) -> bool:
-    return (
-        have[0] + required[0] <= bound[0] and have[1] + required[1] <= bound[1] and have[2] + required[2] <= bound[2]
-    )
+    return have[0] + required[0] <= bound[0] and have[1] + required[1] <= bound[1] and have[2] + required[2] <= bound[2]
 
 
 def _over(have: list[float], bound: tuple[float, ...]) -> bool:
@@ -63,20 +60,26 @@ def may_lose(ledger: Ledger, reclaimer: int, victim: int, required: Amounts) -> 
     return not any(have[r] < quota[r] for r in compared)
 
 
-def objection(
-    ledger: Ledger,
-    allocated: list[list[float]],
-    reclaimer: int,
-    required: Amounts,
-    committed: bool,
-    losses: dict[int, list[Amounts]],
-    multiplier: float,
-) -> str | None:
+class Claim(NamedTuple):
+    """A reclaimer, and the books before anything is taken."""
+
+    #: leaf queue of the reclaimer, and what it asks for
+    queue: int
+    required: Amounts
+    #: it cannot be taken back
+    committed: bool
+    #: [queue][resource], of all work and of work that cannot be taken back
+    allocated: list[list[float]]
+    allocated_committed: list[list[float]]
+
+
+def objection(ledger: Ledger, claim: Claim, losses: dict[int, list[Amounts]], multiplier: float) -> str | None:
     """What is unfair about a set of losses, None when it is fair (queues:11.3).
 
-    `allocated` is what the queues had before; `losses` are parts by leaf, each taken whole or not at all.
+    `losses` are parts by leaf, each taken whole or not at all.
     """
     tree = ledger.tree
+    reclaimer, required, allocated = claim.queue, claim.required, claim.allocated
     left: dict[int, list[float]] = {}
     involved: dict[int, set[int]] = {}
     by_side: dict[int, tuple[int, list[Amounts]]] = {}
@@ -108,9 +111,8 @@ def objection(
                         f"queue {tree.names[queue]} would exceed its fair share of {name} by no less than "
                         f"{tree.names[other]}, from which it takes"
                     )
-        if committed:
-            if not _within(ledger.committed[queue], required, ledger.quota[queue]):
-                return f"queue {tree.names[queue]} would exceed its quota with work that cannot be taken back"
+        if claim.committed and not _within(claim.allocated_committed[queue], required, ledger.quota[queue]):
+            return f"queue {tree.names[queue]} would exceed its quota with work that cannot be taken back"
     return None
 
 

@@ -63,9 +63,7 @@ def try_tasks(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet
     return _attempt(session, gang, batches, nodes, True) is None
 
 
-def _attempt(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
-) -> Failure | None:
+def _attempt(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Failure | None:
     """Place all or nothing, unless an equal attempt has failed and nothing has changed since."""
     state = session.state
     seen = _seen_failure(session, gang, batches, nodes, pipeline_only)
@@ -90,9 +88,7 @@ def _seen_failure(
     return seen if seen is not None and seen.version == session.state.version else None
 
 
-def _attempt_key(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
-) -> Hashable:
+def _attempt_key(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Hashable:
     """Everything an attempt depends on besides the state."""
     checks = session.rules.ask_checks
     kinds = []

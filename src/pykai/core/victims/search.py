@@ -109,6 +109,8 @@ class _Search:
         self.feasible = feasible_nodes(session, batches)
         #: [queue][resource] before anyone is evicted; rows are replaced, never changed
         self.allocated = list(session.state.ledger.allocated)
+        self.committed = list(session.state.ledger.committed)
+        self.core = gang.starts_core
         self.objection = ""
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
@@ -176,7 +178,13 @@ class _Search:
             return None
         losses = losses_of(session, victims)
         taking = Taking(
-            preemptor.gang, preemptor.required, losses, self.allocated, session.policy.allow_consolidating_reclaim
+            gang=preemptor.gang,
+            required=preemptor.required,
+            losses=losses,
+            allocated=self.allocated,
+            committed=self.committed,
+            core=self.core,
+            moving_is_free=session.policy.allow_consolidating_reclaim,
         )
         objection = self.aim.judge(taking)
         if objection is not None:

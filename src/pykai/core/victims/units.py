@@ -62,7 +62,6 @@ def eviction_batches(gang: Gang, active: dict[str, list[Task]], subgroup_key: Su
             if gang.semi:
                 return
             batch = [task for leaf in gang.leaves for task in reversed(active.get(leaf.name, ()))]
-        yield batch
         gone = set(batch)
         for leaf in gang.leaves:
             tasks = active.get(leaf.name)
@@ -70,6 +69,7 @@ def eviction_batches(gang: Gang, active: dict[str, list[Task]], subgroup_key: Su
                 kept = [task for task in tasks if task not in gone]
                 leaf.active_allocated -= len(tasks) - len(kept)
                 active[leaf.name] = kept
+        yield batch
 
 
 def _elastic(branch: BranchRun, active: dict[str, list[Task]], key: SubgroupKey) -> list[Task]:
@@ -174,7 +174,7 @@ class Victims:
             return
         before = [leaf.active_allocated for leaf in gang.leaves]
         try:
-            batches = [(session.group_order(gang), []) for _ in ()]
+            batches: list[tuple[Key, list[Task]]] = []
             steps = eviction_batches(gang, active, session.rules.subgroup_key)
             while True:
                 # The key is that of the gang before the batch is taken.
