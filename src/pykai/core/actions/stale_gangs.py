@@ -19,7 +19,7 @@ def evict_stale_gangs(session: Session) -> None:
     for key in sorted(snapshot.groups):
         entry = snapshot.groups[key]
         group = entry.group
-        if group is None or (group.plain and group.min_member <= 1) and group.stale_since_ns is None:
+        if group is None or ((group.plain and group.min_member <= 1) and group.stale_since_ns is None):
             # One pod is enough: whoever has any is complete.
             continue
         if group.tree_error or not snapshot.in_cycle(group) or not _may_be_stale(entry):

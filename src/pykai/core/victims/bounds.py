@@ -8,7 +8,7 @@ counted generously, so a set of victims that suffices is never thrown away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Ask, NodeSet
 from pykai.core.place.fit import big_enough, shared_axes
 from pykai.core.session import Session
-from pykai.core.vectors import Vector
+from pykai.core.shapes import Shape
 from pykai.core.victims.units import Member
 
 _EVERY_NODE = NodeSet()
@@ -28,27 +28,37 @@ _MANY = 2**31
 class _Kind:
     """Tasks of one kind."""
 
-    __slots__ = ("allowed", "asked", "base", "count", "shared", "total")
+    __slots__ = ("allowed", "asked", "base", "count", "total")
 
     def __init__(self, session: Session, ask: Ask, count: int) -> None:
         state = session.state
         ranking = session.rankings.of(state, ask, _EVERY_NODE)
         self.count = count
-        self.asked = [(axis, amount) for axis, amount in ask.vector.asked if amount > 0]
-        self.shared = ask.shape.shared
-        self.allowed: list[bool] = ranking.allowed.tolist()
-        if self.shared:
-            axes = shared_axes(state.snapshot)
-            holds = ranking.allowed & (axes >= 0) & big_enough(state.snapshot.nodes, ask.shape)
-            self.allowed = holds.tolist()
-            fits = holds & (ranking.scores > -np.inf)
-            counts = np.where(fits, _MANY, 0)
+        gpus = {*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes}
+        asked = [(axis, amount) for axis, amount in ask.vector.asked if amount > 0]
+        #: GPUs first, because they are what is short
+        self.asked = sorted(asked, key=lambda item: (item[0] not in gpus, item[0]))
+        allowed = ranking.allowed
+        if ask.shape.shared:
+            allowed = allowed & (shared_axes(state.snapshot) >= 0) & big_enough(state.snapshot.nodes, ask.shape)
+            counts: IntArray = np.where(allowed & (ranking.scores > -np.inf), _MANY, 0)
         else:
-            counts = _counts(state.free, ask.vector)
-            counts[~ranking.allowed] = 0
+            counts = self._over(state.free)
+            counts[~allowed] = 0
+        self.allowed: list[bool] = allowed.tolist()
         #: [node] tasks it could hold with what is free now
         self.base: list[int] = counts.tolist()
         self.total = int(counts.sum())
+
+    def _over(self, free: IntArray) -> IntArray:
+        counts = np.full(free.shape[1], _MANY, dtype=np.int64)
+        for axis, amount in self.asked:
+            np.minimum(counts, free[axis] // amount, out=counts)
+        return np.maximum(counts, 0, out=counts)
+
+    def within(self, free: IntArray) -> int:
+        """Tasks that all nodes could hold with so much free."""
+        return int(self._over(free)[np.array(self.allowed, dtype=np.bool_)].sum())
 
     def at(self, row: int, free: list[int]) -> int:
         """Tasks a node could hold with so much free."""
@@ -56,16 +66,12 @@ class _Kind:
             return 0
         least = _MANY
         for axis, amount in self.asked:
-            least = min(least, free[axis] // amount)
-        return max(least, 0)
-
-
-def _counts(free: IntArray, vector: Vector) -> IntArray:
-    counts = np.full(free.shape[1], _MANY, dtype=np.int64)
-    for axis, amount in vector.asked:
-        if amount > 0:
-            np.minimum(counts, free[axis] // amount, out=counts)
-    return np.maximum(counts, 0, out=counts)
+            fitting = free[axis] // amount
+            if fitting < least:
+                if fitting <= 0:
+                    return 0
+                least = fitting
+        return least
 
 
 class Bounds:
@@ -78,51 +84,78 @@ class Bounds:
             for task in batch.tasks:
                 known = kinds.get(task.shape.id)
                 if known is None:
-                    ask = Ask(task, gang, batch.leaf, session.snapshot.vectors[task.shape])
-                    kinds[task.shape.id] = (ask, 1)
-                else:
-                    kinds[task.shape.id] = (known[0], known[1] + 1)
-        self._kinds = [_Kind(session, ask, count) for ask, count in kinds.values()]
-        #: node row -> what is free there, as lists
+                    known = (Ask(task, gang, batch.leaf, session.snapshot.vectors[task.shape]), 0)
+                kinds[task.shape.id] = (known[0], known[1] + 1)
+        self.kinds = [_Kind(session, ask, count) for ask, count in kinds.values()]
+        #: node row -> what is free there, as a list
         self._free: dict[int, list[int]] = {}
 
     def hopeless(self, evictable: IntArray) -> bool:
         """Not even everyone's eviction would suffice."""
-        state = self._session.state
-        free = state.free + evictable
-        for kind in self._kinds:
-            counts = np.full(free.shape[1], _MANY, dtype=np.int64)
-            for axis, amount in kind.asked:
-                np.minimum(counts, free[axis] // amount, out=counts)
-            total = int(np.maximum(counts, 0)[np.array(kind.allowed, dtype=np.bool_)].sum())
-            if total < kind.count:
-                return True
-        return False
+        free = self._session.state.free + evictable
+        return any(kind.within(free) < kind.count for kind in self.kinds)
 
-    def may_suffice(self, freed: Mapping[int, Mapping[int, int]]) -> bool:
-        """Whether the tasks could fit if so much was freed: node row -> axis -> amount."""
-        for kind in self._kinds:
-            total = kind.total
-            if total >= kind.count:
-                continue
-            for row, amounts in freed.items():
-                free = self._free.get(row)
-                if free is None:
-                    free = self._free[row] = self._session.state.free[:, row].tolist()
-                total += kind.at(row, [have + amounts.get(axis, 0) for axis, have in enumerate(free)]) - kind.base[row]
-            if total < kind.count:
+    def free_at(self, row: int) -> list[int]:
+        """What is free on a node, by axis."""
+        found = self._free.get(row)
+        if found is None:
+            found = self._free[row] = self._session.state.free[:, row].tolist()
+        return found
+
+
+class Freed:
+    """What a growing set of victims frees, and how many tasks of each kind that makes room for at most."""
+
+    __slots__ = ("_bounds", "_counts", "_free", "_missing", "_session")
+
+    def __init__(self, session: Session, bounds: Bounds) -> None:
+        self._session = session
+        self._bounds = bounds
+        self._free: dict[int, list[int]] = {}
+        #: kind -> tasks for which there is no room yet
+        self._missing = [kind.count - kind.total for kind in bounds.kinds]
+        self._counts: dict[int, list[int]] = {}
+
+    def copy(self) -> Freed:
+        """The same, to go on from here."""
+        made = Freed(self._session, self._bounds)
+        made._free = {row: free.copy() for row, free in self._free.items()}
+        made._missing = self._missing.copy()
+        made._counts = {row: counts.copy() for row, counts in self._counts.items()}
+        return made
+
+    @property
+    def suffices(self) -> bool:
+        """Whether the tasks could fit."""
+        for missing in self._missing:  # noqa: SIM110  (asked for every victim; a generator takes thrice the time)
+            if missing > 0:
                 return False
         return True
 
+    def add(self, members: Iterable[Member]) -> None:
+        """Count more victims."""
+        kinds = self._bounds.kinds
+        for member in members:
+            row = member.row
+            free = self._free.get(row)
+            if free is None:
+                free = self._free[row] = self._bounds.free_at(row).copy()
+                self._counts[row] = [kind.base[row] for kind in kinds]
+            shape = member.task.shape
+            for axis, amount in self._session.snapshot.vectors[shape].asked:
+                free[axis] += amount
+            if shape.shared:
+                self._add_devices(free, shape, row)
+            counts = self._counts[row]
+            for index, kind in enumerate(kinds):
+                count = kind.at(row, free)
+                if count != counts[index]:
+                    self._missing[index] -= count - counts[index]
+                    counts[index] = count
 
-def add_freed(session: Session, freed: dict[int, dict[int, int]], members: Iterable[Member]) -> None:
-    """Count what evicting some tasks frees."""
-    snapshot = session.snapshot
-    for member in members:
-        here = freed.setdefault(member.row, {})
-        shape = member.task.shape
-        for axis, amount in snapshot.vectors[shape].asked:
-            here[axis] = here.get(axis, 0) + amount
-        if shape.shared:
-            axis = snapshot.axes.index[snapshot.nodes.facts[member.row].shared_resource]
-            here[axis] = here.get(axis, 0) + shape.gpu.devices
+    def _add_devices(self, free: list[int], shape: Shape, row: int) -> None:
+        """A tenant gone may mean a whole device free; assume so."""
+        snapshot = self._session.snapshot
+        axis = snapshot.axes.index.get(snapshot.nodes.facts[row].shared_resource)
+        if axis is not None:
+            free[axis] += shape.gpu.devices

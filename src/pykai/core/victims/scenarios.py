@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pykai.core.gangs import Gang
 from pykai.core.session import Session
-from pykai.core.victims.bounds import Bounds, add_freed
+from pykai.core.shapes import Shape
+from pykai.core.victims.bounds import Bounds, Freed
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.trial import Preemptor, Victim
-from pykai.core.victims.units import Unit
+from pykai.core.victims.units import Member
 
 Victims = list[Victim]
 
@@ -23,7 +25,7 @@ Victims = list[Victim]
 class Material:
     """What scenarios are made of."""
 
-    __slots__ = ("bounds", "freed", "order", "preemptor", "recorded", "recorded_keys", "session")
+    __slots__ = ("freed", "order", "preemptor", "recorded", "recorded_keys", "session")
 
     def __init__(
         self, session: Session, preemptor: Preemptor, order: VictimOrder, bounds: Bounds, recorded: Victims
@@ -31,97 +33,91 @@ class Material:
         self.session = session
         self.preemptor = preemptor
         self.order = order
-        self.bounds = bounds
         self.recorded = recorded
         self.recorded_keys = {victim.member.task.key for victim in recorded}
-        #: what the recorded ones free: node row -> axis -> amount
-        self.freed: dict[int, dict[int, int]] = {}
-        add_freed(session, self.freed, (victim.member for victim in recorded))
+        #: what the recorded ones free
+        self.freed = Freed(session, bounds)
+        self.freed.add(victim.member for victim in recorded)
 
-    def units(self) -> Iterator[Victims]:
+    def units(self) -> Iterator[tuple[Gang, list[Member]]]:
         """Units worst first, without what is recorded."""
         index = 0
-        while (unit := self.order.at(index)) is not None:
+        order, recorded = self.order, self.recorded_keys
+        while (unit := order.at(index)) is not None:
             index += 1
-            left = self.left_of(unit)
-            if left:
-                yield left
-
-    def left_of(self, unit: Unit) -> Victims:
-        """A unit without what is recorded."""
-        gang = unit.gang
-        if not self.recorded_keys:
-            return [Victim(gang, member) for member in unit.members]
-        return [Victim(gang, member) for member in unit.members if member.task.key not in self.recorded_keys]
+            members = unit.members
+            if recorded:
+                members = [member for member in members if member.task.key not in recorded]
+                if not members:
+                    continue
+            yield unit.gang, members
 
     def with_recorded(self, chosen: Victims) -> Victims | None:
         """The recorded ones and these, None when that cannot suffice."""
-        freed = {row: dict(amounts) for row, amounts in self.freed.items()}
-        add_freed(self.session, freed, (victim.member for victim in chosen))
-        if not self.bounds.may_suffice(freed):
-            return None
-        return [*self.recorded, *chosen]
+        freed = self.freed.copy()
+        freed.add(victim.member for victim in chosen)
+        return [*self.recorded, *chosen] if freed.suffices else None
 
 
 def node_local(material: Material) -> Iterator[Victims]:
     """Clear one node (cycle:SOL-9)."""
-    if material.recorded and (found := material.with_recorded([])) is not None:
-        yield found
-    #: gang -> its victims so far, and node -> gangs with a victim there
+    if material.recorded and material.freed.suffices:
+        yield list(material.recorded)
+    #: gang -> its victims so far; node -> gangs with a victim there; gang -> nodes of its victims
     by_gang: dict[str, Victims] = {}
     on_node: dict[int, dict[str, None]] = {}
     rows_of: dict[str, set[int]] = {}
-    for unit in material.units():
-        last = unit[0].gang.key
-        by_gang.setdefault(last, []).extend(unit)
+    freed = material.freed.copy()
+    for gang, members in material.units():
+        last = gang.key
+        freed.add(members)
+        victims = by_gang.setdefault(last, [])
         rows = rows_of.setdefault(last, set())
-        rows.update(victim.member.row for victim in unit)
-        for row in rows:
-            on_node.setdefault(row, {})[last] = None
+        for member in members:
+            victims.append(Victim(gang, member))
+            rows.add(member.row)
+            on_node.setdefault(member.row, {})[last] = None
+        if not freed.suffices:
+            # Not even all of them together make enough room.
+            continue
         tried: set[frozenset[str]] = set()
         for row in sorted(rows):
             gangs = frozenset(on_node[row])
             if gangs in tried:
                 continue
             tried.add(gangs)
-            chosen = [victim for key in on_node[row] for victim in by_gang[key]]
-            found = material.with_recorded(chosen)
+            found = material.with_recorded([victim for key in on_node[row] for victim in by_gang[key]])
             if found is not None:
                 yield found
 
 
 def multi_node(material: Material) -> Iterator[Victims]:
     """Clear several nodes at once (cycle:SOL-10)."""
-    if material.recorded and (found := material.with_recorded([])) is not None:
-        yield found
+    if material.recorded and material.freed.suffices:
+        yield list(material.recorded)
     session = material.session
-    tasks = [task for batch in material.preemptor.batches for task in batch.tasks]
-    smallest = min((_gpus(session, task.shape.gpu_hundredths, task.shape) for task in tasks), default=0.0)
-    demand = sum(_gpus(session, task.shape.gpu_hundredths, task.shape) for task in tasks)
+    asked = [_gpus(session, task.shape) for batch in material.preemptor.batches for task in batch.tasks]
+    smallest, demand = min(asked), sum(asked)
     room = _Room(material)
     units: list[Victims] = []
-    freed = {row: dict(amounts) for row, amounts in material.freed.items()}
-    suffices = False
-    for unit in material.units():
-        units.append(unit)
-        room.add(unit)
-        if not suffices:
-            add_freed(session, freed, (victim.member for victim in unit))
-            suffices = material.bounds.may_suffice(freed)
-        if not suffices or all(room.at(victim.member.row) < smallest for victim in unit):
+    freed = material.freed.copy()
+    for gang, members in material.units():
+        units.append([Victim(gang, member) for member in members])
+        freed.add(members)
+        room.add(members)
+        if not freed.suffices or all(room.at(member.row) < smallest for member in members):
             continue
         nodes = [row for row in room.first_seen if room.at(row) >= smallest]
         place = {row: index for index, row in enumerate(nodes)}
         nodes.sort(key=lambda row: (room.at(row), place[row]))
-        missing = demand - room.elsewhere()
-        fewest = _fewest(nodes, missing, room)
+        fewest = _fewest(nodes, demand - room.elsewhere, room)
         if fewest is None:
             continue
         for count in _growing(fewest, len(nodes)):
             chosen_rows = set(nodes[:count])
             chosen = [victim for each in units if any(v.member.row in chosen_rows for v in each) for victim in each]
             found = material.with_recorded(chosen)
-            if found is not None and found:
+            if found:
                 yield found
 
 
@@ -146,50 +142,45 @@ def _fewest(nodes: list[int], missing: float, room: _Room) -> int | None:
     return None
 
 
-def _gpus(session: Session, hundredths: int, shape: object) -> float:
-    memory = getattr(shape, "gpu").memory_mib
-    if memory and session.smallest_gpu_mib:
-        return 100.0 * getattr(shape, "gpu").devices * memory / session.smallest_gpu_mib
-    return float(hundredths)
+def _gpus(session: Session, shape: Shape) -> float:
+    """What a task asks for in hundredths of a GPU."""
+    if shape.gpu.memory_mib and session.smallest_gpu_mib:
+        return 100.0 * shape.gpu.devices * shape.gpu.memory_mib / session.smallest_gpu_mib
+    return float(shape.gpu_hundredths)
 
 
 class _Room:
     """GPUs (hundredths) that nodes have or would have."""
 
     def __init__(self, material: Material) -> None:
-        session = material.session
         self._feasible = material.preemptor.feasible
-        self._base = free_gpus(session)
+        self._base = free_gpus(material.session)
+        self._recorded = {victim.member.row for victim in material.recorded}
         for victim in material.recorded:
             self._base[victim.member.row] += victim.member.amounts[2]
         #: what the units free, nodes in the order they were met
         self._freed: dict[int, float] = {}
-        self._total = 0.0
-        recorded_rows = {victim.member.row for victim in material.recorded}
-        for row, gpus in enumerate(self._base):
-            if self._feasible is None or self._feasible[row] or row in recorded_rows:
-                self._total += gpus
-        self._inside = recorded_rows
+        #: on nodes without victims
+        self.elsewhere = sum(gpus for row, gpus in enumerate(self._base) if self._counts(row))
+
+    def _counts(self, row: int) -> bool:
+        return self._feasible is None or bool(self._feasible[row]) or row in self._recorded
 
     @property
     def first_seen(self) -> list[int]:
         return list(self._freed)
 
-    def add(self, unit: Victims) -> None:
-        for victim in unit:
-            row = victim.member.row
+    def add(self, members: list[Member]) -> None:
+        for member in members:
+            row = member.row
             if row not in self._freed:
                 self._freed[row] = 0.0
-                if self._feasible is None or self._feasible[row] or row in self._inside:
-                    self._total -= self._base[row]
-            self._freed[row] += victim.member.amounts[2]
+                if self._counts(row):
+                    self.elsewhere -= self._base[row]
+            self._freed[row] += member.amounts[2]
 
     def at(self, row: int) -> float:
         return self._base[row] + self._freed[row]
-
-    def elsewhere(self) -> float:
-        """On nodes without victims."""
-        return self._total
 
 
 def free_gpus(session: Session) -> list[float]:
