@@ -25,8 +25,10 @@ from pykai.core.decisions import (
     OverCapacity,
     QueueFigures,
     Refusal,
+    StaleGang,
     StrayPod,
     Unscheduled,
+    Verdict,
     WithinDelay,
 )
 
@@ -180,6 +182,47 @@ def refusal_text(refusal: Refusal) -> str:
             )
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
+
+
+_VERDICTS = {
+    "alike": "a workload like it, {other}, was tried and found nothing",
+    "not_preemptible": "only preemptible workloads move others",
+    "hopeless": "even without everyone who may be evicted there would be too little room",
+    "no_generator": "no plugin says how to choose victims",
+    "generators_exhausted": "no fair set of victims makes enough room",
+    "deadline_exhausted": "the search was ended by its budget",
+    "not_attempted": "the budget of the action was used up before its turn",
+    "plugin": "plugin {other} failed",
+}
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Why an action took nothing back for a workload."""
+    if verdict.rule in ("fair_share", "quota", "too_little_free"):
+        _, unit, _, scale = _RESOURCE_WORDS[verdict.resource]
+        would_have, bound = number(verdict.would_have / scale), number(verdict.bound / scale)
+        if verdict.rule == "fair_share":
+            text = f"queue {verdict.queue} would have {would_have} {unit}, more than its fair share of {bound} {unit}"
+        elif verdict.rule == "quota":
+            text = (
+                f"queue {verdict.queue} would have {would_have} {unit} for workloads that cannot be taken back, "
+                f"more than its quota of {bound} {unit}"
+            )
+        else:
+            text = f"it asks for {would_have} {unit}, and only {bound} {unit} are free in the cluster"
+    else:
+        text = _VERDICTS[verdict.rule].format(other=verdict.other)
+        if verdict.other and verdict.rule == "generators_exhausted":
+            text = f"{text}: {verdict.other}"
+    return f"{verdict.action}: {text}"
+
+
+def stale_text(stale: StaleGang) -> str:
+    """What the event of an incomplete gang says (cycle:EXP-8)."""
+    text = f"Job is stale. {stale.active} pods are active, minMember is {stale.minimum}"
+    for name, minimum, active in stale.subgroups:
+        text += f", subGroup {name} minMember is {minimum} and {active} pods are active"
+    return text
 
 
 def queue_line(figures: QueueFigures) -> str:

@@ -52,8 +52,7 @@ def _check_nodes(session: Session) -> None:
         columns[:, :, row] += charge_planes(charge * (state.allocatable[:, row] > 0), holding)
         if task.shape.host_ports:
             leaves = task.key in state.leaving and status is Status.RELEASING
-            held = closing if leaves else ports
-            hold_ports(held.setdefault(row, {}), task.shape.host_ports, 1)
+            hold_ports((closing if leaves else ports).setdefault(row, {}), task.shape.host_ports, 1)
         facts = nodes.facts[row]
         if groups and facts.shared_resource and not task.reservation:
             mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)

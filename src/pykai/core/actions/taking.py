@@ -14,14 +14,14 @@ from pykai.core.decisions import NoPlace, Verdict, WithinDelay
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask
 from pykai.core.order.queues import lines_of
-from pykai.core.order.standing import standing_of
+from pykai.core.order.standing import Standing
 from pykai.core.session import Session
 from pykai.core.state import Outcome
 from pykai.core.tasks import Task
 from pykai.core.validate import check_state
 from pykai.core.victims.search import Aim, Budget, search
 from pykai.core.victims.signatures import Failed
-from pykai.core.victims.units import victims_of
+from pykai.core.victims.units import Victims
 
 
 class Method(NamedTuple):
@@ -77,28 +77,15 @@ def take_back(session: Session, method: Method) -> None:
 
 def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
     carry_out(session, outcome, cause)
-    victims, standing = victims_of_now(session), standing_of_now(session)
     changed = {gang.key: gang}
     for other, _, _ in (*outcome.placed, *outcome.evicted):
         changed[other.key] = other
-    for other in changed.values():
-        if victims is not None:
-            victims.changed(other)
-        if standing is not None:
-            standing.changed(other)
-    for table in (victims, standing):
-        if table is not None:
-            table.version = session.state.version
+    for table in (session.memo[Victims], session.memo[Standing]):
+        for other in changed.values():
+            table.changed(other)
+        table.version = session.state.version
     if session.policy.validate:
         check_state(session)
-
-
-def victims_of_now(session: Session):  # type: ignore[no-untyped-def]
-    return session.memo.get("victims")
-
-
-def standing_of_now(session: Session):  # type: ignore[no-untyped-def]
-    return session.memo.get("standing")
 
 
 def _candidates(session: Session) -> Iterator[Gang]:
@@ -151,6 +138,3 @@ def _cannot_help(session: Session, gang: Gang) -> bool:
                     session.refuse(gang, refusal)
                 return True
     return False
-
-
-__all__ = ["Aim", "Method", "standing_of", "take_back", "victims_of"]

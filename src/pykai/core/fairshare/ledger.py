@@ -180,6 +180,9 @@ class Ledger:
 
     def _dominant(self, queue: int, amounts: Amounts) -> float:
         """Dominant share where some divisor may be zero (queues:1.3)."""
+        cpu, memory, gpu = self._divisors[queue]
+        if cpu and memory and gpu:
+            return max(0.0, amounts[0] / cpu, amounts[1] / memory, amounts[2] / gpu)
         units = (1.0, 1.0, 100.0)
         return max(
             0.0,

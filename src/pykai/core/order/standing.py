@@ -51,9 +51,9 @@ def _key_of(item: tuple[Key, Gang]) -> Key:
 
 def standing_of(session: Session) -> Standing:
     """The lines of this cycle, made anew when someone else has changed the state."""
-    found = session.memo.get("standing")
-    if not isinstance(found, Standing) or found.version != session.state.version:
-        found = session.memo["standing"] = Standing(session)
+    found: Standing | None = session.memo.get(Standing)
+    if found is None or found.version != session.state.version:
+        found = session.memo[Standing] = Standing(session)
     return found
 
 

@@ -94,7 +94,7 @@ def _protected(span: Span, state: State, gang: Gang, victim: Gang) -> bool:
 
 def _filter(span: Span, state: State, gang: Gang, required: Amounts) -> Callable[[Gang], bool]:
     """Elastic victims pass here, they may shrink (queues:Q-306)."""
-    return lambda victim: victim.elastic or not _protected(span, state, gang, victim)
+    return lambda victim: not _protected(span, state, gang, victim) or victim.elastic
 
 
 def _gate(span: Span, state: State, taking: Taking) -> str | None:

@@ -99,9 +99,9 @@ def _reclaim_gate(multiplier: float, state: State, taking: Taking) -> str | None
     for victim, losses in taking.losses:
         counted = [loss for loss in losses if not (taking.moving_is_free and loss.moves)]
         chunks.setdefault(victim.queue, []).extend(_chunks(losses, counted))
-    losses = {queue: found for queue, found in chunks.items() if found}
+    parts = {queue: found for queue, found in chunks.items() if found}
     claim = fairness.Claim(taking.gang.queue, taking.required, taking.core, taking.allocated, taking.committed)
-    return fairness.objection(state.ledger, claim, losses, multiplier)
+    return fairness.objection(state.ledger, claim, parts, multiplier)
 
 
 def _chunks(losses: list[Loss], counted: list[Loss]) -> list[Amounts]:

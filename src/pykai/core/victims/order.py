@@ -13,7 +13,7 @@ from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Gang
 from pykai.core.order.queues import Siblings
 from pykai.core.session import Session
-from pykai.core.victims.units import Unit, Victims
+from pykai.core.victims.units import Key, Unit, Victims
 
 _NOTHING: Amounts = (0.0, 0.0, 0.0)
 
@@ -23,7 +23,7 @@ class _Source:
 
     __slots__ = ("accepts", "line", "position", "seen", "taken")
 
-    def __init__(self, line: list[tuple[object, int, Unit]], accepts: Callable[[Gang], bool]) -> None:
+    def __init__(self, line: list[tuple[Key, int, Unit]], accepts: Callable[[Gang], bool]) -> None:
         self.line = line
         self.accepts = accepts
         self.position = len(line) - 1
@@ -43,7 +43,18 @@ class _Source:
                 self.seen.add(unit.gang.key)
                 self.taken = _sum(self.taken, unit.whole)
 
+    def step(self) -> Unit | None:
+        """The next unit where no other source competes, so that what was taken need not be counted."""
+        line, accepts = self.line, self.accepts
+        while self.position >= 0:
+            unit = line[self.position][2]
+            self.position -= 1
+            if accepts(unit.gang):
+                return unit
+        return None
+
     def pop(self) -> Unit:
+        """The next unit."""
         unit = self.line[self.position][2]
         self.position -= 1
         self._settle()
@@ -80,7 +91,7 @@ class VictimOrder:
     def at(self, index: int) -> Unit | None:
         """The unit at a place of the order, None behind its end."""
         while index >= len(self._units):
-            unit = self._next()
+            unit = self._next() if self._only is None else self._only.step()
             if unit is None:
                 return None
             if unit.gang.key not in self._gangs:
@@ -91,8 +102,6 @@ class VictimOrder:
         return self._units[index]
 
     def _next(self) -> Unit | None:
-        if self._only is not None:
-            return self._only.pop() if self._only.position >= 0 else None
         if not self._roots.order:
             return None
         row = self._roots.worst()
@@ -109,7 +118,7 @@ class VictimOrder:
         source = self._sources[leaf]
         for row in tree.chains[leaf]:
             parent = tree.parents[row]
-            siblings = self._roots if parent < 0 else self._below.setdefault(parent, self._new_siblings())
+            siblings = self._siblings(parent)
             here = source
             if row != leaf:
                 if not self._below[row].order:
@@ -126,5 +135,10 @@ class VictimOrder:
             row = below.worst()
         return row
 
-    def _new_siblings(self) -> Siblings:
-        return Siblings(self._session.rules.bound_tie(self._session.state))
+    def _siblings(self, parent: int) -> Siblings:
+        if parent < 0:
+            return self._roots
+        found = self._below.get(parent)
+        if found is None:
+            found = self._below[parent] = Siblings(self._session.rules.bound_tie(self._session.state))
+        return found

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pykai.core.gangs import Gang
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.victims.bounds import Bounds, Freed
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.trial import Preemptor, Victim
-from pykai.core.victims.units import Member
+from pykai.core.victims.units import Member, Unit
 
 Victims = list[Victim]
 
@@ -39,54 +38,49 @@ class Material:
         self.freed = Freed(session, bounds)
         self.freed.add(victim.member for victim in recorded)
 
-    def units(self) -> Iterator[tuple[Gang, list[Member]]]:
+    def units(self) -> Iterator[Unit]:
         """Units worst first, without what is recorded."""
         index = 0
         order, recorded = self.order, self.recorded_keys
         while (unit := order.at(index)) is not None:
             index += 1
-            members = unit.members
             if recorded:
-                members = [member for member in members if member.task.key not in recorded]
-                if not members:
+                left = [member for member in unit.members if member.task.key not in recorded]
+                if not left:
                     continue
-            yield unit.gang, members
+                if len(left) < len(unit.members):
+                    unit = Unit(unit.gang, left, unit.whole)
+            yield unit
 
-    def with_recorded(self, chosen: Victims) -> Victims | None:
+    def with_recorded(self, chosen: list[Unit]) -> Victims | None:
         """The recorded ones and these, None when that cannot suffice."""
         freed = self.freed.copy()
-        freed.add(victim.member for victim in chosen)
-        return [*self.recorded, *chosen] if freed.suffices else None
+        for unit in chosen:
+            freed.add(unit.members)
+        if not freed.suffices:
+            return None
+        return [*self.recorded, *(Victim(unit.gang, member) for unit in chosen for member in unit.members)]
 
 
 def node_local(material: Material) -> Iterator[Victims]:
     """Clear one node (cycle:SOL-9)."""
     if material.recorded and material.freed.suffices:
         yield list(material.recorded)
-    #: gang -> its victims so far; node -> gangs with a victim there; gang -> nodes of its victims
-    by_gang: dict[str, Victims] = {}
-    on_node: dict[int, dict[str, None]] = {}
-    rows_of: dict[str, set[int]] = {}
+    units: list[Unit] = []
     freed = material.freed.copy()
-    for gang, members in material.units():
-        last = gang.key
-        freed.add(members)
-        victims = by_gang.setdefault(last, [])
-        rows = rows_of.setdefault(last, set())
-        for member in members:
-            victims.append(Victim(gang, member))
-            rows.add(member.row)
-            on_node.setdefault(member.row, {})[last] = None
+    for last in material.units():
+        units.append(last)
+        freed.add(last.members)
         if not freed.suffices:
             # Not even all of them together make enough room.
             continue
         tried: set[frozenset[str]] = set()
-        for row in sorted(rows):
-            gangs = frozenset(on_node[row])
+        for row in sorted({row for unit in units if unit.gang is last.gang for row in unit.rows}):
+            gangs = frozenset(unit.gang.key for unit in units if row in unit.rows)
             if gangs in tried:
                 continue
             tried.add(gangs)
-            found = material.with_recorded([victim for key in on_node[row] for victim in by_gang[key]])
+            found = material.with_recorded([unit for unit in units if unit.gang.key in gangs])
             if found is not None:
                 yield found
 
@@ -99,13 +93,13 @@ def multi_node(material: Material) -> Iterator[Victims]:
     asked = [_gpus(session, task.shape) for batch in material.preemptor.batches for task in batch.tasks]
     smallest, demand = min(asked), sum(asked)
     room = _Room(material)
-    units: list[Victims] = []
+    units: list[Unit] = []
     freed = material.freed.copy()
-    for gang, members in material.units():
-        units.append([Victim(gang, member) for member in members])
-        freed.add(members)
-        room.add(members)
-        if not freed.suffices or all(room.at(member.row) < smallest for member in members):
+    for last in material.units():
+        units.append(last)
+        freed.add(last.members)
+        room.add(last.members)
+        if not freed.suffices or all(room.at(row) < smallest for row in last.rows):
             continue
         nodes = [row for row in room.first_seen if room.at(row) >= smallest]
         place = {row: index for index, row in enumerate(nodes)}
@@ -115,8 +109,7 @@ def multi_node(material: Material) -> Iterator[Victims]:
             continue
         for count in _growing(fewest, len(nodes)):
             chosen_rows = set(nodes[:count])
-            chosen = [victim for each in units if any(v.member.row in chosen_rows for v in each) for victim in each]
-            found = material.with_recorded(chosen)
+            found = material.with_recorded([unit for unit in units if not chosen_rows.isdisjoint(unit.rows)])
             if found:
                 yield found
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Taking
+from pykai.core.order.standing import standing_of
 from pykai.core.policy import SearchBudgets
 from pykai.core.session import Session
 from pykai.core.victims.bounds import Bounds
@@ -60,7 +61,8 @@ class Budget:
 class Found:
     """The end of a search."""
 
-    #: "solved", or why not: "hopeless", "no_generator", "generators_exhausted", "deadline_exhausted", "not_attempted"
+    #: "solved", or why not (cycle:SOL-3): "hopeless" (found without trying), "no_generator", "generators_exhausted",
+    #: "deadline_exhausted", "not_attempted"
     result: str
     victims: Victims | None = None
     #: what the rules said about the last set that would have sufficed
@@ -87,10 +89,16 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
         return Found("hopeless")
     found = Found("generators_exhausted")
     for way in session.rules.scenarios:
+        limit = session.policy.search_budgets.way_units(way)
+        attempt.end = _earlier(end, None if limit is None else state.work + limit)
         found = attempt.by(way)
-        if found.result in ("solved", "deadline_exhausted"):
+        if found.result == "solved" or (found.result == "deadline_exhausted" and attempt.end == end):
             break
     return found
+
+
+def _earlier(end: int | None, other: int | None) -> int | None:
+    return min((each for each in (end, other) if each is not None), default=None)
 
 
 class _Search:
@@ -111,6 +119,7 @@ class _Search:
         self.allocated = list(session.state.ledger.allocated)
         self.committed = list(session.state.ledger.committed)
         self.core = gang.starts_core
+        self.standing = standing_of(session)
         self.objection = ""
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
@@ -147,7 +156,7 @@ class _Search:
         session, state = self.session, self.session.state
         batches = _first(self.batches, count)
         required = session.count(batches, session.smallest_gpu_mib)
-        preemptor = Preemptor(self.gang, batches, required, self.feasible)
+        preemptor = Preemptor(self.gang, batches, required, self.feasible, self.standing)
         bounds = self.bounds.get(count)
         if bounds is None:
             bounds = self.bounds[count] = Bounds(session, self.gang, batches)

@@ -13,8 +13,6 @@ from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.tasks import Task
 
-Vector = tuple[tuple[str, int], ...]
-
 
 class Failed:
     """What failed in one action."""
@@ -23,7 +21,9 @@ class Failed:
         self._session = session
         self._by_queue = by_queue
         self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
-        self._constraints: dict[int, Hashable] = {}
+        #: shape -> number of its constraints
+        self._constraints: dict[int, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def covers(self, gang: Gang) -> str | None:
         """The group whose failure tells that this one fails too, None when it must be tried."""
@@ -58,9 +58,9 @@ class Failed:
         shape = task.shape
         found = self._constraints.get(shape.id)
         if found is None:
-            known = self._session.memo.setdefault("constraint numbers", {})
-            found = self._constraints[shape.id] = known.setdefault(_constraints(shape), len(known))
-        return found  # type: ignore[return-value]
+            found = self._numbers.setdefault(_constraints(shape), len(self._numbers))
+            self._constraints[shape.id] = found
+        return found
 
     def _requests(self, gang: Gang) -> list[dict[str, int]]:
         found = [_request(task.shape) for task in self._pending(gang)]

@@ -16,8 +16,8 @@ from pykai.core.axes import BoolArray
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Loss, NodeSet
-from pykai.core.order.queues import Line
-from pykai.core.order.standing import TrialLine, standing_of
+from pykai.core.order.queues import Line, QueueWalk
+from pykai.core.order.standing import Standing, TrialLine
 from pykai.core.place.gang import EVERY_NODE, try_tasks
 from pykai.core.session import Session
 from pykai.core.status import Status
@@ -40,6 +40,8 @@ class Preemptor(NamedTuple):
     required: Amounts
     #: [node] where victims that need no GPU may go; None = anywhere (cycle:SOL-4)
     feasible: BoolArray | None
+    #: those who wait, as they stood before the trial
+    standing: Standing
 
 
 def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
@@ -50,21 +52,17 @@ def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim])
     state = session.state
     gangs: dict[str, Gang] = {}
     rows: set[int] = set()
-    for gang, member in victims:
+    for victim, member in victims:
         state.work += 1
-        state.evict(gang, member.leaf, member.task)
-        gangs[gang.key] = gang
+        state.evict(victim, member.leaf, member.task)
+        gangs[victim.key] = victim
         rows.add(member.row)
     nodes = _cpu_nodes(session, preemptor, rows)
 
-    taking_part = {**gangs, preemptor.gang.key: preemptor.gang}
     served = False
-    outstanding = len(taking_part)
-    pop, push = _walk(session, preemptor, taking_part)
-    while outstanding:
-        gang = pop()
-        if gang is None:
-            break
+    outstanding = len({*gangs, preemptor.gang.key})
+    walk = _walk(session, preemptor, gangs)
+    while outstanding and (gang := walk.pop()) is not None:
         outstanding -= 1
         if gang is preemptor.gang:
             if not try_tasks(session, gang, preemptor.batches):
@@ -73,32 +71,36 @@ def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim])
             continue
         batches = session.next_tasks(gang)
         where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
-        if batches and try_tasks(session, gang, batches, where) and any(leaf.evicted for leaf in gang.leaves):
+        if batches and try_tasks(session, gang, batches, where) and _has_more(session, gang):
             # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
-            if any(state.is_open(task) for leaf in gang.leaves for task in leaf.evicted):
-                push(gang)
-                outstanding += 1
+            walk.push(gang)
+            outstanding += 1
     return served
 
 
-def _walk(session: Session, preemptor: Preemptor, taking_part: dict[str, Gang]):  # type: ignore[no-untyped-def]
+def _has_more(session: Session, gang: Gang) -> bool:
+    """Whether some victim of a gang has no place yet."""
+    return any(session.state.is_open(task) for leaf in gang.leaves for task in leaf.evicted)
+
+
+def _walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
+    """The fair order of those who take part."""
     tree = session.snapshot.tree
-    standing = standing_of(session)
+    waiting = preemptor.standing.lines
     asks = {preemptor.gang.key: preemptor.required}
     by_leaf: dict[int, dict[str, Gang]] = {}
-    for gang in taking_part.values():
+    for gang in {**victims, preemptor.gang.key: preemptor.gang}.values():
         by_leaf.setdefault(gang.queue, {})[gang.key] = gang
-    if len(by_leaf) == 1:
+    leaves = list(by_leaf)
+    if len(leaves) == 1:
         # Queues need not be compared, and whoever takes no part is passed over.
-        line = TrialLine(session, [], taking_part, asks)
-        return (lambda: line.pop() if line.ask() is not None else None), line.push
-    top = _common_ancestor(tree.chains, list(by_leaf))
-    relevant = _relevant(tree.chains, list(by_leaf), top, standing.lines)
+        return session.queue_walk({leaf: TrialLine(session, [], by_leaf[leaf], asks) for leaf in leaves})
+    top = _common_ancestor(tree.chains, leaves)
     lines: dict[int, Line] = {
-        leaf: TrialLine(session, standing.lines.get(leaf, []), by_leaf.get(leaf, {}), asks) for leaf in relevant
+        leaf: TrialLine(session, waiting.get(leaf, []), by_leaf.get(leaf, {}), asks)
+        for leaf in _relevant(tree.chains, leaves, top, waiting)
     }
-    walk = session.queue_walk(lines, top)
-    return walk.pop, walk.push
+    return session.queue_walk(lines, top)
 
 
 def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
@@ -109,9 +111,7 @@ def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
     return next((row for row in chains[leaves[0]] if row in common), -1)
 
 
-def _relevant(
-    chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: dict[int, list[tuple[object, Gang]]]
-) -> list[int]:
+def _relevant(chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: Iterable[int]) -> list[int]:
     """Leaves whose lines decide who of these is served first: themselves, and others below the same child of `top`."""
 
     def child(leaf: int) -> int:

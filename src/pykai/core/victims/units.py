@@ -210,9 +210,9 @@ def _place(item: tuple[Key, int, Unit]) -> tuple[Key, int]:
 
 def victims_of(session: Session) -> Victims:
     """The table of this cycle, made anew when someone else has changed the state."""
-    found = session.memo.get("victims")
-    if not isinstance(found, Victims) or found.version != session.state.version:
-        found = session.memo["victims"] = Victims(session)
+    found: Victims | None = session.memo.get(Victims)
+    if found is None or found.version != session.state.version:
+        found = session.memo[Victims] = Victims(session)
     return found
 
 
