@@ -21,7 +21,7 @@ from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
 from pykai.core.gangs import Gang, LeafRun
 from pykai.core.shapes import HostPort, Shape, hold_ports
 from pykai.core.snapshot import Snapshot
-from pykai.core.status import Status
+from pykai.core.status import ACTIVE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, RELEASING, USED
 
@@ -103,8 +103,8 @@ _Entry = _Placed | _Converted | _Evicted | _Dropped | _Kept
 class Outcome(NamedTuple):
     """What the entries since a mark amount to, each task once, in the order they were first touched."""
 
-    #: keys of the tasks concerned
-    touched: list[str]
+    #: keys of the tasks concerned, with their gangs
+    touched: dict[str, Gang]
     #: tasks with a place they did not have: started (Binding) or promised (Pipelined)
     placed: list[tuple[Gang, Task, Placement]]
     #: tasks that leave, with where they were
@@ -268,6 +268,7 @@ class State:
         """Tell a task to leave its node (cycle:STM-2); one that was only promised a place loses the promise."""
         before = self.moved.get(task.key)
         here = self.seat_of(task)
+        assert ACTIVE_ALLOCATED[here.status], f"{task.key} is {here.status.name} and cannot be evicted"
         row, groups = here.row, here.gpu_groups
         if here.status is Status.PIPELINED:
             leaves = self.leaving.get(task.key)
@@ -375,7 +376,7 @@ class State:
 
         What was evicted is on its way out from here on: no later trial may keep it.
         """
-        outcome = Outcome([], [], [])
+        outcome = Outcome({}, [], [])
         seen: dict[str, tuple[Gang, LeafRun, Task, Placement | None]] = {}
         for entry in self._journal[mark:]:
             if entry.task.key not in seen and not isinstance(entry, _Converted):
@@ -384,7 +385,7 @@ class State:
             now = self.moved.get(key)
             if now is None or now == before:
                 continue
-            outcome.touched.append(key)
+            outcome.touched[key] = gang
             left_before = before is not None and before.status is Status.RELEASING
             if key in self.leaving and not left_before and task in leaf.evicted:
                 outcome.evicted.append((gang, task, self.leaving[key]))

@@ -77,9 +77,7 @@ def take_back(session: Session, method: Method) -> None:
 
 def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
     carry_out(session, outcome, cause)
-    changed = {gang.key: gang}
-    for other, _, _ in (*outcome.placed, *outcome.evicted):
-        changed[other.key] = other
+    changed = {other.key: other for other in (gang, *outcome.touched.values())}
     for table in (session.memo[Victims], session.memo[Standing]):
         for other in changed.values():
             table.changed(other)
