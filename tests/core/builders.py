@@ -24,7 +24,7 @@ from typing import Any
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Nominate, NoPlace, Plan, Unscheduled
+from pykai.core.decisions import Bind, Evict, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
 from pykai.core.hooks import Ask
 from pykai.core.place.gang import EVERY_NODE
@@ -92,6 +92,7 @@ class Result:
         self.plan = plan
         self.binds = {f"{bind.namespace}/{bind.pod}": bind for bind in plan.binds}
         self.nominations = {f"{item.namespace}/{item.pod}": item for item in plan.nominations}
+        self.evictions = {f"{item.namespace}/{item.pod}": item for item in plan.evictions}
 
     def _placed(self, pod: str, namespace: str) -> Bind | Nominate | None:
         key = f"{namespace}/{pod}"
@@ -113,6 +114,28 @@ class Result:
     def pipelined(self, group: str, namespace: str = "default") -> int:
         """How many pods of the group were pipelined."""
         return sum(item.group == f"{namespace}/{group}" for item in self.plan.nominations)
+
+    def evicted_pods(self, group: str = "", namespace: str = "default") -> list[str]:
+        """Names of pods evicted, moved ones included, in the order it was decided; of one group if it is named."""
+        wanted = f"{namespace}/{group}" if group else ""
+        return [item.pod for item in self.plan.evictions if not wanted or item.group == wanted]
+
+    def evicted(self, group: str, namespace: str = "default") -> int:
+        """How many pods of the group were evicted, moved ones included."""
+        return len(self.evicted_pods(group, namespace))
+
+    def eviction(self, pod: str, namespace: str = "default") -> Evict:
+        """The eviction of a pod."""
+        return self.evictions[f"{namespace}/{pod}"]
+
+    def moved_to(self, pod: str, namespace: str = "default") -> str:
+        """Node to which an evicted pod moves, "" when it has to wait."""
+        return self.eviction(pod, namespace).moves_to
+
+    def verdicts(self, group: str, namespace: str = "default") -> dict[str, str]:
+        """Action -> why it took nothing back for the group, as the word of its rule."""
+        record = self.left_out(group, namespace)
+        return {verdict.action: verdict.rule for verdict in record.verdicts} if record is not None else {}
 
     def order(self) -> list[str]:
         """Names of the groups in the order their first pods were placed."""
@@ -241,8 +264,10 @@ class Cluster:
         age: float | None = None,
         display_name: str = "",
         labels: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> Cluster:
-        """A queue; quota, limit and weight are those of GPUs, `cpu` and `memory` are (quota, limit, weight)."""
+        """A queue; quota, limit and weight are those of GPUs, `cpu` and `memory` are (quota, limit, weight), `more`
+        are further fields of its spec as the wire spells them."""
 
         def block(numbers: tuple[float, float, float]) -> Raw:
             return {"quota": numbers[0], "limit": numbers[1], "overQuotaWeight": numbers[2]}
@@ -251,14 +276,15 @@ class Cluster:
             "parentQueue": parent,
             "displayName": display_name,
             "resources": {"gpu": block((quota, limit, weight)), "cpu": block(cpu), "memory": block(memory)},
+            **more,
         }
         if priority is not None:
             spec["priority"] = priority
         meta = {"name": name, "uid": name, "creationTimestamp": self._older(age), "labels": dict(labels or {})}
         return self.add({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": meta, "spec": spec})
 
-    def priority_class(self, name: str, value: int, *, default: bool = False) -> Cluster:
-        """A PriorityClass."""
+    def priority_class(self, name: str, value: int, *, default: bool = False, policy: str = "") -> Cluster:
+        """A PriorityClass; `policy` is its preemptionPolicy."""
         return self.add(
             {
                 "apiVersion": "scheduling.k8s.io/v1",
@@ -266,6 +292,7 @@ class Cluster:
                 "metadata": {"name": name},
                 "value": value,
                 "globalDefault": default,
+                "preemptionPolicy": policy,
             }
         )
 
@@ -462,6 +489,10 @@ class Cluster:
         """Use this scheduler configuration instead of the built-in one."""
         self.configuration = configuration
         return self
+
+    def taking(self, *actions: str) -> Cluster:
+        """Run these actions instead of allocate."""
+        return self.with_policy(actions=actions)
 
     def with_policy(self, **changes: Any) -> Cluster:
         """Change fields of the policy (queue_depth, usage, skip_seen, ...)."""
