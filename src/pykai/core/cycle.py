@@ -1,13 +1,13 @@
 """One scheduling cycle, from a snapshot to a plan.  Read this first.
 
-    schedule(snapshot, policy) -> Plan
+    schedule(snapshot, policy, memory) -> Plan
 
 1. Plugins prepare their rules for this snapshot (`hooks.py`).
 2. The books are opened: sums per queue, fair shares (`fairshare/ledger.py`).
 3. The actions run one after the other on one mutable `State` and see each other's effects (cycle:CYC-6).
 4. What happened, and why the rest waits, becomes a `Plan` (`decisions.py`).
 
-No clock, no randomness, no I/O: the same snapshot and policy give the same bytes.
+No clock, no randomness, no I/O: the same snapshot and policy give the same bytes, with or without a memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
 from pykai.core.hooks import Rules
+from pykai.core.memory import Memory
 from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
@@ -55,16 +56,20 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
 def run(session: Session) -> None:
     """Run the actions of the policy in order."""
     for name in session.policy.actions:
-        action = ACTIONS.get(name)
-        if action is not None:
-            action(session)
+        ACTIONS[name](session)
 
 
-def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
-    """One cycle."""
+def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -> Plan:
+    """One cycle.  A memory of the last one saves work and changes nothing."""
+    known = memory.recall(snapshot, policy) if memory is not None else None
+    if known is not None:
+        return known
     session = open_session(snapshot, policy)
     run(session)
-    return reckon(session)
+    plan = reckon(session)
+    if memory is not None:
+        memory.keep(snapshot, policy, plan, session.state.until_ns)
+    return plan
 
 
 def _usage_columns(snapshot: Snapshot, policy: Policy) -> list[list[float]]:

@@ -126,6 +126,8 @@ class Snapshot:
     """Everything one cycle reads."""
 
     now_ns: int
+    #: stands for everything below: the same object as long as nothing has changed
+    content: object
     shard: Shard
     axes: Axes
     vectors: Vectors

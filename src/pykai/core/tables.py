@@ -50,6 +50,8 @@ class Tables:
         self.topologies: dict[str, Topology] = {}
         self.config_maps: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
+        #: replaced with every change
+        self._content = object()
         self._unreadable = self.shapes.unreadable()
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
@@ -84,6 +86,7 @@ class Tables:
 
     def apply(self, item: Object) -> None:
         """Take in one object as it is now."""
+        self._content = object()
         if isinstance(item, Pod):
             self._apply_pod(item)
         elif isinstance(item, Node):
@@ -105,6 +108,7 @@ class Tables:
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
+        self._content = object()
         key = f"{namespace}/{name}"
         if kind == "Pod":
             self._remove_pod(key)
@@ -133,6 +137,7 @@ class Tables:
         The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
         A pod that is not known is not assumed anything about.
         """
+        self._content = object()
         if status is None:
             self._forced.pop(pod_key, None)
         elif pod_key in self._pods:
@@ -151,6 +156,7 @@ class Tables:
 
     def _reread(self, key: str, settled: Status | None = None) -> None:
         """Make the task of a pod anew, in the `settled` state if one is given."""
+        self._content = object()
         old = self._tasks.pop(key, None)
         if old is not None:
             self._detach(old)
@@ -496,6 +502,7 @@ class Tables:
         tree = self.queue_tree()
         return Snapshot(
             now_ns=now_ns,
+            content=self._content,
             shard=self.shard,
             axes=self.axes,
             vectors=self.vectors,
