@@ -22,11 +22,12 @@ from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PLUGINS, PLANNED, built_
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.core.problems import Problem
+from pykai.scheduler.budgets import read_budgets
+from pykai.scheduler.usage import UsageConfig, read_usage
 
 ENTRY_POINT_GROUP = "pykai.plugins"
 _SUBJECT = "scheduler configuration"
 
-#: Keys of the file; the last two belong to parts of the scheduler that read them themselves.
 _KEYS = ("actions", "tiers", "queueDepthPerAction", "usageDBConfig", "scenarioSearchBudgets")
 #: Keys of a plugin entry; the switches are accepted and, as upstream, without effect (cycle:7.1).
 _PLUGIN_SWITCHES = (
@@ -49,6 +50,8 @@ class Configuration:
     """What a configuration file says, and what is wrong with it."""
 
     policy: Policy
+    #: where historical usage comes from, None = it does not count
+    usage: UsageConfig | None = None
     problems: tuple[Problem, ...] = ()
 
 
@@ -115,8 +118,10 @@ def read_configuration(content: Mapping[str, Any]) -> Configuration:
         actions=actions,
         plugins=tuple(_plugins(content.get("tiers"), report)),
         queue_depth=_queue_depth(content.get("queueDepthPerAction"), actions, report),
+        search_budgets=read_budgets(content.get("scenarioSearchBudgets"), report),
     )
-    return Configuration(policy, tuple(problems))
+    usage = read_usage(content.get("usageDBConfig"), report)
+    return Configuration(policy, usage, tuple(problems))
 
 
 def _actions(value: object, report: Report) -> tuple[str, ...]:

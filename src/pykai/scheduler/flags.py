@@ -218,6 +218,14 @@ FLAGS: tuple[Flag, ...] = (
         "cycle:NOD-5",
         shard="mig_label",
     ),
+    Flag(
+        "honour-preemption-policy",
+        "false",
+        a_switch,
+        "preemptionPolicy Never keeps groups of a priority class from triggering evictions (not in KAI Scheduler)",
+        "cycle:POL-7",
+        own="honour_preemption_policy",
+    ),
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 
@@ -237,6 +245,7 @@ class Flags:
     detailed_fit_errors: bool = False
     #: how long a gang may be incomplete before it is evicted; negative = for ever
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
+    honour_preemption_policy: bool = False
     #: every other flag by name, defaults included
     other: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
@@ -250,6 +259,7 @@ class Flags:
             max_consolidation_preemptees=self.max_consolidation_preemptees,
             allow_consolidating_reclaim=self.allow_consolidating_reclaim,
             staleness_grace_ns=self.staleness_grace_ns,
+            honour_preemption_policy=self.honour_preemption_policy,
         )
 
 

@@ -1,0 +1,82 @@
+"""`scenarioSearchBudgets` of the configuration file (cycle:13.2): durations to units of work.
+
+The engine counts work, so that a replay stops where the original stopped; a second stands for a fixed number of units.
+Upstream skips whole cycles because of a wrong key here; we report it and go on with the built-in value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pykai.api.duration import DurationError, parse_duration
+from pykai.core.groups import Report
+from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
+from pykai.core.problems import Problem
+from pykai.core.victims.scenarios import WAYS
+
+_SUBJECT = "scheduler configuration"
+_PATH = "scenarioSearchBudgets"
+_ACTIONS = ("reclaim", "preempt", "consolidation")
+_DEFAULT = "default"
+_KEYS = ("maxActionSearchDuration", "maxJobSearchDuration", "minJobSearchDuration", "maxGeneratorSearchDuration")
+
+
+def read_budgets(value: object, report: Report) -> SearchBudgets:
+    """The budgets; what is missing or wrong has its built-in value."""
+    built_in = SearchBudgets()
+    if value is None:
+        return built_in
+    if not isinstance(value, Mapping):
+        report(Problem(_SUBJECT, _PATH, "expected a mapping; the built-in budgets are used"))
+        return built_in
+    for key in value:
+        if key not in _KEYS:
+            report(Problem(_SUBJECT, f"{_PATH}.{key}", f"unknown key; known are {', '.join(_KEYS)}; ignored"))
+
+    def one(key: str, default: int | None) -> int | None:
+        return _units(value[key], f"{_PATH}.{key}", default, report) if key in value else default
+
+    actions = _table(value, "maxActionSearchDuration", _ACTIONS, {_DEFAULT: built_in.default_action}, report)
+    ways = _table(
+        value, "maxGeneratorSearchDuration", tuple(WAYS), {**built_in.ways, _DEFAULT: built_in.default_way}, report
+    )
+    job = one("maxJobSearchDuration", built_in.job)
+    least = one("minJobSearchDuration", 0) or 0
+    if job is not None and least >= job:
+        text = "expected less than maxJobSearchDuration; the built-in values of both are used"
+        report(Problem(_SUBJECT, f"{_PATH}.minJobSearchDuration", text))
+        job, least = built_in.job, built_in.least_job
+    default_action, default_way = actions.pop(_DEFAULT), ways.pop(_DEFAULT)
+    return SearchBudgets(actions, default_action, job, least, ways, default_way)
+
+
+def _table(
+    value: Mapping[Any, Any], key: str, known: Collection[str], built_in: dict[str, int | None], report: Report
+) -> dict[str, int | None]:
+    found = dict(built_in)
+    given = value.get(key)
+    if given is None:
+        return found
+    if not isinstance(given, Mapping):
+        report(Problem(_SUBJECT, f"{_PATH}.{key}", "expected a mapping of durations; the built-in ones are used"))
+        return found
+    for name, duration in given.items():
+        path = f"{_PATH}.{key}.{name}"
+        if name != _DEFAULT and name not in known:
+            report(Problem(_SUBJECT, path, f"unknown key; known are {', '.join((_DEFAULT, *known))}; ignored"))
+            continue
+        found[name] = _units(duration, path, found.get(name, found[_DEFAULT]), report)
+    return found
+
+
+def _units(value: object, path: str, default: int | None, report: Report) -> int | None:
+    """Units of a duration; 0 is without end."""
+    try:
+        span = parse_duration(str(value))
+        if span < 0:
+            raise ValueError("expected a duration that is not negative")
+    except (DurationError, ValueError) as error:
+        report(Problem(_SUBJECT, path, f"{error}; the built-in value is used"))
+        return default
+    return None if span == 0 else max(1, span * UNITS_PER_SECOND // 1_000_000_000)
