@@ -13,8 +13,9 @@ sums of plain integers, one pod at a time.  A test asks it what a plan would do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -22,11 +23,12 @@ from hypothesis import strategies as st
 
 from pykai.api.quantity import milli, whole
 from pykai.core.decisions import Bind, Nominate, Plan
-from tests.core.builders import Cluster, Raw, cluster
+from tests.core.builders import Cluster, Raw, cluster, resource_list, stamp
 
 GPU = "nvidia.com/gpu"
 AGES = (10.0, 20.0, 30.0)
 TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+LAST_START, STALE_SINCE = "kai.scheduler/last-start-timestamp", "kai.scheduler/stale-podgroup-timestamp"
 TOLERATION = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
 
 
@@ -42,11 +44,19 @@ class Ask:
     fraction: str | None = None
     gpu_memory: int | None = None
     devices: int | None = None
+    #: host port, 0 = none
+    port: int = 0
 
     def as_pod(self) -> dict[str, Any]:
         """Keyword arguments of `Cluster.pod`."""
         chosen = {"fraction": self.fraction, "gpu_memory": self.gpu_memory, "devices": self.devices}
         return {"cpu": self.cpu, "gpu": self.gpu, **{key: value for key, value in chosen.items() if value is not None}}
+
+    def containers(self) -> list[Raw]:
+        """The containers of a pod that holds a host port."""
+        requests = resource_list(self.cpu, "1Gi", self.gpu)
+        ports = [{"containerPort": self.port, "hostPort": self.port}]
+        return [{"name": "main", "resources": {"requests": requests}, "ports": ports}]
 
     @property
     def shared(self) -> bool:
@@ -105,9 +115,12 @@ class Room:
     tainted: bool = False
     #: shared device -> MiB in use
     devices: dict[str, int] = field(default_factory=dict)
+    #: host port -> pods that hold it
+    ports: Counter[int] = field(default_factory=Counter)
 
-    def take(self, ask: Ask, devices: tuple[str, ...], *, reserving: bool = False) -> None:
-        """Seat a pod; figures may go below zero.  A device shared from now on needs a slot for its reservation pod."""
+    def take(self, ask: Ask, devices: tuple[str, ...], reserved: Container[str] | None = None) -> None:
+        """Seat a pod; figures may go below zero.  A device that is not reserved yet needs a slot for its reservation
+        pod; None = all are."""
         self.cpu_milli -= 1000 * ask.cpu
         self.memory_bytes -= 2**30
         self.pods -= 1
@@ -116,22 +129,26 @@ class Room:
             if device not in self.devices:
                 self.devices[device] = 0
                 self.gpus -= 1
-                self.pods -= reserving
+                self.pods -= reserved is not None and device not in reserved
             self.devices[device] += ask.mib(self)
+        if ask.port:
+            self.ports[ask.port] += 1
 
     def has_room(self, ask: Ask, devices: tuple[str, ...] = ()) -> bool:
         """Whether a pod could be seated (on these devices)."""
-        after = Room(**{**vars(self), "devices": dict(self.devices)})
+        after = replace(self, devices=dict(self.devices), ports=self.ports.copy())
         after.take(ask, devices)
         # A resource that is not asked for does not keep a pod away.
         lacking = (after.cpu_milli < 0 and ask.cpu > 0) or after.memory_bytes < 0 or after.pods < 0
         lacking |= after.gpus < 0 and (ask.gpu > 0 or ask.shared)
+        lacking |= ask.port > 0 and after.ports[ask.port] > 1
         return not lacking and all(after.devices[device] <= self.gpu_mib for device in devices)
 
     def within_capacity(self) -> bool:
         """Nothing is overdrawn."""
         figures = (self.cpu_milli, self.memory_bytes, self.pods, self.gpus)
-        return all(figure >= 0 for figure in figures) and all(used <= self.gpu_mib for used in self.devices.values())
+        shared = all(used <= self.gpu_mib for used in self.devices.values())
+        return shared and all(figure >= 0 for figure in figures) and all(held <= 1 for held in self.ports.values())
 
 
 def _add_node(dice: Random, built: Cluster, index: int) -> Room:
@@ -287,6 +304,163 @@ def clusters(draw: st.DrawFn, *, most_nodes: int = 4, most_groups: int = 8) -> C
     return built
 
 
+# -- clusters under pressure ------------------------------------------------------------------------------------------
+
+ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+PRIORITIES = {"low": 10, "": 50, "build": 100, "high": 125}
+
+
+def _tight_queue(dice: Random) -> dict[str, Any]:
+    """Numbers that are soon exceeded."""
+    times = {
+        "preemptMinRuntime": dice.choice((*[None] * 6, "50s", "0s")),
+        "reclaimMinRuntime": dice.choice((*[None] * 6, "50s", "5s")),
+    }
+    return {
+        "quota": dice.choice((1, 2, 0, 1, 4, -1)),
+        "limit": dice.choice((*[-1] * 12, 6, 4)),
+        "weight": dice.choice((1, 1, 0, 3)),
+        "cpu": dice.choice((*[(-1, -1, 1)] * 10, (4000, -1, 1))),
+        "priority": dice.choice((None, None, None, 200)),
+        "age": dice.choice(AGES),
+        **{key: value for key, value in times.items() if value is not None},
+    }
+
+
+def _add_deep_queues(dice: Callable[[str], Random], built: Cluster, count: int, deep: bool) -> list[str]:
+    """Queues of up to four levels, surely four if there are that many and they are to be deep; returns the leaves."""
+    names = [f"q{index}" for index in range(count)]
+    parents: dict[str, str] = {}
+    depth: dict[str, int] = {}
+    for index, name in enumerate(names):
+        own = dice(f"queue {index}")
+        above = ["", *(other for other in names[:index] if depth[other] < 3)]
+        parents[name] = names[index - 1] if deep and 0 < index < 4 else own.choice(above)
+        depth[name] = depth[parents[name]] + 1 if parents[name] else 0
+        built.queue(name, parent=parents[name], **_tight_queue(own))
+    return [name for name in names if name not in parents.values()]
+
+
+def _tight_ask(dice: Random) -> Ask:
+    return dice.choice(
+        (
+            Ask(1, 1),
+            Ask(1, dice.choice((1, 2, 3))),
+            Ask(0, fraction=dice.choice(("0.5", "0.25", "0.7")), devices=dice.choice((None, None, None, 2))),
+            Ask(1, gpu_memory=dice.choice((500, 300))),
+            Ask(dice.choice((1, 3)), port=dice.choice((0, 0, 80))),
+        )
+    )
+
+
+def _seat_all(dice: Random, rooms: list[Room], ask: Ask, count: int, serial: int) -> list[Any] | None:
+    """Seats for so many pods, None (and nothing taken) when there are not enough."""
+    before = [replace(room, devices=dict(room.devices), ports=room.ports.copy()) for room in rooms]
+    seats: list[Any] = []
+    for _ in range(6 * count):
+        if len(seats) == count:
+            break
+        seat = _seat(dice, rooms, ask, 100 * serial + len(seats))
+        if seat is not None:
+            seats.append(seat)
+    if len(seats) == count:
+        return seats
+    rooms[:] = before
+    return None
+
+
+def _tight_spec(dice: Random) -> tuple[Raw, dict[str, int]]:
+    """Spec and annotations of a group, and the minimum of every leaf."""
+    kind = dice.choice((None, "preemptible", "preemptible", "preemptible", "non-preemptible", "semi-preemptible"))
+    spec: Raw = {"priorityClassName": dice.choice(("", "", "low", "high", "build"))} | _maybe("preemptibility", kind)
+    spec |= _maybe("preemptionDelay", dice.choice((*[None] * 8, "15s", "1h")))
+    spec |= _maybe("stalenessGracePeriod", dice.choice((*[None] * 6, "0s", "-1s", "30s")))
+    started = dice.choice((None, None, 10, 100))
+    spec["annotations"] = {} if started is None else {LAST_START: stamp(started)}
+    if dice.randrange(4) == 0:
+        entries, _, needed = _subgroups(dice)
+        spec |= {"subGroups": entries, **_maybe("minSubGroup", needed)}
+        return spec, {entry["name"]: entry["minMember"] for entry in entries if "minMember" in entry}
+    spec["minMember"] = dice.choice((1, 1, 2, 3, 0))
+    return spec, {"": spec["minMember"]}
+
+
+def _add_tight_group(dice: Random, built: Cluster, name: str, queues: list[str], rooms: list[Room], ask: Ask) -> None:
+    """A group that runs, if its name does not say that it waits and there is room; its surplus may wait."""
+    spec, minimums = _tight_spec(dice)
+    runs = not name.startswith("wait")
+    lost = runs and dice.randrange(8) == 0
+    surplus = dice.choice((0, 0, 1, 3))
+    pods: list[tuple[str, str]] = []
+    for leaf, minimum in minimums.items():
+        alive = [(leaf, "running")] * (minimum - lost if minimum else 0)
+        pods += [*alive, *[(leaf, dice.choice(("lost", "pending")))] * (minimum - len(alive))]
+        pods += [(leaf, dice.choice(("running", "running", "pending")) if runs else "pending")] * surplus
+    seated = sum(state == "running" for _, state in pods)
+    seats = _seat_all(dice, rooms, ask, seated, len(built.objects)) if runs else None
+    if lost and seats is not None:
+        spec["annotations"] |= dice.choice(({}, {STALE_SINCE: stamp(100)}, {STALE_SINCE: stamp(45)}))
+    leaving = dice.randrange(12) == 0
+    built.group(name, queue=dice.choice(queues), age=dice.choice(AGES), **spec)
+    tolerant = dice.randrange(4) > 0
+    for index, (leaf, state) in enumerate(pods):
+        pod: dict[str, Any] = ask.as_pod() | {"spec": {"tolerations": [TOLERATION]} if tolerant else {}}
+        if ask.port:
+            pod["spec"]["containers"] = ask.containers()
+        if seats is not None and state == "running":
+            pod["on"], pod["device"] = seats.pop()
+            pod |= {"deleted": 10} if leaving else {}
+        elif seats is not None and state == "lost":
+            pod["phase"] = "Failed"
+        built.pod(f"{name}-{leaf}{index}", group=name, subgroup=leaf, memory="1Gi", age=dice.choice(AGES), **pod)
+
+
+def _fill(dice: Random, built: Cluster, room: Room, queues: list[str]) -> None:
+    """Elastic work on every GPU that is left of a node."""
+    name, last = f"fill-{room.name}", min(room.gpus, room.pods, room.cpu_milli // 1000)
+    if last <= 0 or not room.open:
+        return
+    kind = dice.choice(("preemptible", "preemptible", "semi-preemptible"))
+    built.group(name, queue=dice.choice(queues), age=dice.choice(AGES), minMember=dice.choice((1, last)),
+                priorityClassName=dice.choice(("", "low")), preemptibility=kind)
+    for index in range(last):
+        room.take(Ask(1, 1), ())
+        where: dict[str, Any] = {"on": room.name, "spec": {"tolerations": [TOLERATION]}}
+        built.pod(f"{name}-{index}", group=name, gpu=1, memory="1Gi", age=dice.choice(AGES), **where)
+
+
+@st.composite
+def tight_clusters(draw: st.DrawFn, *, most_nodes: int = 3, most_running: int = 5, most_waiting: int = 4) -> Cluster:
+    """A small cluster where more is wanted than there is; its cycle runs all actions and is validated.
+
+    Queues of up to four levels hold more than their quota, most nodes are full, and what waits has a claim, or a higher
+    priority, or would fit if others moved together.
+    """
+    seed = draw(st.integers(0, 2**63 - 1))
+    node_count, queue_count = draw(st.integers(1, most_nodes)), draw(st.integers(1, 6))
+    running, waiting = draw(st.integers(1, most_running)), draw(st.integers(1, most_waiting))
+    deep, filled = draw(st.booleans()), draw(st.booleans())
+
+    def dice(what: str) -> Random:
+        return Random(f"{seed} {what}")
+
+    built = cluster().taking(*ACTIONS)
+    for name, value in PRIORITIES.items():
+        if name:
+            built.priority_class(name, value)
+    rooms = [_add_node(dice(f"node {index}"), built, index) for index in range(node_count)]
+    queues = _add_deep_queues(dice, built, queue_count, deep)
+    usual = [_tight_ask(dice(f"ask {index}")) for index in range(3)]
+    for index in range(running + waiting):
+        own = dice(f"group {index}")
+        name = f"run{index}" if index < running else f"wait{index - running}"
+        _add_tight_group(own, built, name, queues, rooms, own.choice(usual))
+    if filled:
+        for room in rooms:
+            _fill(dice(f"fill {room.name}"), built, room, queues)
+    return built
+
+
 # -- the plain model --------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +505,7 @@ def _ask_of(raw: Raw) -> Ask:
         notes.get("gpu-fraction"),
         int(memory) if memory else None,
         int(devices) if devices else None,
+        next((port["hostPort"] for port in container.get("ports", ())), 0),
     )
 
 
@@ -373,14 +548,18 @@ class Model:
         """All nodes, empty."""
         return {raw["metadata"]["name"]: _room_of(raw) for raw in self._nodes}
 
-    def seated(self, placed: Iterable[Bind | Nominate], *, with_leaving: bool) -> dict[str, Room]:
-        """All nodes with what runs there and what is placed; pods on their way out may be left out."""
+    def seated(
+        self, placed: Iterable[Bind | Nominate], *, with_leaving: bool, without: Container[str] = ()
+    ) -> dict[str, Room]:
+        """All nodes with what runs there and what is placed; pods on their way out may be left out, and so may those
+        that are named."""
         rooms = self.rooms()
+        reserved = {device for pod in self.pods.values() for device in pod.devices}
         for pod in self.pods.values():
-            if pod.node and (with_leaving or pod.state != "leaving"):
+            if pod.node and pod.key not in without and (with_leaving or pod.state != "leaving"):
                 rooms[pod.node].take(pod.ask, pod.devices)
         for item in placed:
-            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups, reserving=True)
+            rooms[item.node].take(self.pods[f"{item.namespace}/{item.pod}"].ask, item.gpu_groups, reserved)
         return rooms
 
     def chain(self, queue: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import log
 
 import click
 
@@ -13,7 +14,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
 def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> None:
-    """Measure SHAPE (fill, gang or apply) on a cluster of --nodes nodes.
+    """Measure SHAPE (fill, gang, full, reclaim, frag or apply) on a cluster of --nodes nodes.
 
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
@@ -25,9 +26,11 @@ def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> Non
             click.echo(json.dumps(found.record()))
         else:
             click.echo(
-                f"{found.shape:>6} {found.nodes:>6} nodes {found.pods:>6} pods {found.seconds:>12.6f} s "
+                f"{found.shape:>7} {found.nodes:>6} nodes {found.pods:>6} pods {found.seconds:>12.6f} s "
                 f"{found.microseconds_a_pod:>8.1f} us/pod  floor {found.floor_seconds:.6f} s  "
                 f"ratio {found.ratio:>7.2f}  peak {found.peak_mib:>6.1f} MiB  {found.decisions} decisions"
+                + (f", {found.evictions} evictions" if found.evictions else "")
+                + (f", unchanged {found.second_seconds:.6f} s" if found.second_seconds is not None else "")
             )
 
     if not everything:
@@ -43,4 +46,8 @@ def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> Non
         small, large = COMPARED[name]
         if not as_json:
             growth = found[large].microseconds_a_pod / found[small].microseconds_a_pod
-            click.echo(f"{name:>6}: a pod costs {growth:.2f} times as much at {large} nodes as at {small}")
+            power = 1 + log(growth) / log(large / small)
+            click.echo(
+                f"{name:>7}: a pod costs {growth:.2f} times as much at {large} nodes as at {small} "
+                f"(the cycle grows with n^{power:.2f})"
+            )

@@ -9,7 +9,12 @@ Shapes:
 
 - `fill`: 8 one-GPU jobs a node on an empty cluster of 8-GPU nodes, 4 queues in 2 departments;
 - `gang`: n/8 gangs of 8 pods with 8 GPUs each on the same cluster;
-- `apply`: microseconds to take in one changed pod on a full cluster.
+- `apply`: microseconds to take in one changed pod on a full cluster;
+- `full`: a full cluster with as many one-GPU jobs waiting, queues at their quota: nothing fits, nothing may be taken
+  back, everyone is told why; `second_seconds` is the next cycle with nothing changed;
+- `reclaim`: one queue holds the whole cluster with one-GPU jobs, the three others ask for their quota in 8-GPU jobs;
+- `frag`: 5 of 8 GPUs used on every node by one-GPU jobs, n/8 jobs waiting that need a whole node; consolidation may
+  move any number of jobs.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import gc
 import resource
 from dataclasses import asdict, dataclass
+from dataclasses import replace as replace_policy
 from time import perf_counter
 
 import numpy as np
@@ -26,8 +32,8 @@ from pykai.api import names
 from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.cycle import open_session, run
-from pykai.core.reckoning import reckon
+from pykai.core.cycle import schedule
+from pykai.core.memory import Memory
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.quiet import collector_paused
@@ -54,10 +60,14 @@ class Measurement:
     ratio: float
     peak_mib: float
     decisions: int
+    #: pods evicted or moved
+    evictions: int = 0
+    #: the next cycle with nothing changed, where that is measured
+    second_seconds: float | None = None
 
     def record(self) -> dict[str, object]:
         """As it is printed."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
     def microseconds_a_pod(self) -> float:
@@ -73,23 +83,26 @@ def _node(index: int) -> Node:
     )
 
 
-def _queues() -> list[Queue]:
+def _queues(department_quota: float = 8, team_quota: float = 4) -> list[Queue]:
     def queue(name: str, parent: str, gpu_quota: float) -> Queue:
         open_ended = QueueResource(quota=-1, limit=-1, over_quota_weight=1)
         gpu = QueueResource(quota=gpu_quota, limit=-1, over_quota_weight=1)
         resources = QueueResources(gpu=gpu, cpu=open_ended, memory=open_ended)
         return Queue(metadata=ObjectMeta(name=name), spec=QueueSpec(parent_queue=parent, resources=resources))
 
-    departments = [queue(f"department-{index}", "", 8) for index in range(2)]
-    return departments + [queue(name, f"department-{index // 2}", 4) for index, name in enumerate(_QUEUES)]
+    departments = [queue(f"department-{index}", "", department_quota) for index in range(2)]
+    return departments + [queue(name, f"department-{index // 2}", team_quota) for index, name in enumerate(_QUEUES)]
 
 
-def _job(index: int, pods: int, gpus: int) -> list[PodGroup | Pod]:
+def _job(index: int, pods: int, gpus: int, queue: str = "", node: str = "") -> list[PodGroup | Pod]:
+    """A job; it waits unless a node is named."""
     group = f"job-{index:06}"
     made: list[PodGroup | Pod] = [
         PodGroup(
             metadata=ObjectMeta(name=group, namespace="bench", uid=group),
-            spec=PodGroupSpec(queue=_QUEUES[index % len(_QUEUES)], min_member=pods, preemptibility=names.PREEMPTIBLE),
+            spec=PodGroupSpec(
+                queue=queue or _QUEUES[index % len(_QUEUES)], min_member=pods, preemptibility=names.PREEMPTIBLE
+            ),
         )
     ]
     requests: dict[str, str | int | float] = {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": str(gpus)}
@@ -103,8 +116,9 @@ def _job(index: int, pods: int, gpus: int) -> list[PodGroup | Pod]:
                 spec=PodSpec(
                     scheduler_name=names.SCHEDULER_NAME,
                     containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+                    node_name=node,
                 ),
-                status=PodStatus(phase="Pending"),
+                status=PodStatus(phase="Running" if node else "Pending"),
             )
         )
     return made
@@ -145,24 +159,38 @@ def _peak_mib() -> float:
 
 
 def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measurement:
-    tables = _cluster(nodes, jobs, pods, gpus)
-    policy = default_configuration().policy
-    seconds = floor = float("inf")
+    return _time(shape, _cluster(nodes, jobs, pods, gpus), nodes, jobs * pods, gpus)
+
+
+def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int) -> Measurement:
+    """Cycles on these tables; the floor is that of placing `pods` pods of `gpus` GPUs."""
+    policy = replace_policy(default_configuration().policy, max_consolidation_preemptees=-1)
+    seconds = floor = second = float("inf")
     finish = perf_counter() + _AT_LEAST_S
     rounds = 0
     while rounds < _ROUNDS or (perf_counter() < finish and rounds < _MOST_ROUNDS):
         rounds += 1
         gc.collect()
         with collector_paused():
+            memory = Memory()
             began = perf_counter()
-            session = open_session(tables.snapshot(_NOW_NS), policy)
-            run(session)
-            plan = reckon(session)
+            plan = schedule(tables.snapshot(_NOW_NS), policy, memory)
             seconds = min(seconds, perf_counter() - began)
-            floor = min(floor, floor_seconds(nodes, jobs * pods, gpus))
-    decisions = len(plan.binds) + len(plan.nominations)
+            began = perf_counter()
+            schedule(tables.snapshot(_NOW_NS), policy, memory)
+            second = min(second, perf_counter() - began)
+            floor = min(floor, floor_seconds(nodes, pods, gpus))
     return Measurement(
-        shape, nodes, jobs * pods, round(seconds, 6), round(floor, 6), round(seconds / floor, 2), _peak_mib(), decisions
+        shape,
+        nodes,
+        pods,
+        round(seconds, 6),
+        round(floor, 6),
+        round(seconds / floor, 2),
+        _peak_mib(),
+        len(plan.binds) + len(plan.nominations),
+        len(plan.evictions),
+        round(second, 6) if shape == "full" else None,
     )
 
 
@@ -174,6 +202,53 @@ def fill(nodes: int) -> Measurement:
 def gang(nodes: int) -> Measurement:
     """Gangs of 8 pods that take a node each."""
     return _measure("gang", nodes, nodes // 8, 8, GPUS_PER_NODE)
+
+
+def _running(nodes: int) -> Tables:
+    """A cluster whose quotas add up to its GPUs, without work."""
+    tables = Tables()
+    for index in range(nodes):
+        tables.apply(_node(index))
+    for queue in _queues(nodes * GPUS_PER_NODE / 2, nodes * GPUS_PER_NODE / 4):
+        tables.apply(queue)
+    return tables
+
+
+def _add(tables: Tables, index: int, gpus: int, queue: str = "", node: int | None = None) -> None:
+    for item in _job(index, 1, gpus, queue, "" if node is None else f"node-{node:05}"):
+        tables.apply(item)
+
+
+def full(nodes: int) -> Measurement:
+    """As much work waiting as runs."""
+    tables = _running(nodes)
+    jobs = nodes * GPUS_PER_NODE
+    for index in range(2 * jobs):
+        _add(tables, index, 1, node=index // GPUS_PER_NODE if index < jobs else None)
+    return _time("full", tables, nodes, jobs, 1)
+
+
+def reclaim(nodes: int) -> Measurement:
+    """Three queues want back what the fourth has."""
+    tables = _running(nodes)
+    held = nodes * GPUS_PER_NODE
+    for index in range(held):
+        _add(tables, index, 1, _QUEUES[0], index // GPUS_PER_NODE)
+    wanted = 3 * nodes // 4
+    for index in range(wanted):
+        _add(tables, held + index, GPUS_PER_NODE, _QUEUES[1 + index % 3])
+    return _time("reclaim", tables, nodes, wanted, GPUS_PER_NODE)
+
+
+def frag(nodes: int) -> Measurement:
+    """Every node has a little room and none has enough."""
+    tables = _running(nodes)
+    for index in range(5 * nodes):
+        _add(tables, index, 1, node=index // 5)
+    wanted = nodes // 8
+    for index in range(wanted):
+        _add(tables, 5 * nodes + index, GPUS_PER_NODE)
+    return _time("frag", tables, nodes, wanted, GPUS_PER_NODE)
 
 
 def apply(nodes: int, changes: int = 4000) -> Measurement:
@@ -215,10 +290,24 @@ def _moved(pod: Pod, node: str, phase: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node), status=PodStatus(phase=phase))
 
 
-SHAPES = {"fill": fill, "gang": gang, "apply": apply}
+SHAPES = {"fill": fill, "gang": gang, "full": full, "reclaim": reclaim, "frag": frag, "apply": apply}
 
 #: What `make bench` runs.
-SIZES = {"fill": (100, 500, 1000, 5000), "gang": (128, 512, 1024), "apply": (500, 5000)}
+SIZES = {
+    "fill": (100, 500, 1000, 5000),
+    "gang": (128, 512, 1024),
+    "full": (100, 500, 1000),
+    "reclaim": (100, 500, 1000),
+    "frag": (100, 500, 1000),
+    "apply": (500, 5000),
+}
 
 #: Sizes whose time per pod is compared.
-COMPARED = {"fill": (500, 5000), "gang": (128, 1024), "apply": (500, 5000)}
+COMPARED = {
+    "fill": (500, 5000),
+    "gang": (128, 1024),
+    "full": (100, 1000),
+    "reclaim": (100, 1000),
+    "frag": (100, 1000),
+    "apply": (500, 5000),
+}
