@@ -10,7 +10,7 @@ import pytest
 from pykai.core.decisions import NoPlace, OverCapacity
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.hooks import Hooks, NodeSet, Plugin
-from pykai.core.place.gang import place_gang
+from pykai.core.place.gang import place_gang, try_tasks
 from pykai.core.plugins.scores import GpuSpread
 from pykai.core.policy import NamedPlugin
 from pykai.core.snapshot import Snapshot
@@ -345,14 +345,14 @@ def test_alc3_a_shared_request_does_not_start_on_devices_of_which_one_is_still_b
 def test_alc3_in_a_simulation_nothing_starts() -> None:
     session = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, gpu=1).session()
     (gang,) = session.waiting()
-    assert place_gang(session, gang, pipeline_only=True)
+    assert try_tasks(session, gang, session.next_tasks(gang))
     assert {placed.status for placed in session.state.moved.values()} == {Status.PIPELINED}
 
 
 def test_alc3_in_a_simulation_shared_requests_do_not_start_either() -> None:
     session = cluster(nodes=1, gpus=2).queue("q").gang("job", 2, fraction=0.5).session()
     (gang,) = session.waiting()
-    assert place_gang(session, gang, pipeline_only=True)
+    assert try_tasks(session, gang, session.next_tasks(gang))
     assert {placed.status for placed in session.state.moved.values()} == {Status.PIPELINED}
 
 
@@ -597,7 +597,7 @@ def test_alc8_pods_that_leave_count_for_the_form_of_the_text() -> None:
 def test_alc8_a_simulation_leaves_what_it_tried_untouched() -> None:
     session = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, gpu=1).session()
     (gang,) = session.waiting()
-    assert not place_gang(session, gang, pipeline_only=True)
+    assert not try_tasks(session, gang, session.next_tasks(gang))
     assert session.state.moved == {}
 
 
@@ -666,5 +666,5 @@ def test_exp10_a_group_whose_pods_are_all_gated_is_told_so() -> None:
 def test_alc8_a_simulation_records_no_refusal() -> None:
     session = cluster(nodes=1, gpus=1).queue("q", limit=5).gang("job", 2, gpu=1).gang("over", 6, gpu=1).session()
     for gang in session.waiting():
-        assert not place_gang(session, gang, pipeline_only=True)
+        assert not try_tasks(session, gang, session.next_tasks(gang))
     assert session.refusals == {}

@@ -361,7 +361,7 @@ def test_stm7_a_commit_tells_what_was_placed_in_order() -> None:
     put(session, gangs["b"], 1, 1)
     put(session, gangs["b"], 0, 0, pipelined=True)
     done = session.state.commit(mark)
-    assert [(task.name, placed.status, placed.row) for task, placed in done] == [
+    assert [(task.name, placed.status, placed.row) for _, task, placed in done.placed] == [
         ("b-1", Status.BINDING, 1),
         ("b-0", Status.PIPELINED, 0),
     ]
@@ -384,7 +384,7 @@ def test_stm7_what_was_converted_is_committed_as_a_promise() -> None:
     put(session, gang, 0, 0)
     put(session, gang, 1, 1)
     session.state.convert_to_pipelined(gang, 0)
-    assert [(task.name, placed.status) for task, placed in session.state.commit(0)] == [
+    assert [(task.name, placed.status) for _, task, placed in session.state.commit(0).placed] == [
         ("a-0", Status.PIPELINED),
         ("a-1", Status.PIPELINED),
     ]

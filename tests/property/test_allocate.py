@@ -10,7 +10,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.core.decisions import Bind, Nominate, NoPlace, Plan
-from pykai.core.place.gang import place_gang
+from pykai.core.place.gang import place_gang, try_tasks
 from tests.core.builders import Cluster
 from tests.core.test_state import content
 from tests.property.clusters import Model, clusters
@@ -139,7 +139,11 @@ def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     state = session.state
     for gang in data.draw(st.permutations(list(session.waiting()))):
         before, version, mark = content(session), state.version, state.mark()
-        held = place_gang(session, gang, pipeline_only=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            batches = session.next_tasks(gang)
+            held = bool(batches) and try_tasks(session, gang, batches)
+        else:
+            held = place_gang(session, gang)
         if held and data.draw(st.booleans()):
             state.convert_to_pipelined(gang, mark)
         if not held:

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.place.gang import EVERY_NODE, place_gang
+from pykai.core.place.gang import EVERY_NODE, place_gang, try_tasks
 from pykai.core.place.ranking import Rankings
 from pykai.core.session import Session
 from tests.core.builders import Cluster, Raw, ask_of, cluster
@@ -419,9 +419,9 @@ def _decided(session: Session, gang: str, pods: int) -> Iterator[tuple[str, tupl
     """Node, devices and whether it waits, of every placed pod of a gang."""
     for index in range(pods):
         for items, waits in ((session.binds, False), (session.nominations, True)):
-            for item in items:
-                if item.pod == f"{gang}-{index}":
-                    yield item.node, item.gpu_groups, waits
+            item = items.get(f"default/{gang}-{index}")
+            if item is not None:
+                yield item.node, item.gpu_groups, waits
 
 
 def ranked(session: Session, pod: str, *, anew: bool) -> list[float]:
@@ -458,7 +458,9 @@ def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.Dat
             gang = gangs[data.draw(st.sampled_from(sorted(gangs)))]
             if step == "convert":
                 state.convert_to_pipelined(gang, marks[-1])
-            else:
-                place_gang(session, gang, pipeline_only=step == "promise")
+            elif step == "place":
+                place_gang(session, gang)
+            elif batches := session.next_tasks(gang):
+                try_tasks(session, gang, batches)
     for pod in pods:
         assert ranked(session, pod, anew=False) == ranked(session, pod, anew=True)

@@ -10,6 +10,7 @@ import pytest
 from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.plugins.scores import NodePlacement
+from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.scheduler.configuration import (
     Configuration,
     ConfigurationError,
@@ -17,6 +18,7 @@ from pykai.scheduler.configuration import (
     default_configuration,
     load_configuration,
 )
+from pykai.scheduler.usage import UsageConfig
 from tests.core.builders import cluster
 
 DEFAULT_NAMES = [
@@ -34,6 +36,9 @@ DEFAULT_NAMES = [
     "taskorder",
     "nominatednode",
     "nodeplacement",
+    "minruntime",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
 ]
 
 #: As upstream's operator writes it.
@@ -257,9 +262,30 @@ def test_the_disable_switches_are_accepted_and_change_nothing() -> None:
     assert configuration.problems == ()
 
 
-def test_parts_of_other_services_are_accepted() -> None:
-    configuration = load_configuration("usageDBConfig: {clientType: prometheus}\nscenarioSearchBudgets: {}\n")
+def test_budgets_and_usage_are_read_from_the_same_file() -> None:
+    """cycle:SOL-5, queues:Q-330; the details are in test_budgets.py and test_usage.py."""
+    text = "usageDBConfig: {clientType: built-in}\nscenarioSearchBudgets: {maxJobSearchDuration: 2s}\n"
+    configuration = load_configuration(text)
+    assert configuration.problems == ()
+    assert configuration.usage == UsageConfig("built-in")
+    assert configuration.policy.search_budgets == SearchBudgets(job=2 * UNITS_PER_SECOND)
+
+
+def test_empty_budgets_and_no_usage_are_the_built_in_configuration() -> None:
+    """cycle:CFG-1"""
+    configuration = load_configuration("usageDBConfig:\nscenarioSearchBudgets: {}\n")
     assert configuration == default_configuration()
+    assert configuration.usage is None
+
+
+def test_mistakes_in_budgets_and_usage_are_named_like_all_others() -> None:
+    """queues:14.2, cycle:SOL-5: neither stops the scheduler."""
+    text = "actions: allocate\nusageDBConfig: {}\nscenarioSearchBudgets: {maxJobSearchDuration: soon}\n"
+    configuration = load_configuration(text)
+    assert sorted(paths(configuration)) == ["scenarioSearchBudgets.maxJobSearchDuration", "usageDBConfig.clientType"]
+    assert configuration.policy.actions == ("allocate",)
+    assert configuration.policy.search_budgets == SearchBudgets()
+    assert configuration.usage is None
 
 
 def test_every_mistake_of_a_file_is_named() -> None:

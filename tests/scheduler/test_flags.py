@@ -52,8 +52,19 @@ PART_21 = {
 }
 
 
+#: Flags upstream does not have, off by default.
+OURS = {"honour-preemption-policy": "false"}
+
+
 def test_every_flag_of_part_21_is_there_with_its_default() -> None:
-    assert {flag.name: flag.default for flag in FLAGS} == PART_21
+    assert {flag.name: flag.default for flag in FLAGS} == {**PART_21, **OURS}
+
+
+def test_flags_of_our_own_say_so_and_change_nothing_unless_given() -> None:
+    """cycle:POL-7"""
+    for flag in FLAGS:
+        assert ("not in KAI Scheduler" in flag.meaning) == (flag.name in OURS), flag.name
+    assert not read_flags({}).honour_preemption_policy
 
 
 def test_without_flags_everything_is_as_the_model_assumes() -> None:
@@ -96,9 +107,11 @@ def test_flags_that_shape_decisions_have_a_field() -> None:
             "allow-consolidating-reclaim": "F",
             "detailed-fit-errors": "1",
             "default-staleness-grace-period": "-1s",
+            "honour-preemption-policy": "true",
         }
     )
     assert read.problems == ()
+    assert read.honour_preemption_policy
     assert read.max_consolidation_preemptees == -1
     assert not read.use_scheduling_signatures
     assert not read.allow_consolidating_reclaim
@@ -175,6 +188,10 @@ def test_flags_shape_the_policy_of_the_configuration() -> None:
     assert read_flags({}).shaping(policy) == policy
     assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).skip_seen
     assert read_flags({"detailed-fit-errors": "true"}).shaping(policy).detailed_fit_errors
+    assert read_flags({"max-consolidation-preemptees": "3"}).shaping(policy).max_consolidation_preemptees == 3
+    assert not read_flags({"allow-consolidating-reclaim": "false"}).shaping(policy).allow_consolidating_reclaim
+    assert read_flags({"default-staleness-grace-period": "5s"}).shaping(policy).staleness_grace_ns == 5_000_000_000
+    assert read_flags({"honour-preemption-policy": "true"}).shaping(policy).honour_preemption_policy
 
 
 def test_without_signatures_the_same_is_decided() -> None:

@@ -41,7 +41,12 @@ def reclaim(session: Session) -> None:
         def judge(taking: Taking) -> str | None:
             return next((found for check in rules.reclaim_gates if (found := check(state, taking)) is not None), None)
 
-        leaves = [leaf for leaf in victims_of(session).lines if leaf != gang.queue]
+        sources = [make(state, gang, required) for make in rules.reclaim_from]
+        leaves = [
+            leaf
+            for leaf, line in victims_of(session).lines.items()
+            if line and leaf != gang.queue and all(may_lose(leaf) for may_lose in sources)
+        ]
         return Aim("reclaim", sorted(leaves), accepts, judge)
 
     def message(gang: Gang) -> Callable[[Gang, Task], str]:

@@ -56,7 +56,7 @@ class Proportion:
             quota_gate=_quota_gate,
             victim_queue_key=_victim_queue_key,
             may_reclaim=_may_reclaim,
-            reclaim_filter=_reclaim_filter,
+            reclaim_from=_reclaim_from,
             reclaim_gate=partial(_reclaim_gate, self.saturation_multiplier),
         )
 
@@ -81,17 +81,9 @@ def _may_reclaim(state: State, gang: Gang, required: Amounts) -> Verdict | None:
     return fairness.may_reclaim(state.ledger, gang.queue, required, gang.starts_core)
 
 
-def _reclaim_filter(state: State, gang: Gang, required: Amounts) -> Callable[[Gang], bool]:
-    """Whether anything may be taken from a gang depends on its queue alone (queues:11.2)."""
-    known: dict[int, bool] = {gang.queue: False}
-
-    def accepts(victim: Gang) -> bool:
-        found = known.get(victim.queue)
-        if found is None:
-            found = known[victim.queue] = fairness.may_lose(state.ledger, gang.queue, victim.queue, required)
-        return found
-
-    return accepts
+def _reclaim_from(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:
+    """Whether anything may be taken depends on the victim's queue alone (queues:11.2)."""
+    return lambda leaf: fairness.may_lose(state.ledger, gang.queue, leaf, required)
 
 
 def _reclaim_gate(multiplier: float, state: State, taking: Taking) -> str | None:

@@ -17,7 +17,7 @@ from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Loss, NodeSet
 from pykai.core.order.queues import Line, QueueWalk
-from pykai.core.order.standing import Standing, TrialLine
+from pykai.core.order.standing import NOBODY, Standing, TrialLine
 from pykai.core.place.gang import EVERY_NODE, try_tasks
 from pykai.core.session import Session
 from pykai.core.status import Status
@@ -94,10 +94,10 @@ def _walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> Q
     leaves = list(by_leaf)
     if len(leaves) == 1:
         # Queues need not be compared, and whoever takes no part is passed over.
-        return session.queue_walk({leaf: TrialLine(session, [], by_leaf[leaf], asks) for leaf in leaves})
+        return session.queue_walk({leaf: TrialLine(session, NOBODY, by_leaf[leaf], asks) for leaf in leaves})
     top = _common_ancestor(tree.chains, leaves)
     lines: dict[int, Line] = {
-        leaf: TrialLine(session, waiting.get(leaf, []), by_leaf.get(leaf, {}), asks)
+        leaf: TrialLine(session, waiting.get(leaf, NOBODY), by_leaf.get(leaf, {}), asks)
         for leaf in _relevant(tree.chains, leaves, top, waiting)
     }
     return session.queue_walk(lines, top)
