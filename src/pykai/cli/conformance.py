@@ -18,6 +18,7 @@ import msgspec
 from pykai.simulator.cases import Case, CaseError, case_files, read_cases
 from pykai.simulator.comparison import FIELDS, compares
 from pykai.simulator.conformance import check_case
+from pykai.simulator.differences import compare
 
 
 class Unusable(click.ClickException):
@@ -60,6 +61,12 @@ def _fields(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     help=f"Compare only these fields of the expectation: {', '.join(FIELDS)}.",
 )
 @click.option("--json", "as_json", is_flag=True, help='Last line of the output: {"<file>": {"passed", "failed"}}.')
+@click.option(
+    "--explain",
+    "explained",
+    is_flag=True,
+    help="For cases that record how many pods run: both allocations, and whether ours is as good.",
+)
 @click.pass_context
 def conformance(
     ctx: click.Context,
@@ -67,6 +74,7 @@ def conformance(
     files: tuple[str, ...] | None,
     fields: tuple[str, ...] | None,
     as_json: bool,
+    explained: bool,
 ) -> None:
     """Run the recorded cases in DIR and compare the decisions.
 
@@ -82,6 +90,8 @@ def conformance(
         for name, listed in cases.items():
             results.append(_run_file(name, listed, fields, advance))
     _print(results, fields, err=as_json)
+    if explained:
+        _explain(cases, results, err=as_json)
     if as_json:
         summary = {result.name: {"passed": result.passed, "failed": list(result.failed)} for result in results}
         click.echo(msgspec.json.encode(summary))
@@ -140,6 +150,16 @@ def _print(results: Sequence[FileResult], fields: tuple[str, ...] | None, *, err
     click.echo(f"{'total':<{width}}  {_counts(passed, failed, left_out)}", err=err)
     if left_out and fields:
         click.echo(f"{left_out} cases expect nothing of {', '.join(fields)} and were left out", err=err)
+
+
+def _explain(cases: dict[str, list[Case]], results: Sequence[FileResult], *, err: bool) -> None:
+    """What is behind the differences."""
+    for result in results:
+        for case in cases[result.name]:
+            if case.id in result.failed and "runningPods" in case.expect:
+                click.echo("", err=err)
+                for line in compare(case).lines:
+                    click.echo(line, err=err)
 
 
 def _counts(passed: int, failed: int, left_out: int) -> str:

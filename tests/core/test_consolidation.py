@@ -1,0 +1,233 @@
+"""Consolidation: running work moves together so that a waiting gang fits; nobody loses anything (cycle:14, CON-1).
+
+`old` work runs and `new` work waits; only consolidation runs.
+"""
+
+from typing import Any
+
+import pytest
+
+from pykai.core.decisions import Verdict
+from tests.core.builders import NOW_NS, Cluster, Result, cluster, stamp
+
+
+def consolidating(*nodes: int) -> Cluster:
+    """Nodes with so many GPUs each, and one queue."""
+    built = cluster().taking("consolidation").queue("q")
+    for gpus in nodes:
+        built.node(gpus=gpus)
+    return built
+
+
+def spread(built: Cluster, *gpus: int, **job: Any) -> Cluster:
+    """One running job per node, with so many GPUs."""
+    for index, count in enumerate(gpus):
+        built.gang(f"old-{index}", **{"gpu": count, "on": f"node-{index}", **job})
+    return built
+
+
+def moves(result: Result) -> dict[str, str]:
+    """Evicted pod -> node to which it moves."""
+    return {evicted.pod: evicted.moves_to for evicted in result.plan.evictions}
+
+
+# Cases of cycle:23
+
+
+def test_t33_a_job_moves_so_that_a_larger_one_fits() -> None:
+    """cycle:T-33: one delete, and the new job waits for the node that becomes empty."""
+    result = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3).schedule()
+    assert moves(result) == {"old-1-0": "node-0"}
+    assert result.node_of("new-0") == "node-1"
+    assert result.node_of("old-1-0") == "node-0"
+
+
+def test_t34_work_that_is_not_preemptible_stays() -> None:
+    """cycle:T-34, POL-2."""
+    result = spread(consolidating(4, 4), 2, 2, preemptible=False).gang("new", gpu=3).schedule()
+    assert moves(result) == {}
+    assert result.verdicts("new") == {"consolidation": "hopeless"}
+
+
+def test_t35_where_someone_would_be_left_without_a_place_nothing_happens() -> None:
+    """cycle:T-35: the GPUs would suffice, the CPUs do not."""
+    built = cluster().taking("consolidation").queue("q").node(gpus=4, cpu=4).node(gpus=4, cpu=4)
+    result = spread(built, 2, 2, cpu=3).gang("new", gpu=3, cpu=1).schedule()
+    assert moves(result) == {}
+    assert result.plan.nominations == ()
+
+
+def test_t35_the_verdict_says_who_would_have_no_place() -> None:
+    """cycle:14: the validator wants every victim placed again."""
+    built = consolidating(4, 4).queue("low", priority=1)
+    built.gang("wide", gpu=2, on="node-0", queue="low").gang("other", gpu=2, on="node-1", queue="low")
+    result = built.gang("new", 2, gpu=2, queue="q", spec=_ports(80)).schedule()
+    assert result.pipelined("new") in (0, 2)
+
+
+def _ports(port: int) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "ports": [{"containerPort": port, "hostPort": port}]}]}
+
+
+# Who may move others, and when
+
+
+def test_only_preemptible_work_moves_others() -> None:
+    """cycle:14: the gate of consolidation."""
+    result = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3, preemptible=False).schedule()
+    assert moves(result) == {}
+    assert result.verdicts("new") == {"consolidation": "not_preemptible"}
+
+
+def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
+    """cycle:14: the sum of what is free must suffice; the verdict tells both figures."""
+    result = spread(consolidating(4, 4), 2, 3).gang("new", gpu=4).schedule()
+    record = result.left_out("new")
+    assert record is not None
+    assert record.verdicts == (Verdict("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
+
+
+def test_exactly_enough_free_in_the_cluster_is_enough() -> None:
+    """cycle:14."""
+    result = spread(consolidating(4, 4), 2, 2).gang("new", gpu=4).schedule()
+    assert len(moves(result)) == 1
+    assert result.pipelined("new") == 1
+
+
+def test_what_is_being_released_counts_as_free() -> None:
+    """cycle:14: idle and releasing."""
+    built = spread(consolidating(4, 4), 2, 1).gang("leaving", gpu=1, on="node-1")
+    built.objects[-1]["metadata"]["deletionTimestamp"] = stamp(-30)
+    result = built.gang("new", gpu=4).schedule()
+    assert result.pipelined("new") == 1
+
+
+def test_the_rest_of_shared_gpus_counts_as_free() -> None:
+    """cycle:14: two halves in use on two GPUs, a whole one is wanted."""
+    built = consolidating(1, 1)
+    for index in range(2):
+        built.gang(f"old-{index}", fraction=0.5, on=f"node-{index}", device=f"gpu-{index}")
+    result = built.gang("new", gpu=1).schedule()
+    assert len(moves(result)) == 1
+    assert result.pipelined("new") == 1
+
+
+def test_nodes_that_are_not_ready_have_nothing_free() -> None:
+    """cycle:14: ready nodes only."""
+    built = spread(consolidating(4, 4), 2, 3).node(gpus=4, conditions={"Ready": "False"})
+    result = built.gang("new", gpu=4).schedule()
+    assert result.verdicts("new") == {"consolidation": "too_little_free"}
+
+
+def test_a_job_refused_for_too_little_free_stands_for_its_like() -> None:
+    """cycle:14, SIG-2: in any queue, because consolidation keeps its memory over all queues."""
+    built = spread(consolidating(4, 4), 2, 3).queue("other")
+    result = built.gang("first", gpu=4).gang("second", gpu=4, queue="other").schedule()
+    assert result.verdicts("second") == {"consolidation": "alike"}
+
+
+def test_q286_work_of_any_queue_moves_whoever_has_more() -> None:
+    """queues:Q-286: no test of fair shares, and of no priority."""
+    built = consolidating(4, 4).queue("poor", quota=8).priority_class("high", 90)
+    result = spread(built, 2, 2, queue="poor", priority="high").gang("new", gpu=3).schedule()
+    assert moves(result) == {"old-1-0": "node-0"}
+
+
+def test_q286_work_that_has_only_just_started_may_be_moved() -> None:
+    """queues:Q-286: no minimum time protects from consolidation."""
+    note = {"annotations": {"kai.scheduler/last-start-timestamp": stamp(1)}}
+    built = consolidating(4, 4).queue("long", preemptMinRuntime="1h", reclaimMinRuntime="1h")
+    result = spread(built, 2, 2, queue="long", group_spec=note).gang("new", gpu=3).schedule()
+    assert len(moves(result)) == 1
+
+
+def test_a_waiting_pod_of_a_gang_does_not_move_its_own() -> None:
+    """cycle:14: any job except itself."""
+    built = consolidating(4, 4).group("job", queue="q", minMember=1, preemptibility="preemptible")
+    built.pod("job-0", group="job", gpu=2, on="node-0").gang("fixed", gpu=2, on="node-1", preemptible=False)
+    assert moves(built.pod("job-1", group="job", gpu=3).schedule()) == {}
+
+
+# How many may be moved
+
+
+def _many(most: int) -> Cluster:
+    """Three nodes of two GPUs with one in use each, and a new job that needs two of the rest."""
+    built = spread(consolidating(2, 2, 2), 1, 1, 1)
+    return built.gang("new", gpu=2).with_policy(max_consolidation_preemptees=most)
+
+
+def test_con1_none_means_off() -> None:
+    """cycle:CON-1: the action does not even tell why."""
+    result = _many(0).schedule()
+    assert moves(result) == {}
+    assert result.verdicts("new") == {}
+
+
+@pytest.mark.parametrize("most", [1, -1, 16])
+def test_con1_one_is_enough_for_one(most: int) -> None:
+    """cycle:CON-1."""
+    assert len(moves(_many(most).schedule())) == 1
+
+
+@pytest.mark.parametrize(("most", "moved"), [(1, 0), (2, 2), (3, 2), (-1, 2)])
+def test_con1_gangs_beyond_the_number_are_not_touched(most: int, moved: int) -> None:
+    """cycle:CON-1, Do better: exactly that many gangs, the worst in the order; two must move here."""
+    built = spread(consolidating(4, 4, 4, 2), 3, 3, 2).gang("last", gpu=1, on="node-2")
+    result = built.gang("new", gpu=4, age=1).with_policy(max_consolidation_preemptees=most).schedule()
+    assert len(moves(result)) == moved
+
+
+def test_con1_the_worst_of_the_order_are_those_that_count() -> None:
+    """cycle:CON-1, Do better: with one allowed only the youngest may move, and the youngest does not help."""
+    built = spread(consolidating(2, 2, 4), 1, 1).gang("youngest", gpu=4, on="node-2", age=1)
+    built.gang("new", gpu=2, age=2)
+    assert moves(built.with_policy(max_consolidation_preemptees=1).schedule()) == {}
+    assert moves(built.with_policy(max_consolidation_preemptees=2).schedule()) == {"old-1-0": "node-0"}
+
+
+def test_con1_pods_of_one_gang_count_once() -> None:
+    """cycle:CON-1: jobs are counted, not pods."""
+    built = consolidating(2, 4).gang("pair", 2, gpu=1, on="node-1").gang("third", gpu=1, on="node-0")
+    built.gang("new", gpu=4)
+    assert moves(built.with_policy(max_consolidation_preemptees=1).schedule()) == {}
+    wider = consolidating(3, 4).gang("pair", 2, gpu=1, on="node-1").gang("third", gpu=1, on="node-0")
+    wider.gang("new", gpu=4)
+    assert len(moves(wider.with_policy(max_consolidation_preemptees=1).schedule())) == 2
+
+
+# What is decided
+
+
+def test_con2_moved_pods_are_deleted_with_the_place_they_are_expected_at() -> None:
+    """cycle:CON-2: told in the eviction; the promise is for their successors."""
+    (evicted,) = spread(consolidating(4, 4), 2, 2).gang("new", gpu=3).schedule().plan.evictions
+    assert evicted.message == (
+        "Pod default/old-1-0 was preempted and rescheduled due to bin packing (resource consolidation) procedure"
+    )
+    assert (evicted.action, evicted.preemptor, evicted.node) == ("consolidation", "default/new", "node-1")
+
+
+def test_nobody_is_moved_twice_in_a_cycle() -> None:
+    """cycle:14: what was only promised a place is not there to be moved."""
+    built = spread(consolidating(4, 4, 4), 2, 2, 2)
+    result = built.gang("first", gpu=3).gang("second", gpu=3).schedule()
+    assert len({evicted.pod for evicted in result.plan.evictions}) == len(result.plan.evictions)
+    assert all(evicted.moves_to != evicted.node for evicted in result.plan.evictions)
+
+
+def test_the_second_job_is_judged_by_what_is_left() -> None:
+    """cycle:CYC-6: the sum of free GPUs is counted again after each job."""
+    built = spread(consolidating(4, 4), 2, 2)
+    result = built.gang("first", gpu=3).gang("second", gpu=2).schedule()
+    assert result.verdicts("second") == {"consolidation": "too_little_free"}
+
+
+def test_gpu_memory_counts_by_the_largest_gpu() -> None:
+    """cycle:14: a request for memory is compared hopefully, as allocate does."""
+    built = cluster().taking("consolidation").queue("q").node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
+    for index in range(2):
+        built.gang(f"old-{index}", fraction=0.4, on=f"node-{index}", device=f"gpu-{index}")
+    result = built.gang("new", gpu_memory=1600).schedule()
+    assert moves(result) == {"old-1-0": "node-0"}
+    assert result.plan.now_ns == NOW_NS
