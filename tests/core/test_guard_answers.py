@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pykai.core.decisions import Verdict
+from pykai.core.explain import verdict_text
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, Scope
 from pykai.core.policy import NamedPlugin
 from pykai.core.snapshot import Snapshot
@@ -83,7 +85,8 @@ def test_an_answer_of_the_wrong_kind_is_a_failure_of_the_hook(hook: str, answer:
 
 def test_every_hook_is_tried_here() -> None:
     elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "before_gang"}
-    assert {field.name for field in fields(Hooks)} == {*NONSENSE, *elsewhere}
+    about_victims = {*ABOUT_VICTIMS, "victim_queue_key", "scenarios"}
+    assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere}
 
 
 def test_a_reason_that_is_none_lets_the_pod_pass() -> None:
@@ -159,3 +162,107 @@ def test_a_check_without_a_usable_key_is_asked_for_every_pod(key: Callable[..., 
     assert {"one-0", "two-0"} <= set(asked)
     assert result.node_reasons("two") == {"no": 2}
     assert "node_checks[c].key" in complaints(result)[0]
+
+
+# -- rules about victims ----------------------------------------------------------------------------------------------
+
+
+def raising(*args: Any) -> Any:
+    raise RuntimeError("out of order")
+
+
+def under_pressure() -> Cluster:
+    """Two queues hold more than theirs, so that a third reclaims; urgent work preempts inside its own queue."""
+    return (
+        cluster(nodes=3, gpus=2)
+        .taking("reclaim", "preempt")
+        .priority_class("low", 10)
+        .priority_class("high", 90)
+        .queue("poor", quota=4)
+        .queue("rich", quota=1, weight=0)
+        .queue("richer", quota=0, weight=0)
+        .gang("rich-0", gpu=2, queue="rich", on="node-0")
+        .gang("richer-0", gpu=2, queue="richer", on="node-1")
+        .gang("lowly", gpu=2, queue="poor", priority="low", on="node-2")
+        .gang("urgent", gpu=2, queue="poor", priority="high")
+    )
+
+
+def pressed_with(action: str, hooks: Any, *, foreign: bool = True) -> Result:
+    """The action with their plugin before the built-in ones, so that what only one plugin decides is theirs."""
+    base = under_pressure()
+    named = NamedPlugin("theirs", Theirs(hooks), foreign=foreign)
+    return base.taking(action).with_policy(plugins=(named, *base.policy().plugins)).schedule()
+
+
+WRONG_FUNCTIONS: tuple[Any, ...] = (None, 7, answering(np.array([True, False])), raising)
+#: Hook -> the action that asks it, and answers that are none.
+ABOUT_VICTIMS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "may_reclaim": ("reclaim", ("no", True, ("reclaim", "fair_share"))),
+    "reclaim_from": ("reclaim", WRONG_FUNCTIONS),
+    "reclaim_filter": ("reclaim", WRONG_FUNCTIONS),
+    "preempt_filter": ("preempt", WRONG_FUNCTIONS),
+    "reclaim_gate": ("reclaim", (True, False, 7, ["unfair"])),
+    "preempt_gate": ("preempt", (True, False, 7, ["unfair"])),
+}
+VICTIM_CASES = [(hook, answering(answer)) for hook, (_, all_) in ABOUT_VICTIMS.items() for answer in all_]
+
+
+@pytest.mark.parametrize(("hook", "answer"), [*VICTIM_CASES, *((hook, raising) for hook in ABOUT_VICTIMS)])
+def test_what_cannot_be_judged_is_not_evicted(hook: str, answer: Callable[..., Any]) -> None:
+    hooks: dict[str, Any] = {hook: answer}
+    result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
+    assert [line.split(": ")[1] for line in complaints(result)] == [hook]
+    assert result.plan.evictions == ()
+
+
+@pytest.mark.parametrize("hook", ABOUT_VICTIMS)
+def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
+    makes_a_function = hook in ("reclaim_from", "reclaim_filter", "preempt_filter")
+    hooks: dict[str, Any] = {hook: answering(answering(True) if makes_a_function else None)}
+    result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
+    assert complaints(result) == []
+    assert result.evicted_pods() == (["richer-0-0"] if ABOUT_VICTIMS[hook][0] == "reclaim" else ["lowly-0"])
+
+
+def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:
+    reclaiming = pressed_with("reclaim", Hooks(may_reclaim=raising)).left_out("urgent")
+    assert reclaiming is not None
+    assert [verdict_text(verdict) for verdict in reclaiming.verdicts] == ["reclaim: plugin theirs failed"]
+    preempting = pressed_with("preempt", Hooks(preempt_gate=raising)).left_out("urgent")
+    assert preempting is not None
+    assert [verdict_text(verdict) for verdict in preempting.verdicts] == [
+        "preempt: no fair set of victims makes enough room: plugin theirs failed"
+    ]
+
+
+@pytest.mark.parametrize("answer", [*NOT_KEYS, raising])
+def test_a_key_of_victims_that_is_none_leaves_the_order_to_the_others(answer: Any) -> None:
+    result = pressed_with("reclaim", Hooks(victim_queue_key=answer if answer is raising else answering(answer)))
+    assert [line.split(": ")[1] for line in complaints(result)] == ["victim_queue_key"]
+    assert result.evicted_pods() == ["richer-0-0"]
+
+
+@pytest.mark.parametrize("names", [7, (7,), (None,), (("NodeLocalGreedy",),)])
+def test_scenarios_that_are_no_names_are_no_hooks(names: Any) -> None:
+    result = pressed_with("reclaim", Hooks(scenarios=names))
+    assert "prepare: raised TypeError" in complaints(result)[0]
+    assert result.evicted_pods() == ["richer-0-0"]
+
+
+@pytest.mark.xfail(strict=True, reason="names of scenarios are not checked, and the search fails")
+@pytest.mark.parametrize("names", [("Clairvoyance",), ("NodeLocalGreedy", "Clairvoyance"), "NodeLocalGreedy"])
+def test_a_way_to_choose_victims_nobody_knows_is_reported(names: Any) -> None:
+    result = pressed_with("reclaim", Hooks(scenarios=names))
+    assert len(complaints(result)) == 1
+    assert result.evicted_pods() == ["richer-0-0"]
+
+
+@pytest.mark.xfail(strict=True, reason="verdicts with unknown rules or resources cannot be told")
+@pytest.mark.parametrize("verdict", [Verdict("reclaim", "mood"), Verdict("reclaim", "fair_share")])
+def test_a_verdict_of_theirs_can_be_told_whatever_it_says(verdict: Verdict) -> None:
+    result = pressed_with("reclaim", Hooks(may_reclaim=answering(verdict)))
+    assert result.plan.evictions == ()
+    record = result.left_out("urgent")
+    assert record is not None
+    assert [verdict_text(found).startswith("reclaim: ") for found in record.verdicts] == [True]

@@ -39,12 +39,14 @@ class LeafRun:
         "open",
         "pipelined",
         "tasks",
+        "topology",
         "total",
     )
 
     def __init__(self, leaf: Leaf) -> None:
         self.name = leaf.name
         self.minimum = leaf.minimum
+        self.topology = leaf.topology
         self.active_allocated = 0
         self.active_used = 0
         self.pipelined = 0
@@ -85,10 +87,11 @@ class LeafRun:
 class BranchRun:
     """An inner node over the counters of its leaves."""
 
-    __slots__ = ("children", "name", "needed")
+    __slots__ = ("children", "name", "needed", "topology")
 
     def __init__(self, branch: Branch, leaves: dict[str, LeafRun]) -> None:
         self.name = branch.name
+        self.topology = branch.topology
         self.needed = branch.needed
         self.children: list[LeafRun | BranchRun] = [
             leaves[child.name] if isinstance(child, Leaf) else BranchRun(child, leaves) for child in branch.children
@@ -175,7 +178,7 @@ class Gang:
         #: tasks that name a subgroup the group does not have (cycle:PG-4)
         self.strays: list[Task] = []
         #: what its tasks ask for that the engine cannot honour
-        self.unsupported: set[str] = {"topology constraints"} if group.names_topology else set()
+        self.unsupported: set[str] = set()
         index = group.leaf_index
         started = False
         for task in entry.tasks.values():

@@ -61,6 +61,8 @@ class NodeSet:
     mask: BoolArray | None = None
     #: shown in explanations, "" for the whole cluster
     name: str = ""
+    #: [node] what being in a better part of the set is worth, added to the scores of the plugins; None = nothing
+    scores: FloatArray | None = None
 
 
 class Scope(IntEnum):
@@ -72,6 +74,10 @@ class Scope(IntEnum):
 
 
 def _always(ask: Ask) -> bool:
+    return True
+
+
+def _any_gang(gang: Gang) -> bool:
     return True
 
 
@@ -161,6 +167,8 @@ class Hooks:
     before_gang: Callable[[State, Gang], None] | None = None
     #: candidate node sets for a subgroup, tried in order
     node_sets: Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]] | None = None
+    #: for which gangs `node_sets` is asked; all when left out
+    node_sets_for: Callable[[Gang], bool] | None = None
     #: sort key of a queue with the job it would serve next, smallest first
     queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     #: whether the first queue goes before the second when keys are equal; need not be a total order
@@ -224,6 +232,8 @@ class Rules:
     scores: tuple[NodeScore, ...] = ()
     gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
     node_sets: tuple[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...] = ()
+    #: for which gangs each of them is asked
+    node_sets_for: tuple[Callable[[Gang], bool], ...] = ()
     before_gang: tuple[Callable[[State, Gang], None], ...] = ()
     queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     queue_tie: Callable[[State, int, int], bool] | None = None
@@ -242,6 +252,12 @@ class Rules:
     ask_keys: tuple[Callable[[Ask], Hashable], ...] = ()
     observers: tuple[Observer, ...] = ()
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
+
+    def sets_for(
+        self, gang: Gang
+    ) -> list[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]]]:
+        """Who offers node sets for a gang."""
+        return [make for make, applies in zip(self.node_sets, self.node_sets_for, strict=True) if applies(gang)]
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
@@ -264,6 +280,7 @@ class Rules:
             gpu_scores=tuple(h.gpu_score for h in every if h.gpu_score is not None),
             before_gang=tuple(h.before_gang for h in every if h.before_gang is not None),
             node_sets=tuple(h.node_sets for h in every if h.node_sets is not None),
+            node_sets_for=tuple(h.node_sets_for or _any_gang for h in every if h.node_sets is not None),
             queue_key=_joined([h.queue_key for h in every if h.queue_key is not None]),
             queue_tie=next((h.queue_tie for h in every if h.queue_tie is not None), None),
             group_key=_joined([h.group_key for h in every if h.group_key is not None]),

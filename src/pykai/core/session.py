@@ -67,6 +67,8 @@ class Session:
         gpu_range = snapshot.gpu_memory_range()
         #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
         self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
+        #: without the plugin nobody could keep a gang together, so it waits
+        self._knows_topology = any(named.name == "topology" for named in policy.plugins)
         self._gangs: dict[str, Gang] = {}
         self._waiting: list[Gang] | None = None
 
@@ -91,6 +93,8 @@ class Session:
             preemptible = queue >= 0 and snapshot.preemptible(group, priority)
             made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
             made.sort_tasks(self.task_order)
+            if group.names_topology and not self._knows_topology:
+                made.unsupported.add("topology constraints")
             if made.semi:
                 made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
             self._gangs[group.key] = made

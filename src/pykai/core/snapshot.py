@@ -15,6 +15,7 @@ import numpy as np
 
 from pykai.api import names
 from pykai.api.core import PriorityClass
+from pykai.api.topology import Topology
 from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
 from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
@@ -152,6 +153,7 @@ class Snapshot:
     #: tasks with a legacy MIG annotation
     legacy_mig_tasks: Mapping[str, Task]
     priority_classes: Mapping[str, PriorityClass]
+    topologies: Mapping[str, Topology]
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]

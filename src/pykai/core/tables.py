@@ -520,6 +520,7 @@ class Tables:
             tasks_without_group=self._without_group,
             legacy_mig_tasks=self._legacy_mig,
             priority_classes=self.priority_classes,
+            topologies=self.topologies,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
             problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),

@@ -158,8 +158,8 @@ def _reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, i
     """What the groups that run more pods in the recorded outcome were told."""
     if all(count <= ours.get(name, 0) for name, count in recorded.items()):
         yield (
-            "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions that nobody gains "
-            "by (cycle:SOL-12, SOL-15)"
+            "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions "
+            "that nobody gains by (cycle:SOL-12, SOL-15)"
         )
     waiting: dict[str, Unscheduled] = {item.group: item for item in reckon(session).unscheduled}
     for name in sorted(recorded):

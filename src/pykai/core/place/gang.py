@@ -99,13 +99,13 @@ def _attempt_key(session: Session, gang: Gang, batches: list[Batch], nodes: Node
             kinds.append((session.rankings.key(ask), own))
         kinds.append(((), ()))
     # Node sets look at the whole group, so an attempt under them equals only itself.
-    return (tuple(kinds), nodes, pipeline_only, gang.key if session.rules.node_sets else "")
+    return (tuple(kinds), nodes, pipeline_only, gang.key if session.rules.sets_for(gang) else "")
 
 
 def _place_batches(
     session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
 ) -> Failure | None:
-    if not session.rules.node_sets:
+    if not session.rules.sets_for(gang):
         for index, batch in enumerate(batches):
             failure = _place_batch(session, gang, batch, index, nodes, pipeline_only)
             if failure is not None:
@@ -135,7 +135,7 @@ def _place_subtree(
     if not tasks:
         return None
     candidates = [nodes]
-    for node_sets in session.rules.node_sets:
+    for node_sets in session.rules.sets_for(gang):
         candidates = [found for each in candidates for found in node_sets(session.state, gang, node, tasks, each)]
     first = min(index for index, batch in by_leaf.values() if batch.tasks[0] in tasks)
     failure: Failure | None = Failure(0, first, 0, "no set of nodes can hold the subgroup", {}, False)

@@ -55,11 +55,13 @@ class Ranking:
         self._by_row = not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
         #: [node] passes everything that cannot change in this cycle
         self.allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
+        if nodes.scores is not None:
+            self.allowed &= nodes.scores > -np.inf
         for check in rules.checks:
             if check.scope is Scope.NODES and check.applies(ask):
                 self.allowed &= check.evaluate(state, ask, _ALL) == 0
         #: [node] the part of the score that cannot change in this cycle
-        self._fixed: FloatArray = np.zeros(size)
+        self._fixed: FloatArray = np.zeros(size) if nodes.scores is None else nodes.scores.copy()
         for score in rules.scores:
             if score.scope is Scope.NODES and score.applies(ask):
                 self._fixed += score.evaluate(state, ask, _ALL, None)

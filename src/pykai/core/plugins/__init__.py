@@ -22,6 +22,7 @@ from pykai.core.plugins.scores import (
     PodAffinity,
     ResourceType,
 )
+from pykai.core.plugins.topology import TopologyPlugin
 
 CATALOGUE: Mapping[str, type] = {
     "predicates": Predicates,
@@ -35,6 +36,7 @@ CATALOGUE: Mapping[str, type] = {
     "nodeplacement": NodePlacement,
     "podaffinity": PodAffinity,
     "minruntime": MinRuntime,
+    "topology": TopologyPlugin,
 }
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.
@@ -43,7 +45,6 @@ PLANNED = (
     "numa",
     "reflectjoborder",
     "snapshot",
-    "topology",
 )
 
 #: The built-in configuration (cycle:CFG-2): names in order, with their arguments.
