@@ -21,14 +21,14 @@ from rich.text import Text
 
 from pykai.core.axes import IntArray
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Nominate, Plan, QueueFigures, Unscheduled
-from pykai.core.explain import group_text
+from pykai.core.decisions import Bind, Evict, Nominate, OverCapacity, Plan, QueueFigures, Unscheduled
+from pykai.core.explain import group_text, verdict_text
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import Snapshot
 from pykai.core.tables import Tables
-from pykai.core.vectors import IDLE, RELEASING
+from pykai.core.vectors import IDLE, RELEASING, USED
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
 
@@ -41,7 +41,7 @@ def demo(picture: str | None) -> None:
     """Schedule a small cluster and show what was decided and why.
 
     A laboratory with 100 GPUs in three departments: some work runs, some waits. One cycle of the scheduler decides what
-    starts where; the rest is told why it waits.
+    starts where and who has to make room for it; the rest is told why it waits.
     """
     tables = Tables(None, lab())
     session = open_session(tables.snapshot(NOW_NS), default_configuration().policy)
@@ -54,6 +54,7 @@ def demo(picture: str | None) -> None:
     console.print(_nodes(session.snapshot, before, session.state.columns, _marks(console)))
     console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
     console.print(_placed(session, plan))
+    console.print(_evicted(plan))
     console.print(_waiting(plan))
     console.print(_summary(plan))
     if picture is not None:
@@ -137,8 +138,9 @@ def _nodes(snapshot: Snapshot, before: IntArray, after: IntArray, marks: str) ->
         if facts.blocked:
             remarks.append(facts.blocked)
         remarks += [f"only for {taint.key}={taint.value}" for taint in facts.taints]
-        if leaving := _gpus(snapshot, before, RELEASING, row):
-            promised = leaving - _gpus(snapshot, after, RELEASING, row)
+        # Whoever is promised a place counts as using it beside the one who still holds it.
+        promised = _gpus(snapshot, after, USED, row) + idle[1] - offered
+        if leaving := _gpus(snapshot, after, RELEASING, row) + promised:
             remarks.append(f"{leaving} being released, {promised} promised")
         bars = [_bar(offered, free, marks) for free in idle]
         figures = [offered, offered - idle[0], idle[0], offered - idle[1], idle[1]]
@@ -203,7 +205,7 @@ class _Job:
 
 def _placed(session: Session, plan: Plan) -> Table:
     jobs: dict[str, _Job] = {}
-    items: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
+    items: list[Bind | Nominate] = [*plan.binds, *_promised(plan)]
     for item in items:
         shape = session.snapshot.tasks[f"{item.namespace}/{item.pod}"].shape
         job = jobs.setdefault(item.group, _Job(_ask(shape)))
@@ -239,10 +241,53 @@ def _ask(shape: Shape) -> str:
     return f"{gpu.devices} GPU{'s' if gpu.devices > 1 else ''}"
 
 
+def _promised(plan: Plan) -> list[Nominate]:
+    """Promises to those who wait; the ones that are moved have a table of their own."""
+    moved = {item.uid for item in plan.evictions}
+    return [item for item in plan.nominations if item.uid not in moved]
+
+
+#: Action -> why it takes a pod away.
+_CAUSES = {
+    "reclaim": "reclaim: its queue is below its share",
+    "preempt": "preempt: it has a higher priority",
+    "consolidation": "consolidation: everybody fits",
+    "stalegangeviction": "the rest of its gang is gone",
+}
+
+
+def _evicted(plan: Plan) -> Table:
+    table = _table(
+        "Evicted, and for whom",
+        ("pod", ""),
+        ("queue", ""),
+        ("from", ""),
+        ("moves to", ""),
+        ("makes room for", ""),
+        ("because", "w"),
+    )
+    for item in plan.evictions:
+        table.add_row(
+            item.pod, item.namespace, item.node, item.moves_to or "has to wait", _beneficiary(item), _CAUSES[item.action]
+        )
+    return table
+
+
+def _beneficiary(item: Evict) -> str:
+    queue, _, name = item.preemptor.partition("/")
+    return f"{name} ({queue})" if name else "-"
+
+
+def _left_out(plan: Plan) -> list[Unscheduled]:
+    """Jobs with pods that wait for another cycle."""
+    return [record for record in plan.unscheduled if record.pending]
+
+
 def _waiting(plan: Plan) -> Table:
     table = _table("Waiting, and why", ("job", ""), ("queue", ""), ("pods", "r"), ("reason", "w"))
-    for record in plan.unscheduled:
-        table.add_row(record.group, record.queue, str(record.pending), _reason(record))
+    for record in _left_out(plan):
+        lines = (_reason(record), _untouched(record))
+        table.add_row(record.group, record.queue, str(record.pending), "\n".join(line for line in lines if line))
     return table
 
 
@@ -252,11 +297,25 @@ def _reason(record: Unscheduled) -> str:
     return ". ".join(line for line in lines if line).replace(":. ", ": ") + "."
 
 
+#: Of several verdicts the first of these is told.
+_MOST_TELLING = ("reclaim", "preempt", "consolidation")
+
+
+def _untouched(record: Unscheduled) -> str:
+    """Why nothing is taken from others, "" where that goes without saying."""
+    if any(isinstance(refusal, OverCapacity) for refusal in record.refusals):
+        # Its own queue stands in the way, not what others hold.
+        return ""
+    verdicts = sorted(record.verdicts, key=lambda verdict: _MOST_TELLING.index(verdict.action))
+    return f"Nobody is evicted for it: {verdict_text(verdicts[0])}." if verdicts else ""
+
+
 def _summary(plan: Plan) -> str:
-    promised = {item.group for item in plan.nominations}
-    waiting = sum(record.pending for record in plan.unscheduled)
+    promised, waiting = _promised(plan), _left_out(plan)
+    moved = sum(bool(item.moves_to) for item in plan.evictions)
     return (
         f"Start now: {len(plan.binds)} pods of {len({bind.group for bind in plan.binds})} jobs. "
-        f"Start when their place is free: {len(plan.nominations)} of {len(promised)}. "
-        f"Wait for another cycle: {waiting} of {len(plan.unscheduled)}."
+        f"Start when their place is free: {len(promised)} of {len({item.group for item in promised})}. "
+        f"Evicted: {len(plan.evictions)}, of which {moved} moved. "
+        f"Wait for another cycle: {sum(record.pending for record in waiting)} of {len(waiting)}."
     )

@@ -18,6 +18,7 @@ from pykai.api.core import (
     Pod,
     PodSpec,
     PodStatus,
+    PriorityClass,
     ResourceRequirements,
     Taint,
     Toleration,
@@ -53,6 +54,11 @@ def node(
         spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
         status=NodeStatus(allocatable=offered),
     )
+
+
+def priority_class(name: str, value: int) -> PriorityClass:
+    """A priority that groups may name; higher goes first in its queue, and below 100 may be taken back."""
+    return PriorityClass(metadata=ObjectMeta(name=name, uid=name), value=value)
 
 
 def queue(

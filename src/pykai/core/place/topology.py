@@ -130,15 +130,14 @@ class Demand:
         rows = np.flatnonzero(inside)
         where = codes[rows]
 
-        def count(asked: float, free: FloatArray) -> None:
+        def count(asked: float, held: IntArray) -> None:
+            free: FloatArray = np.bincount(where, weights=held[rows], minlength=domains).astype(np.float64)
             has = free > 0
             np.maximum(ratios, np.where(has, asked / np.where(has, free, 1.0), _NOTHING_LEFT), out=ratios)
 
         for axis in np.flatnonzero(self._sums):
             if axis != PODS:
-                free = np.bincount(where, weights=state.free[axis][rows].astype(np.float64), minlength=domains)
-                count(float(self._sums[axis]), free)
+                count(float(self._sums[axis]), state.free[axis])
         if self._shared_sum:
-            whole = sum((state.free[axis][rows] for axis in self._gpu_axes), np.zeros(len(rows), dtype=np.int64))
-            count(self._shared_sum / 100.0, np.bincount(where, weights=whole.astype(np.float64), minlength=domains))
+            count(self._shared_sum / 100.0, state.free[self._gpu_axes].sum(axis=0))
         return ratios

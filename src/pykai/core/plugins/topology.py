@@ -35,6 +35,8 @@ class TopologyPlugin:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Node sets for groups that name a topology."""
+        if not any(entry.group is not None and entry.group.names_topology for entry in snapshot.groups.values()):
+            return Hooks()
         return Hooks(node_sets=partial(_node_sets, snapshot), node_sets_for=lambda gang: gang.group.names_topology)
 
 
