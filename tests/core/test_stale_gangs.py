@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from pykai.core.actions.stale_gangs import evict_stale_gangs
+from pykai.core.carrying import carry_out
 from pykai.core.explain import stale_text
 from pykai.core.status import Status
 from tests.core.builders import NOW_NS, Cluster, Part, Result, branch, cluster, leaf, stamp
@@ -337,13 +339,16 @@ def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:
 
 def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
     """cycle:STL-4, PG-14: the pod waits again, nobody deletes it."""
-    built = cluster(nodes=1, gpus=1).queue("q").gang("ends", gpu=1, on="node-0").assume("ends-0", Status.RELEASING)
-    parts = (leaf("a", 1, pending=1), leaf("b", 2, running=1, gpu=0, pending=0))
-    built.tree("job", *parts, needs=1, gpu=1, group_spec=marked(61))
-    assert built.schedule().pipelined("job") == 1
-    strict = built.tree("whole", *parts, gpu=1, group_spec=marked(61)).taking("allocate", "stalegangeviction")
-    result = strict.schedule()
-    assert result.evicted_pods() == ["whole-b-0"]
+    session = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).session()
+    (gang,) = session.waiting()
+    (part,) = gang.leaves
+    session.state.place(gang, part, part.tasks[0], 0, (), pipelined=True)
+    carry_out(session, session.state.commit(0))
+    assert list(session.nominations) == ["default/job-0"]
+    evict_stale_gangs(session)
+    assert [found.evicted for found in session.stale] == [True]
+    assert (session.nominations, session.evictions) == ({}, {})
+    assert session.state.status_of(part.tasks[0]) is Status.PENDING
 
 
 def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
@@ -427,5 +432,5 @@ def test_exp8_terminating_pods_are_active() -> None:
 
 def test_exp8_the_event_names_the_gang() -> None:
     """cycle:EXP-8"""
-    (found,) = half(namespace="default").schedule().plan.stale
-    assert (found.namespace, found.group) == ("default", "job")
+    (found,) = ground().gang("job", 1, min=2, gpu=1, on="node-0", namespace="ns").schedule().plan.stale
+    assert (found.namespace, found.group) == ("ns", "job")

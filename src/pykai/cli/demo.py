@@ -21,14 +21,14 @@ from rich.text import Text
 
 from pykai.core.axes import IntArray
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Evict, Nominate, OverCapacity, Plan, QueueFigures, Unscheduled
+from pykai.core.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
 from pykai.core.explain import group_text, verdict_text
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import Snapshot
 from pykai.core.tables import Tables
-from pykai.core.vectors import IDLE, RELEASING, USED
+from pykai.core.vectors import IDLE, RELEASING
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
 
@@ -51,7 +51,7 @@ def demo(picture: str | None) -> None:
     plan = reckon(session)
     console = _console(record=picture is not None)
     console.print(_heading(session.snapshot))
-    console.print(_nodes(session.snapshot, before, session.state.columns, _marks(console)))
+    console.print(_nodes(session, plan, before, _marks(console)))
     console.print(_queues(plan, dict(zip(session.snapshot.tree.names, used_before, strict=True))))
     console.print(_placed(session, plan))
     console.print(_evicted(plan))
@@ -115,8 +115,12 @@ def _heading(snapshot: Snapshot) -> str:
     )
 
 
-def _nodes(snapshot: Snapshot, before: IntArray, after: IntArray, marks: str) -> Table:
+def _nodes(session: Session, plan: Plan, before: IntArray, marks: str) -> Table:
     """GPUs of every node before and after; a shared GPU counts as used."""
+    snapshot, after = session.snapshot, session.state.columns
+    promises = Counter[str]()
+    for item in plan.nominations:
+        promises[item.node] += snapshot.tasks[f"{item.namespace}/{item.pod}"].shape.gpu.devices
     table = _table(
         "Cluster",
         ("node", ""),
@@ -138,10 +142,12 @@ def _nodes(snapshot: Snapshot, before: IntArray, after: IntArray, marks: str) ->
         if facts.blocked:
             remarks.append(facts.blocked)
         remarks += [f"only for {taint.key}={taint.value}" for taint in facts.taints]
-        # Whoever is promised a place counts as using it beside the one who still holds it.
-        promised = _gpus(snapshot, after, USED, row) + idle[1] - offered
+        promised = promises[facts.name]
+        # The engine counts a promise against what is being released.
         if leaving := _gpus(snapshot, after, RELEASING, row) + promised:
-            remarks.append(f"{leaving} being released, {promised} promised")
+            remarks.append(f"{leaving} being released")
+        if promised:
+            remarks.append(f"{promised} promised")
         bars = [_bar(offered, free, marks) for free in idle]
         figures = [offered, offered - idle[0], idle[0], offered - idle[1], idle[1]]
         totals = [total + figure for total, figure in zip(totals, figures, strict=True)]
@@ -247,12 +253,12 @@ def _promised(plan: Plan) -> list[Nominate]:
     return [item for item in plan.nominations if item.uid not in moved]
 
 
-#: Action -> why it takes a pod away.
+#: Action -> why it takes a pod away for a job of some queue.
 _CAUSES = {
-    "reclaim": "reclaim: its queue is below its share",
-    "preempt": "preempt: it has a higher priority",
-    "consolidation": "consolidation: everybody fits",
-    "stalegangeviction": "the rest of its gang is gone",
+    "reclaim": "reclaim: {queue} is below its fair share",
+    "preempt": "preempt: more urgent in the same queue",
+    "consolidation": "consolidation: moved together, both fit",
+    "stalegangeviction": "stalegangeviction: too little of its gang is left",
 }
 
 
@@ -267,15 +273,11 @@ def _evicted(plan: Plan) -> Table:
         ("because", "w"),
     )
     for item in plan.evictions:
-        table.add_row(
-            item.pod, item.namespace, item.node, item.moves_to or "has to wait", _beneficiary(item), _CAUSES[item.action]
-        )
+        queue, _, job = item.preemptor.partition("/")
+        target = item.moves_to or "has to wait"
+        cause = _CAUSES[item.action].format(queue=queue)
+        table.add_row(item.pod, item.namespace, item.node, target, f"{job} ({queue})" if job else "-", cause)
     return table
-
-
-def _beneficiary(item: Evict) -> str:
-    queue, _, name = item.preemptor.partition("/")
-    return f"{name} ({queue})" if name else "-"
 
 
 def _left_out(plan: Plan) -> list[Unscheduled]:
@@ -302,12 +304,12 @@ _MOST_TELLING = ("reclaim", "preempt", "consolidation")
 
 
 def _untouched(record: Unscheduled) -> str:
-    """Why nothing is taken from others, "" where that goes without saying."""
-    if any(isinstance(refusal, OverCapacity) for refusal in record.refusals):
-        # Its own queue stands in the way, not what others hold.
-        return ""
+    """Why nothing is taken from others, "" where that would not help anyway."""
+    for refusal in record.refusals:
+        if isinstance(refusal, OverCapacity) or (isinstance(refusal, NoPlace) and refusal.unresolvable):
+            return ""
     verdicts = sorted(record.verdicts, key=lambda verdict: _MOST_TELLING.index(verdict.action))
-    return f"Nobody is evicted for it: {verdict_text(verdicts[0])}." if verdicts else ""
+    return f"No {verdict_text(verdicts[0])}." if verdicts else ""
 
 
 def _summary(plan: Plan) -> str:
@@ -317,5 +319,5 @@ def _summary(plan: Plan) -> str:
         f"Start now: {len(plan.binds)} pods of {len({bind.group for bind in plan.binds})} jobs. "
         f"Start when their place is free: {len(promised)} of {len({item.group for item in promised})}. "
         f"Evicted: {len(plan.evictions)}, of which {moved} moved. "
-        f"Wait for another cycle: {sum(record.pending for record in waiting)} of {len(waiting)}."
+        f"Wait: {sum(record.pending for record in waiting)} of {len(waiting)}."
     )

@@ -40,7 +40,7 @@ def consolidate(session: Session) -> None:
     def aim(gang: Gang) -> Aim:
         def accepts(victim: Gang) -> bool:
             # Nobody is moved twice in a cycle; what was only promised a place is not there to be moved.
-            return victim is not gang and victim.preemptible and not placed_in_cycle(session, victim)
+            return victim is not gang and not placed_in_cycle(session, victim)
 
         return Aim("consolidation", sorted(victims_of(session).lines), accepts, _all_move, most)
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from pykai.core.axes import IntArray
 from pykai.core.gangs import Batch, Gang
-from pykai.core.hooks import Ask, NodeSet
+from pykai.core.hooks import Ask
 from pykai.core.place.fit import big_enough, shared_axes
+from pykai.core.place.gang import EVERY_NODE
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.victims.units import Member
 
-_EVERY_NODE = NodeSet()
 #: As good as any number of tasks.
 _MANY = 2**31
 
@@ -32,7 +32,7 @@ class _Kind:
 
     def __init__(self, session: Session, ask: Ask, count: int) -> None:
         state = session.state
-        ranking = session.rankings.of(state, ask, _EVERY_NODE)
+        ranking = session.rankings.of(state, ask, EVERY_NODE)
         self.count = count
         gpus = {*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes}
         asked = [(axis, amount) for axis, amount in ask.vector.asked if amount > 0]
