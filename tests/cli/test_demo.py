@@ -4,13 +4,16 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from pykai.cli import main
+from pykai.cli import demo, main
+from pykai.core.actions import ACTIONS
 from pykai.core.cycle import schedule
+from pykai.core.decisions import Plan
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
@@ -21,6 +24,11 @@ def output() -> str:
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 0, result.output
     return result.output
+
+
+@cache
+def plan() -> Plan:
+    return schedule(Tables(None, lab()).snapshot(NOW_NS), default_configuration().policy)
 
 
 def rows(output: str, title: str) -> dict[str, list[str]]:
@@ -51,8 +59,10 @@ def test_nodes_are_shown_before_and_after(output: str) -> None:
     nodes = rows(output, "Cluster")
     assert nodes["a100-4"] == ["a100-4", "40", "GiB", "8", "□□□□□□□□", "0", "8", "■■■■■■■■", "8", "0"]
     assert nodes["a100-6"][-3:] == ["node", "is", "unschedulable"]
-    assert nodes["h100-4"][-3:] == ["only", "for", "dedicated=serving"]
     assert nodes["a100-3"][-5:] == ["8", "being", "released,", "8", "promised"]
+    assert nodes["a100-2"][-2:] == ["2", "promised"]
+    assert nodes["h100-3"][-5:] == ["2", "being", "released,", "8", "promised"], "six are free already"
+    assert " ".join(nodes["h100-4"]).endswith("dedicated=serving, 4 being released, 4 promised")
     total, used, free, used_after, free_after = map(int, nodes["total"][1:])
     assert total == used + free == used_after + free_after == 100
     assert used_after > used
@@ -73,12 +83,58 @@ def test_queues_are_shown_as_a_tree_with_their_figures(output: str) -> None:
 def test_placed_work_is_one_row_a_job(output: str) -> None:
     placed = rows(output, "Placed")
     assert " ".join(placed["finetuning"]) == "finetuning language 4 4 GPUs a100-4 x 2, a100-5 x 2"
-    assert " ".join(placed["chat-model"]) == "chat-model serving 2 2 GPUs h100-4 x 2"
+    assert " ".join(placed["chat-model"]) == "chat-model serving 2 2 GPUs h100-4 x 2 as soon as it is free"
     assert " ".join(placed["evaluation"]) == "evaluation language 1 8 GPUs a100-3 as soon as it is free"
     assert " ".join(placed["preprocessing"]).endswith("72 CPU cores cpu-1")
     assert placed["sweep"][2] == "8"
     assert " ".join(placed["assignments"]).endswith("on 2 shared GPUs")
     assert "10000 MiB of a GPU" in " ".join(placed["reranker"])
+    assert "probing" not in placed, "it is moved, not placed"
+
+
+@pytest.mark.parametrize(
+    ("pod", "told"),
+    [
+        ("probing-0", "vision h100-3 a100-2 scaling-laws (language) consolidation: moved together, both fit"),
+        ("contest-3", "thesis workstation has to wait creatives (ads) reclaim: ads is below its fair share"),
+        ("contest-2", "thesis workstation has to wait creatives (ads) reclaim: ads is below its fair share"),
+        ("batch-scoring-3", "serving h100-4 has to wait chat-model (serving) preempt: more urgent in the same queue"),
+        ("batch-scoring-2", "serving h100-4 has to wait chat-model (serving) preempt: more urgent in the same queue"),
+    ],
+)
+def test_who_makes_room_is_told_for_whom_and_why(output: str, pod: str, told: str) -> None:
+    evicted = rows(output, "Evicted, and for whom")
+    assert " ".join(evicted[pod]) == f"{pod} {told}"
+
+
+def test_every_eviction_has_its_row_and_every_action_its_words(output: str) -> None:
+    assert {item.action for item in plan().evictions} == {"consolidation", "reclaim", "preempt"}
+    assert set(rows(output, "Evicted, and for whom")) == {item.pod for item in plan().evictions}
+    assert {"allocate", *demo._CAUSES} == set(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ("pretraining-2", "queue language would have 64 GPUs, more than its fair share of 39 GPUs."),
+        ("blackwell", "even without everyone who may be evicted there would be too little room."),
+        ("sweep", "no fair set of victims makes enough room."),
+    ],
+)
+def test_why_nobody_else_has_to_go_is_told_in_one_line(output: str, job: str, why: str) -> None:
+    assert reason(output, job).endswith(f"No reclaim: {why}")
+    assert reason(output, job).count("No reclaim") == 1
+
+
+@pytest.mark.parametrize("job", ["auction", "reindexing", "giant", "simulation", "robotics-demo"])
+def test_where_no_eviction_would_help_none_is_mentioned(output: str, job: str) -> None:
+    assert not re.search(r"No (reclaim|preempt|consolidation)", reason(output, job))
+
+
+@pytest.mark.parametrize("job", ["chat-model", "creatives", "scaling-laws"])
+def test_a_job_that_others_make_room_for_does_not_wait(output: str, job: str) -> None:
+    assert job in rows(output, "Placed")
+    assert job not in rows(output, "Waiting, and why")
 
 
 @pytest.mark.parametrize(
@@ -99,11 +155,12 @@ def test_every_reason_to_wait_is_told(output: str, job: str, why: str) -> None:
 
 
 def test_the_summary_counts_pods_and_jobs(output: str) -> None:
-    plan = schedule(Tables(None, lab()).snapshot(NOW_NS), default_configuration().policy)
+    decided = plan()
     last = output.rstrip().splitlines()[-1]
-    assert f"Start now: {len(plan.binds)} pods of 6 jobs." in last
-    assert f"Start when their place is free: {len(plan.nominations)} of 1." in last
-    assert f"Wait for another cycle: {sum(record.pending for record in plan.unscheduled)} of 8." in last
+    assert f"Start now: {len(decided.binds)} pods of 5 jobs." in last
+    assert f"Start when their place is free: {len(decided.nominations) - 1} of 4." in last
+    assert f"Evicted: {len(decided.evictions)}, of which 1 moved." in last
+    assert f"Wait: {sum(record.pending for record in decided.unscheduled)} of 8." in last
 
 
 def test_the_laboratory_is_readable_and_its_books_are_right() -> None:

@@ -21,6 +21,8 @@ NOW_NS = parse_timestamp("2026-03-02T09:00:00Z")
 
 _FOR_SERVING = Taint(key="dedicated", value="serving", effect="NoSchedule")
 _SERVES = Toleration(key="dedicated", operator="Equal", value="serving", effect="NoSchedule")
+_TO_SERVE: dict[str, Any] = {"node_selector": {"dedicated": "serving"}, "tolerations": (_SERVES,)}
+_ON_WORKSTATION: dict[str, Any] = {"node_selector": {"gpu": "rtx4090"}}
 
 
 def _minutes_ago(minutes: float) -> str:
@@ -90,10 +92,6 @@ def _job(
         yield pod(f"{name}-{number}", group=name, namespace=queue, on=place, devices=held, created=created, **each)
 
 
-_FOR_SERVING_ONLY: dict[str, Any] = {"node_selector": {"dedicated": "serving"}, "tolerations": (_SERVES,)}
-_ON_WORKSTATION: dict[str, Any] = {"node_selector": {"gpu": "rtx4090"}}
-
-
 def _running() -> Iterator[Object]:
     yield from _job("pretraining", 2, queue="language", age=900, gpus=8, on=("h100-1", "h100-2"))
     yield from _job("detector", 3, queue="vision", age=400, minimum=2, gpus=2, on=("a100-1",))
@@ -115,7 +113,7 @@ def _running() -> Iterator[Object]:
     # More than the students' share, as long as nobody else claims it.
     yield from _job("contest", 4, queue="thesis", age=150, minimum=1, gpus=1, on=("workstation",), **_ON_WORKSTATION)
     # Fills the machine for serving while nothing is served.
-    yield from _job("batch-scoring", 4, queue="serving", age=120, minimum=1, gpus=2, on=("h100-4",), **_FOR_SERVING_ONLY)
+    yield from _job("batch-scoring", 4, queue="serving", age=120, minimum=1, gpus=2, on=("h100-4",), **_TO_SERVE)
     # Ends as we look: its GPUs are spoken for before they are free.
     yield from _job(
         "nightly-index", 1, queue="search", age=600, gpus=8, on=("a100-3",), terminating=format_timestamp(NOW_NS)
@@ -128,7 +126,7 @@ def _waiting() -> Iterator[Object]:
     yield from _job("sweep", 10, queue="vision", age=55, minimum=2, gpus=1, node_selector={"gpu": "l4"})
     # More urgent than batch-scoring in the same queue.
     yield from _job(
-        "chat-model", 2, queue="serving", age=50, gpus=2, preemptible=False, priority="inference", **_FOR_SERVING_ONLY
+        "chat-model", 2, queue="serving", age=50, gpus=2, preemptible=False, priority="inference", **_TO_SERVE
     )
     yield from _job("preprocessing", 1, queue="vision", age=45, cpu="72", memory="256Gi")
     yield from _job("assignments", 5, queue="thesis", age=40, minimum=1, fraction=0.25)

@@ -1,8 +1,8 @@
 """Whom to take from first, over all queues: the fair order from its other end (cycle:8.1 victim mode, queues:Q-239).
 
 Each leaf hands out its units worst first; leaves and their ancestors compete by a key that counts what would already
-have been taken from them.  The order is worked out once per search and as far as it is asked for; every scenario of
-the search reads it from the beginning.
+have been taken from them, at every level (queues:10.2, Do better).  The order is worked out once per search and as far
+as it is asked for; every scenario of the search reads it from the beginning.
 """
 
 from __future__ import annotations
@@ -21,48 +21,35 @@ _NOTHING: Amounts = (0.0, 0.0, 0.0)
 class _Source:
     """A leaf as a source of victims."""
 
-    __slots__ = ("accepts", "line", "position", "seen", "taken")
+    __slots__ = ("accepts", "line", "position", "seen")
 
     def __init__(self, line: list[tuple[Key, int, Unit]], accepts: Callable[[Gang], bool]) -> None:
         self.line = line
         self.accepts = accepts
-        self.position = len(line) - 1
-        #: what the gangs handed out so far cost, the next one included (queues:Q-239)
-        self.taken: Amounts = _NOTHING
+        self.position = len(line)
+        #: gangs whose loss is counted
         self.seen: set[str] = set()
-        self._settle()
+        self.advance()
 
-    def _settle(self) -> None:
+    def advance(self) -> None:
         """Go to the next acceptable unit."""
-        line = self.line
-        while self.position >= 0 and not self.accepts(line[self.position][2].gang):
-            self.position -= 1
-        if self.position >= 0:
-            unit = line[self.position][2]
-            if unit.gang.key not in self.seen:
-                self.seen.add(unit.gang.key)
-                self.taken = _sum(self.taken, unit.whole)
-
-    def step(self) -> Unit | None:
-        """The next unit where no other source competes, so that what was taken need not be counted."""
         line, accepts = self.line, self.accepts
-        while self.position >= 0:
-            unit = line[self.position][2]
-            self.position -= 1
-            if accepts(unit.gang):
-                return unit
-        return None
-
-    def pop(self) -> Unit:
-        """The next unit."""
-        unit = self.line[self.position][2]
         self.position -= 1
-        self._settle()
-        return unit
+        while self.position >= 0 and not accepts(line[self.position][2].gang):
+            self.position -= 1
 
+    @property
+    def unit(self) -> Unit | None:
+        """The next unit."""
+        return self.line[self.position][2] if self.position >= 0 else None
 
-def _sum(a: Amounts, b: Amounts) -> Amounts:
-    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+    def newly_lost(self) -> Amounts:
+        """What the next unit's gang costs its queue, unless it is counted already."""
+        unit = self.unit
+        if unit is None or unit.gang.key in self.seen:
+            return _NOTHING
+        self.seen.add(unit.gang.key)
+        return unit.whole
 
 
 class VictimOrder:
@@ -75,14 +62,16 @@ class VictimOrder:
         self._session = session
         self._most = most
         self._gangs: set[str] = set()
+        self._units: list[Unit] = []
         self._sources: dict[int, _Source] = {}
         for leaf in leaves:
             source = _Source(victims.lines[leaf], accepts)
-            if source.position >= 0:
+            if source.unit is not None:
                 self._sources[leaf] = source
         self._roots = Siblings(session.rules.bound_tie(session.state))
         self._below: dict[int, Siblings] = {}
-        self._units: list[Unit] = []
+        #: queue -> what the gangs handed out so far and those next in line cost it
+        self._lost: dict[int, Amounts] = {}
         self._only = next(iter(self._sources.values())) if len(self._sources) == 1 else None
         if self._only is None:
             for leaf in self._sources:
@@ -91,7 +80,7 @@ class VictimOrder:
     def at(self, index: int) -> Unit | None:
         """The unit at a place of the order, None behind its end."""
         while index >= len(self._units):
-            unit = self._next() if self._only is None else self._only.step()
+            unit = self._next()
             if unit is None:
                 return None
             if unit.gang.key not in self._gangs:
@@ -102,38 +91,38 @@ class VictimOrder:
         return self._units[index]
 
     def _next(self) -> Unit | None:
+        if self._only is not None:
+            # Nobody competes, so nothing has to be counted.
+            unit = self._only.unit
+            if unit is not None:
+                self._only.advance()
+            return unit
         if not self._roots.order:
             return None
         row = self._roots.worst()
         while (below := self._below.get(row)) is not None:
             row = below.worst()
-        unit = self._sources[row].pop()
+        source = self._sources[row]
+        unit = source.unit
+        source.advance()
         self._rank(row)
         return unit
 
     def _rank(self, leaf: int) -> None:
-        """Give a leaf and its ancestors their present places; an ancestor counts what its worst leaf would lose."""
+        """Give a leaf and its ancestors their present places."""
         session = self._session
         tree, key = session.snapshot.tree, session.rules.victim_queue_key
         source = self._sources[leaf]
+        cpu, memory, gpu = source.newly_lost()
         for row in tree.chains[leaf]:
-            parent = tree.parents[row]
-            siblings = self._siblings(parent)
-            here = source
-            if row != leaf:
-                if not self._below[row].order:
-                    siblings.discard(row)
-                    continue
-                here = self._sources[self._worst_leaf(row)]
-            elif source.position < 0:
+            lost = self._lost.get(row, _NOTHING)
+            lost = self._lost[row] = (lost[0] + cpu, lost[1] + memory, lost[2] + gpu)
+            siblings = self._siblings(tree.parents[row])
+            left = source.unit is not None if row == leaf else bool(self._below[row].order)
+            if left:
+                siblings.update(row, key(session.state, row, lost) if key is not None else ())
+            else:
                 siblings.discard(row)
-                continue
-            siblings.update(row, key(session.state, row, here.taken) if key is not None else ())
-
-    def _worst_leaf(self, row: int) -> int:
-        while (below := self._below.get(row)) is not None:
-            row = below.worst()
-        return row
 
     def _siblings(self, parent: int) -> Siblings:
         if parent < 0:
