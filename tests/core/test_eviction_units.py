@@ -263,6 +263,51 @@ def test_pg14_a_bind_of_the_same_cycle_is_withdrawn_and_no_pod_deleted() -> None
     assert result.pipelined("urgent") == 1
 
 
+def cornered() -> Cluster:
+    """low runs twice on the larger of two nodes, which an urgent gang wants."""
+    built = cluster().node(gpus=2).node(gpus=1).queue("q").priority_class("high", 90).priority_class("next", 80)
+    built.gang("low", 2, min=1, gpu=1, on="node-0").gang("urgent", gpu=2, priority="high")
+    return built.taking("preempt")
+
+
+def test_stm7_a_decision_is_told_of_every_victim_and_of_every_promise() -> None:
+    """cycle:STM-7, SOL-16: deletes for victims, moved ones included, and promises for those that come.  Case T-20."""
+    result = cornered().schedule()
+    assert sorted(result.evicted_pods()) == ["low-0", "low-1"]
+    assert sorted(result.moved_to(pod) for pod in ("low-0", "low-1")) == ["", "node-1"]
+    assert result.node_of("urgent-0") == "node-0"
+    assert result.plan.binds == ()
+    evictions = [result.eviction(pod) for pod in ("low-0", "low-1")]
+    assert {(item.node, item.gang_size, item.preemptor) for item in evictions} == {("node-0", 2, "default/urgent")}
+
+
+def test_stm7_a_victim_that_loses_its_new_place_has_to_wait() -> None:
+    """cycle:STM-7, PG-14: its eviction stays, where it would have moved to no longer holds."""
+    there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
+    result = cornered().gang("second", gpu=1, priority="next", spec=there).schedule()
+    assert sorted(result.evicted_pods()) == ["low-0", "low-1"]
+    assert [result.moved_to(pod) for pod in ("low-0", "low-1")] == ["", ""]
+    assert {item.pod: item.node for item in result.plan.nominations} == {"urgent-0": "node-0", "second-0": "node-1"}
+
+
+@pytest.mark.xfail(strict=True, reason="a gang whose bind was withdrawn is still told to have started")
+def test_stm7_a_gang_whose_bind_was_withdrawn_has_not_started() -> None:
+    """cycle:STM-7, PG-14: its last start is not now."""
+    built = crowded().gang("waits", gpu=1)
+    assert built.taking("allocate").schedule().plan.started == ("default/waits",)
+    result = built.taking("allocate", "preempt").schedule()
+    assert result.plan.binds == ()
+    assert result.plan.started == ()
+
+
+@pytest.mark.xfail(strict=True, reason="a pod whose bind was withdrawn is not among those that wait")
+def test_exp10_a_pod_whose_bind_was_withdrawn_waits() -> None:
+    """cycle:EXP-10, PG-14: it exists, it is Pending, and it has a reason."""
+    left = crowded().gang("waits", gpu=1).schedule().left_out("waits")
+    assert left is not None
+    assert left.pending == 1
+
+
 # PG-7
 
 

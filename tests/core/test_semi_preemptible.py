@@ -1,13 +1,17 @@
 """Semi-preemptible groups: the core is protected and within quota, the rest may be taken back (queues:17.4)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pykai.core.gangs import Gang, LeafRun
+from pykai.core.session import Session
 from pykai.core.status import Status
+from pykai.core.tasks import Task
 from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
 
-SEMI = {"preemptibility": "semi-preemptible"}
+SEMI: dict[str, Any] = {"preemptibility": "semi-preemptible"}
 
 
 def core(built: Cluster, group: str = "job") -> list[str]:
@@ -172,6 +176,56 @@ def test_q418_a_quota_that_dropped_below_the_core_takes_nothing_away() -> None:
     result = built.gang("claim", gpu=1, queue="r").taking("allocate", "reclaim", "preempt").schedule()
     assert result.plan.evictions == ()
     assert committed(result) == (3, 3)
+
+
+def moving() -> tuple[Session, Callable[[str], None], Callable[[str], None]]:
+    """A running gang of three of which one is the core, and a waiting one of two; how to evict and how to promise."""
+    built = semi(semi(ground(8), "job", 3, min=1, on="node-0"), "next", 2, min=1)
+    session = built.session()
+
+    def find(pod: str) -> tuple[Gang, LeafRun, Task]:
+        task = session.snapshot.tasks[f"default/{pod}"]
+        gang = session.gang(session.snapshot.groups[task.group_key])
+        return gang, gang.leaves[0], task
+
+    return (
+        session,
+        lambda pod: session.state.evict(*find(pod)),
+        lambda pod: session.state.place(*find(pod), 0, (), pipelined=True),
+    )
+
+
+def held(session: Session) -> tuple[float, float]:
+    """GPUs of the queue right now, and those of them that may not be taken back."""
+    ledger, row = session.state.ledger, session.snapshot.tree.rows["q"]
+    return ledger.allocated[row][2] / 100, ledger.committed[row][2] / 100
+
+
+def test_q418_evicting_the_surplus_leaves_what_cannot_be_taken_back() -> None:
+    """queues:Q-418: only the core counts as non-preemptible."""
+    session, evict, _ = moving()
+    assert held(session) == (3, 1)
+    evict("job-2")
+    assert held(session) == (2, 1)
+    evict("job-0")
+    assert held(session) == (1, 0)
+    session.state.rollback(0)
+    assert held(session) == (3, 1)
+
+
+def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
+    """queues:Q-418: until the minimum is there; undone like everything else."""
+    session, evict, promise = moving()
+    promise("next-0")
+    promise("next-1")
+    assert held(session) == (5, 2)
+    evict("next-1")
+    assert held(session) == (4, 2)
+    evict("next-0")
+    assert held(session) == (3, 1)
+    session.state.rollback(0)
+    assert held(session) == (3, 1)
+    assert session.state.core == set()
 
 
 # Q-418: victims

@@ -6,11 +6,13 @@ import pytest
 
 from pykai.core.actions.stale_gangs import evict_stale_gangs
 from pykai.core.carrying import carry_out
+from pykai.core.decisions import WithinDelay
 from pykai.core.explain import stale_text
 from pykai.core.status import Status
 from tests.core.builders import NOW_NS, Cluster, Part, Result, branch, cluster, leaf, stamp
 
 S = 1_000_000_000
+PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
 STALE = "kai.scheduler/stale-podgroup-timestamp"
 
 
@@ -235,7 +237,7 @@ def test_stl2_the_timestamp_of_a_gang_that_is_whole_again_goes() -> None:
 @pytest.mark.parametrize("minimum", [0, 1, 2])
 def test_stl2_only_groups_that_have_a_timestamp_recover(minimum: int) -> None:
     """cycle:STL-2"""
-    whole = {"pods": 2, "min": minimum, "gpu": 1, "on": "node-0"}
+    whole: dict[str, Any] = {"pods": 2, "min": minimum, "gpu": 1, "on": "node-0"}
     assert ground().gang("job", **whole).schedule().plan.recovered == ()
     assert ground().gang("job", **whole, group_spec=marked(9)).schedule().plan.recovered == ("default/job",)
 
@@ -360,6 +362,18 @@ def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
     assert next(figures.allocated[2] for figures in result.plan.queues) == 1.0
 
 
+def test_stm2_nobody_starts_on_a_port_before_its_holder_is_gone() -> None:
+    """cycle:STM-2, FLT-2: a promise, although the node has room."""
+    built = cluster(nodes=1, cpu=10).queue("q").gang("heir", spec=PORT)
+    assert built.schedule().bound("heir") == 1
+    built.gang("broken", min=2, on="node-0", spec=PORT, group_spec=marked(61))
+    result = built.taking("stalegangeviction", "allocate").schedule()
+    assert result.evicted_pods() == ["broken-0"]
+    assert (result.bound("heir"), result.pipelined("heir")) == (0, 1)
+    result = built.gang("other").taking("stalegangeviction", "allocate").schedule()
+    assert result.bound("other") == 1, "who wants no port starts at once"
+
+
 def test_stl4_gangs_are_looked_at_in_order_of_their_names() -> None:
     """cycle:STL-4: the same input gives the same plan."""
     built = ground()
@@ -400,6 +414,23 @@ def test_stl_do_better_the_last_eviction_of_the_gang_is_now() -> None:
     """cycle:15, Do better (b); STM-8."""
     assert half().schedule().session.evicted_groups == {"default/job"}
     assert half(stale=5).schedule().session.evicted_groups == set()
+
+
+def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_over() -> None:
+    """cycle:STM-8: its last eviction is now."""
+    built = cluster(nodes=1, gpus=5).queue("q").priority_class("high", 90)
+    spec = {"stalenessGracePeriod": "0s", "preemptionDelay": "30s"}
+    built.gang("high", 2, min=3, gpu=1, on="node-0", priority="high", group_spec=spec, age=1000)
+    for index in range(2, 5):
+        built.pod(f"high-{index}", group="high", gpu=1)
+    built.gang("low", 3, min=0, gpu=1, on="node-0")
+    assert built.taking("preempt").schedule().evicted("low") > 0
+    result = built.taking("stalegangeviction", "preempt").schedule()
+    assert result.evicted("high") == 2
+    assert result.evicted("low") == 0
+    left = result.left_out("high")
+    assert left is not None
+    assert [refusal.delay_ns for refusal in left.refusals if isinstance(refusal, WithinDelay)] == [30_000_000_000]
 
 
 # STL-6, EXP-8: what is told

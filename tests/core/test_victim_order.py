@@ -221,13 +221,14 @@ def test_q239_departments_are_compared_before_their_teams() -> None:
     assert victims(has(built, "c", "c3", "c4"))[0] == "c4"
 
 
-def test_q239_a_department_counts_the_victims_of_its_worst_team() -> None:
-    """queues:Q-239: not those already taken from its other teams."""
+@pytest.mark.xfail(strict=True, reason="an ancestor counts the next gang of every team below it")
+def test_q239_a_department_counts_what_is_taken_from_its_teams_and_the_next_gang() -> None:
+    """queues:Q-239, Do better: victims so far of all its teams, and the next one of the team that would give it."""
     built = has(has(departments(), "a", "a0", gpu=5), "b", "b0", gpu=4)
     has(has(built, "c", "c0", gpu=4), "c", "c1", gpu=3)
-    # One has 9, and 4 without a0; two has 7, and 4 without c1: equal, and one has more.  Then one counts b0 alone,
-    # is left with 5, and gives again.
-    assert victims(built) == ["a0", "b0", "c1", "c0"]
+    # One has 9, and 4 without a0; two has 7, and 4 without c1: equal, and one has more.  Then one would be left with
+    # nothing and two with 4; then both with nothing.
+    assert victims(built) == ["a0", "c1", "b0", "c0"]
 
 
 def test_q239_a_team_without_victims_leaves_the_order() -> None:

@@ -34,6 +34,14 @@ def new_group(state: State, ask: Ask, index: int) -> str:
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
 
 
+def _own_devices(state: State, ask: Ask, row: int, devices: dict[str, DeviceUse]) -> list[str]:
+    """Devices of the node that a task was told to leave and that would be free without it."""
+    leaving = state.leaving.get(ask.task.key) if state.leaving else None
+    if leaving is None or leaving.row != row:
+        return []
+    return [group for group in leaving.gpu_groups if not (devices[group].live or devices[group].pipelined)]
+
+
 def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> Seating | None:
     """Devices for a shared request on one node, None when there are too few."""
     facts = state.snapshot.nodes.facts[row]
@@ -55,6 +63,7 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
 
     groups: list[str] = []
     fresh = 0
+    own = _own_devices(state, ask, row, devices)
     pipelined = not startable
     position = 0
     while len(groups) < count:
@@ -64,6 +73,11 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
             position += 1
             pipelined |= not devices[group].has_idle_room(mib, facts.gpu_mib)
             groups.append(group)
+        elif own:
+            # It may stay on the device it was told to leave, which nobody else holds or was promised.
+            groups.append(own.pop())
+            whole -= 1
+            pipelined = True
         elif fresh < whole:
             groups.append(new_group(state, ask, fresh))
             fresh += 1
