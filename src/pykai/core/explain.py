@@ -187,6 +187,7 @@ def refusal_text(refusal: Refusal) -> str:
 _VERDICTS = {
     "alike": "a workload like it, {other}, was tried and found nothing",
     "not_preemptible": "only preemptible workloads move others",
+    "no_lower_priority": "nobody in queue {queue} has a lower priority",
     "hopeless": "even without everyone who may be evicted there would be too little room",
     "no_generator": "no plugin says how to choose victims",
     "generators_exhausted": "no fair set of victims makes enough room",
@@ -211,7 +212,7 @@ def verdict_text(verdict: Verdict) -> str:
         else:
             text = f"it asks for {would_have} {unit}, and only {bound} {unit} are free in the cluster"
     else:
-        text = _VERDICTS[verdict.rule].format(other=verdict.other)
+        text = _VERDICTS[verdict.rule].format(other=verdict.other, queue=verdict.queue)
         if verdict.other and verdict.rule == "generators_exhausted":
             text = f"{text}: {verdict.other}"
     return f"{verdict.action}: {text}"

@@ -32,6 +32,7 @@ _STATEMENTS = {
     "quota": "queues:Q-261",
     "too_little_free": "cycle:14",
     "not_preemptible": "cycle:14",
+    "no_lower_priority": "queues:Q-285",
     "alike": "cycle:SIG-3",
     "hopeless": "cycle:PERF-7",
     "generators_exhausted": "queues:Q-270 and Q-272",

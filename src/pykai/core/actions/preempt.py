@@ -17,9 +17,13 @@ from pykai.core.victims.search import Aim
 def preempt(session: Session) -> None:
     """Let work of higher priority evict lower in its own queue."""
     rules, state = session.rules, session.state
+    lowest = _lowest_priorities(session)
 
     def gate(gang: Gang) -> tuple[Verdict, bool] | None:
-        """Work that may not be taken back must be within quota (queues:Q-204)."""
+        """Someone of lower priority must be there, and work that may not be taken back must be within quota
+        (queues:Q-204)."""
+        if gang.priority <= lowest[gang.queue]:
+            return Verdict("preempt", "no_lower_priority", session.snapshot.tree.names[gang.queue]), True
         if rules.quota_gate is None or not gang.starts_core:
             return None
         refusal = rules.quota_gate(state, gang, session.amounts(gang, session.largest_gpu_mib))
@@ -51,3 +55,17 @@ def preempt(session: Session) -> None:
         return lambda victim, task: f"Pod {task.key} was preempted by higher priority workload {gang.key}"
 
     take_back(session, Method("preempt", gate, aim, message))
+
+
+def _lowest_priorities(session: Session) -> dict[int, int]:
+    """Queue -> the lowest priority of a group in it; whether it runs is seen later."""
+    snapshot = session.snapshot
+    rows = snapshot.tree.rows
+    found: dict[int, int] = {}
+    for entry in snapshot.groups.values():
+        group = entry.group
+        if group is not None and entry.tasks and (queue := rows.get(group.queue)) is not None:
+            priority = snapshot.priority_of(group)
+            if priority < found.get(queue, priority + 1):
+                found[queue] = priority
+    return found
