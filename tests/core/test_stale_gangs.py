@@ -90,6 +90,8 @@ def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
     """cycle:STL-3: until then the same state gives the same plan."""
     assert half(stale=20).schedule().session.state.until_ns == NOW_NS + 40 * S
     assert half(stale=None).schedule().session.state.until_ns == NOW_NS + 60 * S
+    two = half(stale=20).gang("other", 1, min=2, gpu=1, on="node-0", group_spec=marked(50))
+    assert two.schedule().session.state.until_ns == NOW_NS + 10 * S
     assert half(stale=20, grace="-1s").schedule().session.state.until_ns is None
     assert half(stale=61).schedule().session.state.until_ns is None
 
@@ -331,6 +333,11 @@ def test_stl4_waiting_and_ended_pods_are_not_evicted() -> None:
     built = half(min=5).pod("job-w", group="job", gpu=1).pod("job-t", group="job", gpu=1, on="node-0")
     built.assume("job-t", Status.RELEASING)
     assert built.schedule().evicted_pods() == ["job-0"]
+
+
+def test_stl4_a_pod_on_a_node_nobody_knows_is_left_out() -> None:
+    """cycle:STL-4: the rest goes."""
+    assert half(min=5).pod("job-away", group="job", gpu=1, on="elsewhere").schedule().evicted_pods() == ["job-0"]
 
 
 def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:

@@ -285,6 +285,16 @@ def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
     assert (outcome.touched, outcome.placed, outcome.evicted) == ({}, [], [])
 
 
+@pytest.mark.parametrize("home", ["node-0", "node-1", "node-2"])
+def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
+    """cycle:STM-3, SCO-5: whichever of equal nodes is the first."""
+    session = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).session()
+    task = evict(session, "a-0")
+    gang = gangs_of(session)["a"]
+    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert session.state.status_of(task) is Status.RUNNING
+
+
 def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept() -> None:
     """cycle:STM-3: its neighbour holds the device meanwhile."""
     session = two_nodes("x", fraction=0.5).session()
@@ -356,7 +366,10 @@ def test_pg14_a_task_that_loses_its_promise_is_chosen_again() -> None:
     gang = gangs_of(session)["b"]
     put(session, "b-0", 1)
     assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-1"]
+    put(session, "b-1", 1)
     evict(session, "b-0")
+    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0"]
+    evict(session, "b-1")
     assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0", "b-1"]
 
 
@@ -506,6 +519,12 @@ def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
     evict(session, "b-0")
     outcome = session.state.commit(0)
     assert (outcome.placed, outcome.evicted) == ([], [])
+    put(session, "b-0", 1, pipelined=False)
+    session.state.commit(0)
+    mark = session.state.mark()
+    evict(session, "b-0")
+    keep(session, "b-0")
+    assert session.state.commit(mark).touched == {}, "a bind of this cycle that was kept stays as it is"
 
 
 def test_stm7_what_is_committed_leaves_for_good() -> None:

@@ -78,7 +78,8 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
     end = budget.for_job()
     if end is not None and end <= state.work:
         return Found("not_attempted")
-    if not session.rules.scenarios:
+    ways = [way for way in session.rules.scenarios if way in WAYS]
+    if not ways:
         return Found("no_generator")
     victims = victims_of(session)
     leaves = [leaf for leaf in aim.leaves if victims.lines.get(leaf)]
@@ -88,7 +89,7 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
     if attempt.order.at(0) is None:
         return Found("hopeless")
     found = Found("generators_exhausted")
-    for way in session.rules.scenarios:
+    for way in ways:
         limit = session.policy.search_budgets.way_units(way)
         attempt.end = _earlier(end, None if limit is None else state.work + limit)
         found = attempt.by(way)

@@ -115,7 +115,7 @@ class Victims:
         tree = snapshot.tree
         for entry in snapshot.groups.values():
             group = entry.group
-            if group is None or len(entry.tasks) == entry.gated or not snapshot.in_cycle(group):
+            if group is None or not entry.tasks or not snapshot.in_cycle(group):
                 continue
             queue = tree.rows.get(group.queue, -1)
             if queue < 0 or tree.children[queue]:
