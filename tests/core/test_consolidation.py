@@ -72,6 +72,16 @@ def test_t35_the_verdict_says_who_would_have_no_place() -> None:
     assert verdict.other.startswith("there is no other place for default/old-")
 
 
+def test_con2_every_pod_of_a_gang_must_find_a_place() -> None:
+    """cycle:14: an elastic pair of which one pod would move and the other wait."""
+    built = cluster().taking("consolidation").queue("q").node(gpus=3, cpu=1).node(gpus=4)
+    built.gang("third", gpu=1, cpu=0, on="node-0", preemptible=False)
+    built.gang("new", gpu=4, cpu=0, age=2_000_000)
+    result = built.gang("pair", 2, min=1, gpu=1, cpu=1, on="node-1").schedule()
+    assert moves(result) == {}
+    assert result.verdicts("new") == {"consolidation": "generators_exhausted"}
+
+
 # Who may move others, and when
 
 
@@ -190,9 +200,10 @@ def test_con1_the_worst_of_the_order_are_those_that_count() -> None:
     assert moves(built.with_policy(max_consolidation_preemptees=2).schedule()) == {"old-1-0": "node-0"}
 
 
-def test_con1_pods_of_one_gang_count_once() -> None:
-    """cycle:CON-1: jobs are counted, not pods."""
-    built = consolidating(3, 4).gang("third", gpu=1, on="node-0").gang("pair", 2, gpu=1, on="node-1")
+@pytest.mark.parametrize("least", [1, 2])
+def test_con1_pods_of_one_gang_count_once(least: int) -> None:
+    """cycle:CON-1: jobs are counted, not pods; an elastic one gives them one by one."""
+    built = consolidating(3, 4).gang("third", gpu=1, on="node-0").gang("pair", 2, min=least, gpu=1, on="node-1")
     result = built.gang("new", gpu=4).with_policy(max_consolidation_preemptees=1).schedule()
     assert moves(result) == {"pair-0": "node-0", "pair-1": "node-0"}
 

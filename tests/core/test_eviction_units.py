@@ -151,8 +151,9 @@ def test_6_3_surplus_below_an_inner_set_is_found() -> None:
 
 def test_6_3_a_surplus_inner_set_goes_with_all_below_it() -> None:
     """cycle:6.3 phase 2: every task of the worst child."""
-    pair = (branch("one", leaf("a", running=1), leaf("b", running=1)), branch("two", leaf("c", running=2)))
-    assert steps(job(*pair, needs=1)) == [["c-1"], ["c-0"], ["a-0", "b-0"]]
+    one = branch("one", leaf("a", running=1), leaf("b", running=1))
+    two = branch("two", leaf("c", running=2), leaf("d", running=1))
+    assert steps(job(one, two, needs=1)) == [["c-1"], ["c-0", "d-0"], ["a-0", "b-0"]]
 
 
 def test_6_3_a_child_set_gives_a_whole_subgroup_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""The exact texts people read (cycle:17.1, 17.2, EXP-10, ALC-8; queues:Q-208, Q-209)."""
+"""The exact texts people read (cycle:17.1, 17.2, EXP-8, EXP-10, ALC-8, RCL-2, POL-4; queues:Q-208, Q-209, Q-323)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from pykai.core.decisions import (
     NotSupported,
     OrphanPod,
     OverCapacity,
+    QueueFigures,
     Refusal,
+    StaleGang,
     StrayPod,
     Unscheduled,
+    Verdict,
+    WithinDelay,
 )
 from pykai.core.explain import (
     amount_text,
@@ -29,12 +33,15 @@ from pykai.core.explain import (
     number,
     orphan_text,
     pod_text,
+    queue_line,
     raw_number,
     reason_of,
     refusal_text,
+    stale_text,
     task_text,
+    verdict_text,
 )
-from tests.core.builders import Raw, cluster, leaf
+from tests.core.builders import NOW_NS, Raw, cluster, leaf
 
 NO_NODES = "no nodes with enough resources were found"
 
@@ -365,3 +372,161 @@ def test_amounts_are_written_in_the_unit_of_their_resource() -> None:
     assert amount_text("memory", 2000) == "2000"
     assert amount_text("nvidia.com/gpu", 2) == "2"
     assert amount_text("example.com/thing", 2000) == "2"
+
+
+# -- why nothing is taken back ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            Verdict("reclaim", "fair_share", "team", "GPU", 6.0, 4.5),
+            "reclaim: queue team would have 6 GPUs, more than its fair share of 4.5 GPUs",
+        ),
+        (
+            Verdict("reclaim", "fair_share", "team", "CPU", 12_500.0, 8000.0),
+            "reclaim: queue team would have 12.5 cores, more than its fair share of 8 cores",
+        ),
+        (
+            Verdict("reclaim", "fair_share", "team", "Memory", 64e9, 32.5e9),
+            "reclaim: queue team would have 64 GB, more than its fair share of 32.5 GB",
+        ),
+        (
+            Verdict("preempt", "quota", "team", "GPU", 10.0, 8.0),
+            "preempt: queue team would have 10 GPUs for workloads that cannot be taken back, "
+            "more than its quota of 8 GPUs",
+        ),
+        (
+            Verdict("consolidation", "too_little_free", "", "GPU", 8.0, 6.25),
+            "consolidation: it asks for 8 GPUs, and only 6.25 GPUs are free in the cluster",
+        ),
+        (
+            Verdict("reclaim", "alike", other="ns/first"),
+            "reclaim: a workload like it, ns/first, was tried and found nothing",
+        ),
+        (Verdict("consolidation", "not_preemptible"), "consolidation: only preemptible workloads move others"),
+        (
+            Verdict("preempt", "hopeless"),
+            "preempt: even without everyone who may be evicted there would be too little room",
+        ),
+        (Verdict("preempt", "no_lower_priority", "team"), "preempt: nobody in queue team has a lower priority"),
+        (Verdict("preempt", "no_generator"), "preempt: no plugin says how to choose victims"),
+        (Verdict("reclaim", "generators_exhausted"), "reclaim: no fair set of victims makes enough room"),
+        (
+            Verdict("reclaim", "generators_exhausted", other="ns/a has not run for its minimum time yet"),
+            "reclaim: no fair set of victims makes enough room: ns/a has not run for its minimum time yet",
+        ),
+        (Verdict("reclaim", "deadline_exhausted"), "reclaim: the search was ended by its budget"),
+        (Verdict("reclaim", "not_attempted"), "reclaim: the budget of the action was used up before its turn"),
+        (Verdict("reclaim", "plugin", other="curfew"), "reclaim: plugin curfew failed"),
+    ],
+)
+def test_each_verdict_is_a_sentence(verdict: Verdict, text: str) -> None:
+    """cycle:SOL-3, queues:Q-260, Q-261, Q-204: figures in the units people use."""
+    assert verdict_text(verdict) == text
+
+
+def test_sol3_verdicts_are_those_the_actions_give() -> None:
+    """cycle:SOL-3: every action that takes nothing back says why, in its order."""
+    built = cluster(nodes=1, gpus=2).queue("q", quota=1).taking("allocate", "consolidation", "reclaim", "preempt")
+    result = built.gang("running", 2, gpu=1, on="node-0", preemptible=False).gang("job", gpu=1).schedule()
+    record = result.left_out("job")
+    assert record is not None
+    assert [verdict_text(verdict) for verdict in record.verdicts] == [
+        "consolidation: it asks for 1 GPUs, and only 0 GPUs are free in the cluster",
+        "reclaim: queue q would have 3 GPUs, more than its fair share of 2 GPUs",
+        "preempt: nobody in queue q has a lower priority",
+    ]
+
+
+# -- RCL-2: those who lose something ----------------------------------------------------------------------------------
+
+
+def figures(**changes: tuple[float, float, float]) -> QueueFigures:
+    """A queue with its figures: CPU milli, memory bytes, GPUs."""
+    zero = (0.0, 0.0, 0.0)
+    usual = {"fair_share": zero, "quota": zero, "limit": zero, "request": zero, "allocated": zero}
+    return QueueFigures("q", "Team Q", "", 150, **{**usual, **changes}, allocated_non_preemptible=zero)
+
+
+def test_rcl2_what_a_queue_has_and_may_have() -> None:
+    """cycle:RCL-2: under its display name, at most three decimals, unlimited as a word."""
+    told = queue_line(
+        figures(allocated=(2500.0, 1_500_000_000.0, 1.23456), quota=(inf, inf, 2.0), fair_share=(4000.0, 8e9, 1.5))
+    )
+    assert told == (
+        "Team Q uses <GPU: 1.234, CPU: 2.5 (cores), memory: 1.5 (GB)> "
+        "with a quota of <GPU: 2, CPU: Unlimited (cores), memory: Unlimited (GB)>, "
+        "fair-share of <GPU: 1.5, CPU: 4 (cores), memory: 8 (GB)> and queue priority of <150>."
+    )
+
+
+def test_rcl2_the_message_names_both_queues_as_they_were_before() -> None:
+    """cycle:RCL-2: the one that loses first."""
+    built = cluster(nodes=1, gpus=2).taking("reclaim").queue("rich", quota=0, weight=0).queue("poor", quota=2)
+    built.gang("running", 2, min=1, gpu=1, queue="rich", on="node-0").gang("claim", gpu=1, queue="poor")
+    told = built.schedule().eviction("running-1").message.splitlines()
+    assert told[0] == "Pod default/running-1 was preempted by workload default/claim."
+    assert told[1].startswith("rich uses <GPU: 2, ")
+    assert told[2].startswith("poor uses <GPU: 0, ")
+    assert len(told) == 3
+
+
+def test_rcl2_queues_of_different_parents_are_told_by_their_parents() -> None:
+    """cycle:RCL-2"""
+    built = cluster(nodes=1, gpus=1).taking("reclaim").queue("product", quota=0, weight=0).queue("lab", quota=1)
+    built.queue("ads", parent="product", quota=0, weight=0).queue("vision", parent="lab", quota=1)
+    built.gang("running", gpu=1, queue="ads", on="node-0").gang("claim", gpu=1, queue="vision")
+    told = built.schedule().eviction("running-0").message.splitlines()
+    assert [line.split()[0] for line in told[1:]] == ["product", "lab"]
+
+
+# -- POL-4, POL-7: who may not trigger evictions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "said"), [(300, "5m0s"), (3600, "1h0m0s"), (90, "1m30s"), (0.5, "500ms"), (86_400, "24h0m0s")]
+)
+def test_q323_the_delay_is_told_as_go_prints_it(delay_s: float, said: str) -> None:
+    """cycle:POL-4, queues:Q-323: in UTC."""
+    refusal = WithinDelay(int(delay_s * 1e9), NOW_NS + 60_000_000_000)
+    assert refusal_text(refusal) == (
+        f"Workload is within its preemption delay window ({said}) and may not trigger evictions "
+        "before 2026-01-01T00:01:00Z"
+    )
+    assert reason_of(refusal) == "PreemptionDelayNotElapsed"
+
+
+def test_pol7_a_class_that_never_preempts_says_so() -> None:
+    """cycle:POL-7"""
+    refusal = WithinDelay(0, None)
+    assert refusal_text(refusal) == (
+        "The priority class of the workload says preemptionPolicy Never; it may not trigger evictions"
+    )
+    assert reason_of(refusal) == "PreemptionDelayNotElapsed"
+
+
+def test_q323_the_delay_is_told_once_beside_the_other_reasons() -> None:
+    """cycle:POL-4, queues:Q-323: once per cycle, however many actions skip the job."""
+    built = cluster(nodes=1, gpus=1).taking("allocate", "consolidation", "reclaim", "preempt").queue("q")
+    built.gang("running", gpu=1, on="node-0").gang("job", gpu=1, age=60, group_spec={"preemptionDelay": "5m"})
+    assert built.schedule().why("job") == (
+        "Unable to schedule podgroup: Resources were not found for pod default/job-0 due to: "
+        f"{NO_NODES}: 1 node(s) didn't have enough resources: GPUs.. \n"
+        "Workload is within its preemption delay window (5m0s) and may not trigger evictions "
+        "before 2026-01-01T00:04:00Z."
+    )
+
+
+# -- EXP-8: gangs that are incomplete ---------------------------------------------------------------------------------
+
+
+def test_exp8_a_stale_gang_says_what_is_left() -> None:
+    """cycle:EXP-8"""
+    assert stale_text(StaleGang("ns", "job", 0, 1, 2)) == "Job is stale. 1 pods are active, minMember is 2"
+    parts = (("workers", 3, 1), ("chief", 1, 0))
+    assert stale_text(StaleGang("ns", "job", 0, 1, 4, parts)) == (
+        "Job is stale. 1 pods are active, minMember is 4, subGroup workers minMember is 3 and 1 pods are active, "
+        "subGroup chief minMember is 1 and 0 pods are active"
+    )

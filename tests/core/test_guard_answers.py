@@ -59,6 +59,10 @@ def answering(answer: Any) -> Callable[..., Any]:
     return lambda *args: answer
 
 
+def raising(*args: Any) -> Any:
+    raise RuntimeError("out of order")
+
+
 ONES: Any = np.ones(2)
 NOT_KEYS: tuple[Any, ...] = (None, 7, [1.0], ("a",), (float("nan"),), (None,))
 NONSENSE: dict[str, tuple[Any, ...]] = {
@@ -86,7 +90,22 @@ def test_an_answer_of_the_wrong_kind_is_a_failure_of_the_hook(hook: str, answer:
 def test_every_hook_is_tried_here() -> None:
     elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "before_gang"}
     about_victims = {*ABOUT_VICTIMS, "victim_queue_key", "scenarios"}
-    assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere}
+    assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere, "node_sets_for"}
+
+
+@pytest.mark.xfail(strict=True, reason="node_sets_for is not guarded")
+@pytest.mark.parametrize("answer", [raising, answering(np.array([True, False]))])
+def test_groups_that_cannot_be_told_apart_all_have_node_sets(answer: Callable[..., Any]) -> None:
+    asked: list[str] = []
+
+    def sets(state: Any, gang: Any, subgroup: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet]:
+        asked.append(gang.group.name)
+        return [nodes]
+
+    result = run_with(Hooks(node_sets=sets, node_sets_for=answer))
+    assert [line.split(": ")[1] for line in complaints(result)] == ["node_sets_for"]
+    assert {"one", "two"} <= set(asked)
+    assert result.bound("one") == 2
 
 
 def test_a_reason_that_is_none_lets_the_pod_pass() -> None:
@@ -165,10 +184,6 @@ def test_a_check_without_a_usable_key_is_asked_for_every_pod(key: Callable[..., 
 
 
 # -- rules about victims ----------------------------------------------------------------------------------------------
-
-
-def raising(*args: Any) -> Any:
-    raise RuntimeError("out of order")
 
 
 def under_pressure() -> Cluster:

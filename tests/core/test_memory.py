@@ -85,6 +85,12 @@ def test_time_that_goes_back_is_not_trusted() -> None:
     assert service.recalls(10)
 
 
+TOPOLOGY: Raw = {
+    "apiVersion": "kai.scheduler/v1alpha1",
+    "kind": "Topology",
+    "metadata": {"name": "racks"},
+    "spec": {"levels": [{"nodeLabel": "rack"}]},
+}
 CHANGES: dict[str, Callable[[Service], None]] = {
     "a pod": lambda service: service.apply(cluster().pod("other", gpu=1)),
     "the same pod again": lambda service: service.apply(cluster().pod("running-0", group="running", on="node-0")),
@@ -93,6 +99,7 @@ CHANGES: dict[str, Callable[[Service], None]] = {
     "a group": lambda service: service.apply(cluster().group("waiting", minMember=1)),
     "a priority class": lambda service: service.apply(cluster().priority_class("high", 125)),
     "a config map": lambda service: service.apply(cluster().config_map("settings")),
+    "a topology": lambda service: service.apply(cluster().add(TOPOLOGY)),
     "a namespace": lambda service: service.apply(cluster().namespace("default")),
     "a bind request": lambda service: service.apply(cluster().bind_request("waiting-0", "node-0")),
     "a pod that goes": lambda service: service.tables.remove("Pod", "default", "running-0"),
@@ -209,6 +216,38 @@ def started(name: str, age_s: float, **queue: Any) -> Cluster:
     return built.gang(name, gpu=1, queue="rich", on="node-0", group_spec=notes)
 
 
+def withdrawn(pods: int) -> Cluster:
+    """Allocate binds a job; in the same cycle reclaim takes the GPUs back before anything has started.
+
+    Queue rich looks poor until its second job, which asks for CPU alone, has had its turn too.
+    """
+    built = cluster().node("gpu", gpus=2).node("cpu", labels={"kind": "cpu"}).taking("allocate", "reclaim", "preempt")
+    built.priority_class("high", 90).priority_class("low", 10)
+    built.queue("poor", quota=2).queue("rich", quota=2, cpu=(1000, -1, 1))
+    built.group("old", queue="poor").pod("old", group="old", cpu=100, on="cpu", deleted=10)
+    delayed = {"preemptionDelay": "5s"}
+    built.gang("first", pods, min=1, gpu=2, queue="rich", priority="high", age=20, group_spec=delayed)
+    built.gang("second", 3, queue="rich", spec={"nodeSelector": {"kind": "cpu"}})
+    return built.gang("claim", 2, gpu=1, cpu=30, queue="poor", priority="low")
+
+
+@pytest.mark.xfail(strict=True, reason="a bind that is withdrawn starts a preemption delay at the time of the cycle")
+def test_pol4_a_bind_that_is_withdrawn_is_no_eviction() -> None:
+    """cycle:POL-4, queues:Q-321: nothing was evicted, so no delay begins."""
+    service = Service(withdrawn(2))
+    plan = service.cycle()
+    assert (plan.binds, plan.evictions) == ((), ())
+    service.cycle(1)
+
+
+@pytest.mark.xfail(strict=True, reason="pods whose bind is withdrawn are not listed")
+def test_exp10_a_pod_whose_bind_is_withdrawn_waits() -> None:
+    """cycle:EXP-10: it is neither bound nor promised anything, so it is listed."""
+    plan = Service(withdrawn(1)).cycle()
+    assert (plan.binds, plan.evictions) == ((), ())
+    assert {item.group: item.pending for item in plan.unscheduled if item.pending} == {"first": 1}
+
+
 def test_q301_a_minimum_run_time_ends_the_plan() -> None:
     """queues:Q-301: for reclaim and for preemption."""
     reclaim = started("running", 10, reclaimMinRuntime="1m").gang("claim", gpu=1, queue="poor")
@@ -221,7 +260,9 @@ def broken(since_s: float | None) -> Cluster:
     """A gang of two of which one is left."""
     notes = {} if since_s is None else {"kai.scheduler/stale-podgroup-timestamp": stamp(since_s)}
     built = cluster(nodes=1, gpus=2).taking(*ALL_ACTIONS).queue("q").group("gang", minMember=2, annotations=notes)
-    return built.pod("gang-0", group="gang", gpu=1, on="node-0").pod("gang-1", group="gang", on="node-0", phase="Failed")
+    return built.pod("gang-0", group="gang", gpu=1, on="node-0").pod(
+        "gang-1", group="gang", on="node-0", phase="Failed"
+    )
 
 
 def test_stl3_a_staleness_grace_period_ends_the_plan() -> None:
@@ -309,6 +350,8 @@ def test_a_session_knows_nothing_of_the_memory() -> None:
     service = Service(full())
     first = service.cycle().encoded()
     session = open_session(service.tables.snapshot(NOW_NS), service.policy)
-    gang: Gang = next(gang for gang in map(session.gang, session.snapshot.groups.values()) if gang.key.endswith("running"))
+    gang: Gang = next(
+        gang for gang in map(session.gang, session.snapshot.groups.values()) if gang.key.endswith("running")
+    )
     session.state.evict(gang, gang.leaves[0], next(iter(gang.entry.tasks.values())))
     assert service.cycle().encoded() == first

@@ -105,9 +105,16 @@ def test_t23_each_subgroup_gives_what_it_has_beyond_its_minimum() -> None:
     ],
 )
 def test_t24_who_is_no_victim(case: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """cycle:T-24, queues:Q-285."""
-    built = preempting(1).queue("other")
-    assert nothing_happens(infers(trains(built, **old), **new).schedule()), case
+    """cycle:T-24, queues:Q-285: though the preemptor would be served first, and someone of low priority waits."""
+    built = preempting(1, quota=1).queue("other", quota=0, weight=0).priority_class("lowest", 1)
+    built.gang("lowest", priority="lowest", gpu=1)
+    assert nothing_happens(infers(trains(built, **{"age": 1, **old}), **{"age": 100, **new}).schedule()), case
+
+
+def test_without_anyone_of_lower_priority_nothing_is_searched() -> None:
+    """queues:Q-285: the verdict says so."""
+    result = infers(trains(preempting(1)), priority="train").schedule()
+    assert result.verdicts("new") == {"preempt": "no_lower_priority"}
 
 
 def test_t26_a_pod_that_is_leaving_already_is_no_victim() -> None:
@@ -163,8 +170,15 @@ def test_a_job_refused_by_the_quota_stands_for_its_like() -> None:
 
 def test_the_limit_of_the_queue_is_no_reason_to_look_for_nobody() -> None:
     """queues:Q-204: the gate asks about quota only; the limit is met when victims make room in the books too."""
-    result = infers(trains(preempting(2, limit=1), gpu=1), gpu=1).schedule()
+    result = infers(trains(preempting(2, quota=1, limit=1), gpu=1), gpu=1, preemptible=False).schedule()
     assert result.evicted_pods() == ["old-0"]
+
+
+def test_a_gang_that_cannot_be_complete_triggers_nothing() -> None:
+    """cycle:14: ready gangs only; nothing is said of the others."""
+    result = infers(trains(preempting(1)), min=2).schedule()
+    assert nothing_happens(result)
+    assert result.verdicts("new") == {}
 
 
 def test_victims_of_lowest_priority_go_first() -> None:

@@ -282,10 +282,11 @@ def test_rcl2_a_second_reclaimer_reads_new_figures() -> None:
     assert uses == ["q0 uses <GPU: 4", "q0 uses <GPU: 3"]
 
 
-def test_rcl1_a_set_is_judged_by_what_queues_had_before_it() -> None:
-    """cycle:RCL-1: the reclaimer counts as within quota although the trial has given it its pods."""
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_rcl1_a_set_is_judged_by_what_queues_had_before_it(preemptible: bool) -> None:
+    """cycle:RCL-1: the reclaimer is within quota although the trial has given it its pods."""
     built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
-    result = waits(runs(built, "q0", 2), "q1", 1).schedule()
+    result = waits(runs(built, "q0", 2), "q1", 1, preemptible=preemptible).schedule()
     assert evictions_and_promises(result) == (1, 1)
 
 
@@ -323,20 +324,21 @@ def test_reclaim_takes_no_work_that_is_not_preemptible() -> None:
 
 
 def test_a_refused_job_is_no_representative() -> None:
-    """cycle:14: a job of the same kind that is within the share is tried although a larger one was refused."""
-    built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
-    runs(built, "q0", 2)
-    built.gang("large", 2, queue="q1", gpu=1, age=20).gang("small", 1, queue="q1", gpu=1, age=10)
-    result = built.schedule()
+    """cycle:14: a job that asks for less CPU and more GPUs is tried although the other was refused for its CPU."""
+    built = reclaiming(4).queue("q0", quota=2, priority=1).queue("q1", quota=2, cpu=(1000, -1, 0))
+    runs(built, "q0", 4).gang("large", queue="q1", gpu=1, cpu=2, age=20)
+    result = built.gang("small", queue="q1", gpu=2, cpu="500m", age=10).schedule()
     assert result.verdicts("large") == {"reclaim": "fair_share"}
     assert result.pipelined("small") == 1
 
 
 def test_a_refused_job_is_asked_before_the_memory() -> None:
     """cycle:14: the gate of reclaim comes first, so every job is told its own rule."""
-    built = reclaiming(2).queue("q0", quota=2).queue("q1", quota=1)
-    result = waits(runs(built, "q0", 2), "q1", 2, gpu=2).schedule()
-    assert result.verdicts("new-q1-0") == result.verdicts("new-q1-1") == {"reclaim": "fair_share"}
+    built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
+    runs(built, "q0", 2, preemptible=False)
+    result = built.gang("small", queue="q1", gpu=1).gang("large", queue="q1", gpu=2).schedule()
+    assert result.verdicts("small") == {"reclaim": "hopeless"}
+    assert result.verdicts("large") == {"reclaim": "fair_share"}
 
 
 def test_without_fairness_nobody_reclaims() -> None:
@@ -348,11 +350,24 @@ def test_without_fairness_nobody_reclaims() -> None:
     assert evictions_and_promises(result) == (0, 0)
 
 
-def test_q276_the_limit_of_the_reclaimer_holds_in_the_trial() -> None:
-    """queues:Q-276: within its share, above its limit of CPU."""
-    built = reclaiming(2).queue("q0", quota=1).queue("dep", cpu=(-1, 500, 1)).queue("q1", parent="dep", quota=1)
-    result = waits(runs(built, "q0", 2), "q1", 1, cpu=1).schedule()
+def test_q276_limits_hold_in_the_trial() -> None:
+    """queues:Q-276: the leaf is within its quota and share, and everyone else is far over; the department is full."""
+    built = reclaiming(4).queue("dep", quota=1, limit=1).queue("q0", quota=0, weight=0)
+    runs(runs(built.queue("q1", parent="dep", quota=2), "q1", 1), "q0", 3)
+    result = waits(built, "q1", 1).schedule()
     assert evictions_and_promises(result) == (0, 0)
+    assert result.verdicts("new-q1-0") == {"reclaim": "generators_exhausted"}
+
+
+def test_q273_the_quotas_above_count_for_what_is_not_asked_for_too() -> None:
+    """queues:Q-273: the department has more CPU in use that cannot be taken back than its quota."""
+    for preemptible, happens in ((False, (0, 0)), (True, (1, 1))):
+        built = reclaiming(3).queue("dep", quota=3, cpu=(1000, -1, 1)).queue("q0", quota=0, weight=0)
+        built.queue("q1", parent="dep", quota=3)
+        runs(built, "q1", 1, "fixed", preemptible=False, gpu=0, cpu=2)
+        runs(built, "q0", 3)
+        result = waits(built, "q1", 1, preemptible=preemptible, cpu=0, memory=0).schedule()
+        assert evictions_and_promises(result) == happens
 
 
 def test_q262_a_gang_asks_for_its_minimum() -> None:

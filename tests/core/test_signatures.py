@@ -59,6 +59,7 @@ def cpu(*amounts: str) -> Pods:
         (cpu("100m", "100m"), cpu("100m"), False),
         (cpu("100m"), cpu("100m", "100m"), False),
         (cpu("1000m", "100m", "100m"), cpu("500m", "500m", "500m"), False),
+        (cpu("100m", "1000m"), cpu("1000m", "100m"), True),
         (cpu("100m", "100m"), cpu("200m", "200m", "50m"), False),
     ],
 )
@@ -201,6 +202,24 @@ def test_sig1_so_are_jobs_whose_containers_need_something_else(case: str, contai
     assert covered(strict, strict), case
 
 
+def _beside(key: str) -> Pods:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
+    return [{"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}]
+
+
+def _with_settings(name: str) -> Pods:
+    return [{"spec": {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": name}}]}]}}]
+
+
+@pytest.mark.parametrize(
+    ("failed", "new"), [(_beside("zone"), _beside("rack")), (_with_settings("a"), _with_settings("b"))]
+)
+def test_sig1_what_they_need_matters_not_only_that(failed: Pods, new: Pods) -> None:
+    """cycle:SIG-1: two affinities, two config maps."""
+    assert not covered(failed, new)
+    assert covered(failed, failed)
+
+
 def test_sig1_config_maps_of_another_namespace_are_others() -> None:
     """cycle:SIG-1: a name means something else there."""
     container = {"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}
@@ -338,3 +357,12 @@ def test_sig4_a_gang_that_needs_fewer_pods_is_easier() -> None:
     """cycle:SIG-4, Do better: three pods wait in both; one needs all of them, the other only one."""
     built = full().gang("strict", 3, gpu=1, priority="high").gang("elastic", 3, min=1, gpu=1, priority="high")
     assert built.schedule().pipelined("elastic") == 1
+
+
+@pytest.mark.xfail(strict=True, reason="topology constraints are not part of the kind")
+@pytest.mark.parametrize("level", ["rack", "zone"])
+def test_sig1_topology_constraints_are_part_of_the_kind(level: str) -> None:
+    """cycle:SIG-1: one without, or with another level, is another kind."""
+    tight = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": "rack"}}
+    other = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": level}} if level != "rack" else {}
+    assert not covered(cpu("1"), cpu("1"), failed_group=tight, **other)

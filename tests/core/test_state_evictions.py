@@ -295,11 +295,13 @@ def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
     assert session.state.status_of(task) is Status.RUNNING
 
 
-def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept() -> None:
-    """cycle:STM-3: its neighbour holds the device meanwhile."""
+@pytest.mark.parametrize("leave", [("a-1",), ("a-0", "a-1")], ids=["shared", "emptied"])
+def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept(leave: tuple[str, ...]) -> None:
+    """cycle:STM-3: whether its neighbour holds the device meanwhile or nobody does."""
     session = two_nodes("x", fraction=0.5).session()
     before = content(session)
-    evict(session, "a-1")
+    for pod in leave:
+        evict(session, pod)
     gang = gangs_of(session)["a"]
     assert try_tasks(session, gang, session.next_tasks(gang))
     assert content(session) == before

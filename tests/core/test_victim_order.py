@@ -221,6 +221,12 @@ def test_q239_departments_are_compared_before_their_teams() -> None:
     assert victims(has(built, "c", "c3", "c4"))[0] == "c4"
 
 
+def test_ord4_the_worst_team_of_a_department_gives_first() -> None:
+    """cycle:ORD-4: on every level, whoever is the younger one."""
+    assert victims(has(has(departments(), "a", "a0", "a1", "a2"), "b", "b0")) == ["a2", "a1", "a0", "b0"]
+    assert victims(has(has(departments(), "a", "a0"), "b", "b0", "b1", "b2")) == ["b2", "b1", "b0", "a0"]
+
+
 @pytest.mark.xfail(strict=True, reason="an ancestor counts the next gang of every team below it")
 def test_q239_a_department_counts_what_is_taken_from_its_teams_and_the_next_gang() -> None:
     """queues:Q-239, Do better: victims so far of all its teams, and the next one of the team that would give it."""
@@ -229,6 +235,12 @@ def test_q239_a_department_counts_what_is_taken_from_its_teams_and_the_next_gang
     # One has 9, and 4 without a0; two has 7, and 4 without c1: equal, and one has more.  Then one would be left with
     # nothing and two with 4; then both with nothing.
     assert victims(built) == ["a0", "c1", "b0", "c0"]
+
+
+def test_q239_a_department_counts_the_gang_its_worst_team_would_give() -> None:
+    """queues:Q-239: one would be left with 1 of 6 without a0, two with 2 of 4."""
+    built = has(has(departments(), "a", "a0", gpu=5), "b", "b0")
+    assert victims(has(built, "c", "c0", "c1", gpu=2))[0] == "c1"
 
 
 def test_q239_a_team_without_victims_leaves_the_order() -> None:

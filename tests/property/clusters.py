@@ -14,7 +14,7 @@ sums of plain integers, one pod at a time.  A test asks it what a plan would do.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -421,8 +421,14 @@ def _fill(dice: Random, built: Cluster, room: Room, queues: list[str]) -> None:
     if last <= 0 or not room.open:
         return
     kind = dice.choice(("preemptible", "preemptible", "semi-preemptible"))
-    built.group(name, queue=dice.choice(queues), age=dice.choice(AGES), minMember=dice.choice((1, last)),
-                priorityClassName=dice.choice(("", "low")), preemptibility=kind)
+    built.group(
+        name,
+        queue=dice.choice(queues),
+        age=dice.choice(AGES),
+        minMember=dice.choice((1, last)),
+        priorityClassName=dice.choice(("", "low")),
+        preemptibility=kind,
+    )
     for index in range(last):
         room.take(Ask(1, 1), ())
         where: dict[str, Any] = {"on": room.name, "spec": {"tolerations": [TOLERATION]}}
@@ -473,10 +479,12 @@ class ModelPod:
     leaf: str
     ask: Ask
     tolerant: bool
-    #: pending, running, leaving, stuck or gated
+    #: pending, running, leaving, stuck, gated or failed
     state: str
     node: str
     devices: tuple[str, ...]
+    #: older pods have smaller ones
+    place: tuple[str, str]
 
     @property
     def active(self) -> bool:
@@ -492,6 +500,8 @@ class ModelQueue:
     #: CPU milli, GPU hundredths
     quota: tuple[float, float]
     limit: tuple[float, float]
+    #: it has a minimum run time
+    timed: bool
 
 
 def _ask_of(raw: Raw) -> Ask:
@@ -518,7 +528,7 @@ def _pod_of(raw: Raw) -> ModelPod:
         # The clusters above delete pods either 10 or 1000 seconds before the cycle.
         state = "running" if deleted is None else "leaving" if deleted.endswith("23:59:50Z") else "stuck"
     else:
-        state = "gated" if "schedulingGates" in spec else "pending"
+        state = "gated" if "schedulingGates" in spec else raw["status"]["phase"].lower()
     devices = [value for key, value in sorted(labels.items()) if key.startswith("runai-gpu-group")]
     return ModelPod(
         key=f"{meta['namespace']}/{meta['name']}",
@@ -529,6 +539,7 @@ def _pod_of(raw: Raw) -> ModelPod:
         state=state,
         node=node,
         devices=tuple(devices),
+        place=(meta["creationTimestamp"], meta["uid"]),
     )
 
 
@@ -574,7 +585,29 @@ class Model:
         """Whether a group may be taken back."""
         spec = self.groups[group]["spec"]
         said = spec.get("preemptibility")
-        return bool(said == "preemptible" if said else spec["priorityClassName"] != "build")
+        return bool(said == "preemptible" if said else self.priority(group) < 100)
+
+    def priority(self, group: str) -> int:
+        """Priority of a group."""
+        return PRIORITIES[self.groups[group]["spec"]["priorityClassName"]]
+
+    def queue(self, group: str) -> str:
+        """Leaf queue of a group."""
+        return str(self.groups[group]["spec"]["queue"])
+
+    def active(self, group: str) -> list[ModelPod]:
+        """Pods of a group that run and will go on running, oldest first."""
+        found = (pod for pod in self.pods.values() if pod.group == group and pod.active)
+        return sorted(found, key=lambda pod: pod.place)
+
+    def core(self, group: str) -> set[str]:
+        """Pods of a group that may not be taken back."""
+        if self.preemptible(group):
+            return set()
+        running = self.active(group)
+        if self.groups[group]["spec"].get("preemptibility") != "semi-preemptible":
+            return {pod.key for pod in running}
+        return {pod.key for pod in _core(self.groups[group]["spec"], "", running)[1]}
 
     def spent(self, plan: Plan | None, *, committed: bool) -> dict[str, tuple[int, int]]:
         """CPU milli and GPU hundredths of every queue, of all work or only of what is not preemptible."""
@@ -582,15 +615,50 @@ class Model:
         rooms = self.rooms()
         holders = [(pod, pod.node) for pod in self.pods.values() if pod.active]
         if plan is not None:
+            gone = {f"{item.namespace}/{item.pod}" for item in plan.evictions}
             items: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
+            holders = [(pod, node) for pod, node in holders if pod.key not in gone]
             holders += [(self.pods[f"{item.namespace}/{item.pod}"], item.node) for item in items]
         for pod, node in holders:
             if committed and self.preemptible(pod.group):
                 continue
-            for queue in self.chain(self.groups[pod.group]["spec"]["queue"]):
+            for queue in self.chain(self.queue(pod.group)):
                 cpu, gpu = totals[queue]
                 totals[queue] = (cpu + 1000 * pod.ask.cpu, gpu + pod.ask.hundredths(rooms[node]))
         return totals
+
+
+def minimums(spec: Raw) -> dict[str, int]:
+    """Leaf -> its minimum."""
+    if not spec.get("subGroups"):
+        return {"": spec["minMember"]}
+    return {entry["name"]: entry["minMember"] for entry in spec["subGroups"] if "minMember" in entry}
+
+
+def satisfied(spec: Raw, counts: Counter[str], entry: Raw | None = None) -> bool:
+    """Whether so many pods per leaf make the group, or one subgroup of it, satisfied."""
+    if entry is not None and "minMember" in entry:
+        return bool(counts[entry["name"]] >= entry["minMember"])
+    if entry is None and not spec.get("subGroups"):
+        return bool(counts[""] >= spec["minMember"])
+    name = "" if entry is None else entry["name"]
+    below = [each for each in spec["subGroups"] if each.get("parent", "") == name]
+    needed = (spec if entry is None else entry).get("minSubGroup", len(below))
+    return sum(satisfied(spec, counts, each) for each in below) >= needed
+
+
+def _core(spec: Raw, name: str, running: list[ModelPod]) -> tuple[bool, list[ModelPod]]:
+    """Whether a subgroup is satisfied, and the least of its pods that satisfy it."""
+    leaves = minimums(spec)
+    if name in leaves:
+        own = [pod for pod in running if pod.leaf == name]
+        return len(own) >= leaves[name], own[: leaves[name]]
+    below = [each for each in spec["subGroups"] if each.get("parent", "") == name]
+    entry = next((each for each in spec["subGroups"] if each["name"] == name), spec)
+    needed = entry.get("minSubGroup", len(below))
+    parts = sorted((not _core(spec, each["name"], running)[0], each["name"]) for each in below)[:needed]
+    chosen = [pod for _, each in parts for pod in _core(spec, each, running)[1]]
+    return len(parts) == needed and not any(missing for missing, _ in parts), chosen
 
 
 def _room_of(raw: Raw) -> Room:
@@ -617,4 +685,89 @@ def _queue_of(raw: Raw) -> ModelQueue:
         cpu, gpu = resources["cpu"][key], resources["gpu"][key]
         return cpu, gpu if gpu == -1 else 100 * gpu
 
-    return ModelQueue(raw["spec"]["parentQueue"], pair("quota"), pair("limit"))
+    timed = "preemptMinRuntime" in raw["spec"] or "reclaimMinRuntime" in raw["spec"]
+    return ModelQueue(raw["spec"]["parentQueue"], pair("quota"), pair("limit"), timed)
+
+
+# -- what was drawn ---------------------------------------------------------------------------------------------------
+
+#: kind of cluster or of plan -> how many were drawn in this run
+DRAWN: Counter[str] = Counter()
+CLUSTER_KINDS = (
+    "full",
+    "over quota",
+    "elastic",
+    "fractional",
+    "4 levels",
+    "priorities",
+    "preemptible",
+    "non-preemptible",
+    "semi-preemptible",
+    "minSubGroup",
+    "min run time",
+    "preemption delay",
+    "lost members",
+    "host ports",
+)
+PLAN_KINDS = (
+    "bound",
+    "promised",
+    "evicted",
+    "moved",
+    "reclaimed",
+    "preempted",
+    "consolidated",
+    "stale",
+)
+
+
+def kinds_of(model: Model) -> set[str]:
+    """What kind of cluster this is, in words of `CLUSTER_KINDS`."""
+    rooms = [room for room in model.seated((), with_leaving=True).values() if room.open]
+    spent = model.spent(None, committed=False)
+    found: set[str] = set()
+    if any(room.gpus == 0 for room in rooms) and not any(room.gpus > 0 for room in rooms):
+        found.add("full")
+    if any(0 <= queue.quota[1] < spent[name][1] for name, queue in model.queues.items()):
+        found.add("over quota")
+    for group, raw in model.groups.items():
+        spec, running = raw["spec"], model.active(group)
+        counts = Counter(pod.leaf for pod in running)
+        if len(model.chain(spec["queue"])) == 4:
+            found.add("4 levels")
+        if spec.get("preemptionDelay"):
+            found.add("preemption delay")
+        if not running:
+            continue
+        others = [other for other in model.groups if model.queue(other) == spec["queue"]]
+        words = {
+            "elastic": any(counts[leaf] > minimum for leaf, minimum in minimums(spec).items()),
+            "fractional": any(pod.ask.shared for pod in running),
+            "priorities": len({model.priority(other) for other in others}) > 1,
+            "preemptible": model.preemptible(group),
+            "semi-preemptible": spec.get("preemptibility") == "semi-preemptible",
+            "non-preemptible": len(model.core(group)) == len(running),
+            "minSubGroup": "minSubGroup" in spec,
+            "min run time": LAST_START in raw["metadata"].get("annotations", {})
+            and any(model.queues[queue].timed for queue in model.chain(spec["queue"])),
+            "lost members": not satisfied(spec, counts),
+            "host ports": any(pod.ask.port for pod in running),
+        }
+        found |= {word for word, true in words.items() if true}
+    return found
+
+
+def outcomes_of(plan: Plan) -> set[str]:
+    """What a plan does, in words of `PLAN_KINDS`."""
+    actions = {item.action for item in plan.evictions}
+    words = {
+        "bound": bool(plan.binds),
+        "promised": bool(plan.nominations),
+        "evicted": bool(plan.evictions),
+        "moved": any(item.moves_to for item in plan.evictions),
+        "reclaimed": "reclaim" in actions,
+        "preempted": "preempt" in actions,
+        "consolidated": "consolidation" in actions,
+        "stale": "stalegangeviction" in actions,
+    }
+    return {word for word, true in words.items() if true}

@@ -72,7 +72,7 @@ class Life:
             self.tables.remove("Pod", item.namespace, item.pod)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(tight_clusters(), clusters()), st.data())
 def test_a_memory_changes_no_decision(built: Cluster, data: st.DataObject) -> None:
     life, policy, memory = Life(built), built.policy(), Memory()

@@ -36,7 +36,8 @@ def units(seconds: float) -> int:
 
 def test_sol5_the_built_in_budgets() -> None:
     """cycle:SOL-5: five minutes an action, four a job, two a way and half of one for NodeLocalGreedy."""
-    for value in (None, {}):
+    nothing: tuple[object, ...] = (None, {})
+    for value in nothing:
         budgets = read(value)
         assert budgets == SearchBudgets()
         for action in ("reclaim", "preempt", "consolidation"):

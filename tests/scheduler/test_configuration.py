@@ -37,6 +37,7 @@ DEFAULT_NAMES = [
     "nominatednode",
     "nodeplacement",
     "minruntime",
+    "topology",
     "sg-nodelocalgreedy",
     "sg-multinodegang",
 ]
@@ -145,7 +146,7 @@ def test_several_tiers_are_one_list() -> None:
         ("tiers: [7]", "tiers[0]", "plugins"),
         ("tiers: [{plugins: [{name: nosuch}]}]", "tiers[0].plugins[0]", "nosuch"),
         ("tiers: [{plugins: [{}]}]", "tiers[0].plugins[0]", "name"),
-        ("tiers: [{plugins: [{name: topology}]}]", "tiers[0].plugins[0]", "decides nothing"),
+        ("tiers: [{plugins: [{name: reflectjoborder}]}]", "tiers[0].plugins[0]", "decides nothing"),
         ("tiers: [{plugins: [{name: priority, colour: red}]}]", "tiers[0].plugins[0].colour", "unknown key"),
         ("tiers: [{plugins: [{name: priority, arguments: [1]}]}]", "tiers[0].plugins[0].arguments", "mapping"),
         (

@@ -134,7 +134,9 @@ def test_q345_a_window_that_makes_no_sense_is_found_at_once(params: dict[str, st
     assert complaint({"clientType": "built-in", "usageParams": params})[0] == f"usageDBConfig.usageParams.{field}"
 
 
-@pytest.mark.parametrize(("value", "field"), [("x", ""), ([1], ""), ({**PROMETHEUS, "usageParams": "x"}, ".usageParams")])
+@pytest.mark.parametrize(
+    ("value", "field"), [("x", ""), ([1], ""), ({**PROMETHEUS, "usageParams": "x"}, ".usageParams")]
+)
 def test_a_block_of_the_wrong_kind_is_named(value: object, field: str) -> None:
     assert complaint(value)[0] == f"usageDBConfig{field}"
 

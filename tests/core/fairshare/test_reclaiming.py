@@ -289,6 +289,13 @@ def test_q271_a_leaf_over_quota_keeps_what_its_department_deserves() -> None:
     assert not fair(books(*rows), "x1", {"y1": [1]})
 
 
+def test_q271_the_quota_of_the_reclaimers_department_decides() -> None:
+    """queues:Q-271: its leaf is within quota, its department is not; the others are over quota within their share."""
+    below = [Row("x1", "x", d=2, f=2), Row("y1", "y", a=2)]
+    assert not fair(books(Row("x", d=0, f=2), Row("y", d=1, f=2, a=2), *below), "x1", {"y1": [1]})
+    assert fair(books(Row("x", d=1, f=2), Row("y", d=1, f=2, a=2), *below), "x1", {"y1": [1]})
+
+
 def test_q271_leaves_of_one_department_are_one_side() -> None:
     """queues:Q-271: what two leaves lose counts together; one over, a second part of 1 is too much."""
     rows = [Row("x", f=4), Row("y", f=2, a=3), Row("x1", "x", f=4)]
@@ -460,6 +467,11 @@ def test_q272_shares_without_a_bound_or_of_nothing(mine: Row, theirs: Row, expec
     """queues:11.3: an unlimited share is never saturated, one of nothing is by anything; a side that has no share is
     no measure."""
     assert fair(books(mine, theirs), "mine", {"theirs": [1]}) is expected
+
+
+def test_q272_a_side_without_a_share_may_lose_everything() -> None:
+    """queues:11.3: nothing left of no share is no measure."""
+    assert fair(books(Row("mine", f=1, a=9), Row("theirs", f=0, a=3)), "mine", {"theirs": [3]})
 
 
 # Gate 3: work that cannot be taken back
