@@ -291,7 +291,6 @@ def test_stm7_a_victim_that_loses_its_new_place_has_to_wait() -> None:
     assert {item.pod: item.node for item in result.plan.nominations} == {"urgent-0": "node-0", "second-0": "node-1"}
 
 
-@pytest.mark.xfail(strict=True, reason="a gang whose bind was withdrawn is still told to have started")
 def test_stm7_a_gang_whose_bind_was_withdrawn_has_not_started() -> None:
     """cycle:STM-7, PG-14: its last start is not now."""
     built = crowded().gang("waits", gpu=1)
@@ -301,7 +300,6 @@ def test_stm7_a_gang_whose_bind_was_withdrawn_has_not_started() -> None:
     assert result.plan.started == ()
 
 
-@pytest.mark.xfail(strict=True, reason="a pod whose bind was withdrawn is not among those that wait")
 def test_exp10_a_pod_whose_bind_was_withdrawn_waits() -> None:
     """cycle:EXP-10, PG-14: it exists, it is Pending, and it has a reason."""
     left = crowded().gang("waits", gpu=1).schedule().left_out("waits")

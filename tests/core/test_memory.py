@@ -231,7 +231,6 @@ def withdrawn(pods: int) -> Cluster:
     return built.gang("claim", 2, gpu=1, cpu=30, queue="poor", priority="low")
 
 
-@pytest.mark.xfail(strict=True, reason="a bind that is withdrawn starts a preemption delay at the time of the cycle")
 def test_pol4_a_bind_that_is_withdrawn_is_no_eviction() -> None:
     """cycle:POL-4, queues:Q-321: nothing was evicted, so no delay begins."""
     service = Service(withdrawn(2))
@@ -240,7 +239,6 @@ def test_pol4_a_bind_that_is_withdrawn_is_no_eviction() -> None:
     service.cycle(1)
 
 
-@pytest.mark.xfail(strict=True, reason="pods whose bind is withdrawn are not listed")
 def test_exp10_a_pod_whose_bind_is_withdrawn_waits() -> None:
     """cycle:EXP-10: it is neither bound nor promised anything, so it is listed."""
     plan = Service(withdrawn(1)).cycle()

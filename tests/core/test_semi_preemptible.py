@@ -228,7 +228,6 @@ def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
     assert session.state.core == set()
 
 
-@pytest.mark.xfail(strict=True, reason="a core pod that is placed again no longer counts as one")
 def test_q418_a_core_pod_that_moves_stays_core() -> None:
     """queues:Q-418: what was given back is taken on again."""
     session, evict, promise = moving()
@@ -298,7 +297,6 @@ def test_q418_the_books_agree_while_a_core_grows() -> None:
     assert committed(result) == (2, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="a pod that comes before the core in task order lays the core open")
 @pytest.mark.parametrize("nodes", [(2, 1), (2, 1, 1)], ids=["nowhere-to-go", "may-move"])
 def test_q415_the_core_is_not_evicted_when_a_pod_before_it_starts(nodes: tuple[int, ...]) -> None:
     """queues:Q-415: nor do the books forget it."""
@@ -307,7 +305,6 @@ def test_q415_the_core_is_not_evicted_when_a_pod_before_it_starts(nodes: tuple[i
     assert committed(result)[1] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a subgroup that comes before the core by name lays the core open")
 def test_q415_the_core_is_not_evicted_when_a_subgroup_before_it_starts() -> None:
     """queues:Q-415: whole subgroups beyond those needed go, never the one that was the core."""
     built = cluster().node(gpus=2).node(gpus=1).queue("q", quota=1).priority_class("high", 90)

@@ -346,20 +346,17 @@ def test_each_action_begins_with_an_empty_memory() -> None:
     assert result.pipelined("first") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the number of devices of a fraction is not part of the kind")
 def test_sig4_parts_of_several_devices_are_not_one_larger_part() -> None:
     """cycle:SIG-4, Do better: 0.5 of one GPU is nowhere, 0.25 of two is."""
     assert not covered([{"fraction": 0.5}], [{"fraction": 0.25, "devices": 2}])
 
 
-@pytest.mark.xfail(strict=True, reason="what a gang needs at least is not part of the kind")
 def test_sig4_a_gang_that_needs_fewer_pods_is_easier() -> None:
     """cycle:SIG-4, Do better: three pods wait in both; one needs all of them, the other only one."""
     built = full().gang("strict", 3, gpu=1, priority="high").gang("elastic", 3, min=1, gpu=1, priority="high")
     assert built.schedule().pipelined("elastic") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="topology constraints are not part of the kind")
 @pytest.mark.parametrize("level", ["rack", "zone"])
 def test_sig1_topology_constraints_are_part_of_the_kind(level: str) -> None:
     """cycle:SIG-1: one without, or with another level, is another kind."""

@@ -278,7 +278,6 @@ def test_snp11_a_gang_that_is_left_out_of_the_cycle_is_not_evicted() -> None:
     assert (result.plan.stale, result.plan.evictions) == ((), ())
 
 
-@pytest.mark.xfail(strict=True, reason="the timestamp of a group that is left out of the cycle is cleared")
 def test_snp11_the_clock_of_a_gang_that_is_left_out_of_the_cycle_goes_on() -> None:
     """cycle:SNP-11, STL-2: nothing is known about it, so nothing is told."""
     assert backing_off(30).schedule().plan.recovered == ()

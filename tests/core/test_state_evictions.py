@@ -375,6 +375,28 @@ def test_pg14_a_task_that_loses_its_promise_is_chosen_again() -> None:
     assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0", "b-1"]
 
 
+@KINDS
+def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
+    pod: dict[str, Any], device: str | tuple[str, ...]
+) -> None:
+    """cycle:PG-14: the pod was never there, so nothing is being released and it waits as before."""
+    session = two_nodes(device, **pod).session()
+    devices = (device,) if isinstance(device, str) else device
+    before = content(session)
+    task = put(session, "b-0", 1, *devices, pipelined=False)
+    session.state.commit(0)
+    mark = session.state.mark()
+    evict(session, "b-0")
+    outcome = session.state.commit(mark)
+    assert (list(outcome.touched), outcome.placed, outcome.evicted) == ([task.key], [], [])
+    assert session.state.moved.pop(task.key).status is Status.PENDING
+    assert content(session) == before
+    assert [found.name for batch in session.next_tasks(gangs_of(session)["b"]) for found in batch.tasks] == [
+        "b-0",
+        "b-1",
+    ]
+
+
 def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
     """cycle:PG-14: its eviction was decided before."""
     session = two_nodes(gpu=1).session()
@@ -592,8 +614,7 @@ def step(session: Session, kind: str, choice: tuple[int, int]) -> None:
             keep(session, task.name)
         else:
             put(session, task.name, row, *devices)
-    elif task.name != "s-0" and (task.key not in state.leaving or task.key in state.gone):
-        # The core of a half protected gang is never evicted.
+    elif task.key not in state.leaving or task.key in state.gone:
         evict(session, task.name)
 
 

@@ -227,7 +227,6 @@ def test_ord4_the_worst_team_of_a_department_gives_first() -> None:
     assert victims(has(has(departments(), "a", "a0"), "b", "b0", "b1", "b2")) == ["b2", "b1", "b0", "a0"]
 
 
-@pytest.mark.xfail(strict=True, reason="an ancestor counts the next gang of every team below it")
 def test_q239_a_department_counts_what_is_taken_from_its_teams_and_the_next_gang() -> None:
     """queues:Q-239, Do better: victims so far of all its teams, and the next one of the team that would give it."""
     built = has(has(departments(), "a", "a0", gpu=5), "b", "b0", gpu=4)

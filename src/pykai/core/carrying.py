@@ -58,10 +58,12 @@ def _received(session: Session, shape: Shape, row: int) -> _Received:
 
 def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) -> None:
     """Turn what was committed into decisions."""
-    for key in outcome.touched:
+    for key, gang in outcome.touched.items():
         # What this cycle had decided for the task before no longer holds.
         session.nominations.pop(key, None)
-        session.binds.pop(key, None)
+        if session.binds.pop(key, None) is not None and gang.key in session.started and not _runs(gang):
+            del session.started[gang.key]
+            gang.started_before = False
         if (known := session.evictions.get(key)) is not None:
             session.evictions[key] = replace(known, moves_to="")
     node_names = session.snapshot.nodes.names
@@ -79,14 +81,11 @@ def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) ->
     for gang, _, _ in outcome.placed:
         if not waiting[gang.key] and not gang.started_before:
             gang.started_before = True
-            session.started.append(gang.key)
+            session.started[gang.key] = None
     if cause is None:
         return
     for gang, task, placement in outcome.evicted:
         session.evicted_groups.add(gang.key)
-        if task.status is Status.PENDING:
-            # It was to be bound in this very cycle: with the bind withdrawn there is nothing to delete.
-            continue
         target = session.nominations.get(task.key)
         session.evictions[task.key] = Evict(
             namespace=task.namespace,
@@ -101,6 +100,11 @@ def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) ->
             moves_to=target.node if target is not None else "",
             unbound=task.status is Status.BINDING,
         )
+
+
+def _runs(gang: Gang) -> bool:
+    """Whether some task of a gang holds a node, not only the promise of one."""
+    return any(leaf.active_allocated > leaf.pipelined for leaf in gang.leaves)
 
 
 def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:

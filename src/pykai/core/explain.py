@@ -199,7 +199,7 @@ _VERDICTS = {
 
 def verdict_text(verdict: Verdict) -> str:
     """Why an action took nothing back for a workload."""
-    if verdict.rule in ("fair_share", "quota", "too_little_free"):
+    if verdict.rule in ("fair_share", "quota", "too_little_free") and verdict.resource in _RESOURCE_WORDS:
         _, unit, _, scale = _RESOURCE_WORDS[verdict.resource]
         would_have, bound = number(verdict.would_have / scale), number(verdict.bound / scale)
         if verdict.rule == "fair_share":
@@ -212,7 +212,8 @@ def verdict_text(verdict: Verdict) -> str:
         else:
             text = f"it asks for {would_have} {unit}, and only {bound} {unit} are free in the cluster"
     else:
-        text = _VERDICTS[verdict.rule].format(other=verdict.other, queue=verdict.queue)
+        # A plugin of others may have rules of its own.
+        text = _VERDICTS.get(verdict.rule, verdict.rule).format(other=verdict.other, queue=verdict.queue)
         if verdict.other and verdict.rule == "generators_exhausted":
             text = f"{text}: {verdict.other}"
     return f"{verdict.action}: {text}"

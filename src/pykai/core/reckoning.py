@@ -37,7 +37,8 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
     for gang in session.waiting():
         waiting = gang.open
         strays = _strays(gang) if gang.strays else []
-        if waiting or strays or gang.key in session.refusals:
+        # What one action refused another may have served.
+        if waiting or strays or (gang.key in session.refusals and not gang.pipelined):
             group = gang.group
             refusals = (*session.refusals.get(gang.key, ()), *strays)
             if session.policy.detailed_fit_errors:

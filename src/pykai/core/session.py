@@ -46,7 +46,8 @@ class Session:
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
-        self.started: list[str] = []
+        #: groups that start in this cycle
+        self.started: dict[str, None] = {}
         self.evictions: dict[str, Evict] = {}
         self.stale: list[StaleGang] = []
         self.recovered: list[str] = []

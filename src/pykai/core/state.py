@@ -246,7 +246,7 @@ class State:
             self._seat(shape, row, gpu_groups, holding, 1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, row, 1)
-        core = gang.starts_core
+        core = gang.starts_core or (gang.semi and task.key in gang.core)
         saved = self.ledger.add(gang.chain, self.amounts_on(shape, row), core)
         if core and gang.semi:
             self.core.add(task.key)
@@ -387,7 +387,11 @@ class State:
                 continue
             outcome.touched[key] = gang
             left_before = before is not None and before.status is Status.RELEASING
-            if key in self.leaving and not left_before and task in leaf.evicted:
+            if key in self.leaving and task.status is Status.PENDING:
+                # It was to be bound in this very cycle: with the bind withdrawn there is nothing to delete.
+                self._never_came(leaf, task)
+                now = self.moved[key]
+            elif key in self.leaving and not left_before and task in leaf.evicted:
                 outcome.evicted.append((gang, task, self.leaving[key]))
                 leaf.evicted.remove(task)
                 if now.status is Status.RELEASING:
@@ -401,6 +405,21 @@ class State:
             if now.status in (Status.BINDING, Status.PIPELINED):
                 outcome.placed.append((gang, task, now))
         return outcome
+
+    def _never_came(self, leaf: LeafRun, task: Task) -> None:
+        """Free at once what a task holds that was told to leave before it was there."""
+        here = self.leaving.pop(task.key)
+        self._flat[:, here.row] -= self.snapshot.vectors[task.shape].charges[RELEASED]
+        if here.gpu_groups:
+            self._seat(task.shape, here.row, here.gpu_groups, RELEASED, -1)
+        if task.shape.host_ports:
+            self._hold_ports(self.closing, task.shape, here.row, -1)
+        leaf.evicted.remove(task)
+        leaf.first_open = 0
+        if self.moved[task.key].status is Status.RELEASING:
+            leaf.active_used -= 1
+            self.moved[task.key] = Placement(Status.PENDING, -1, ())
+        self._step(here.row)
 
     def mark(self) -> int:
         """A point to roll back to."""

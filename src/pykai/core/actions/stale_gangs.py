@@ -22,7 +22,9 @@ def evict_stale_gangs(session: Session) -> None:
         if group is None or ((group.plain and group.min_member <= 1) and group.stale_since_ns is None):
             # One pod is enough: whoever has any is complete.
             continue
-        if group.tree_error or not snapshot.in_cycle(group) or not _may_be_stale(entry):
+        if group.tree_error or not snapshot.in_cycle(group):
+            continue
+        if not _may_be_stale(entry):
             if group.stale_since_ns is not None:
                 session.recovered.append(key)
             continue

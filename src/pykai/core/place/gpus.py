@@ -42,8 +42,11 @@ def _own_devices(state: State, ask: Ask, row: int, devices: dict[str, DeviceUse]
     return [group for group in leaving.gpu_groups if not (devices[group].live or devices[group].pipelined)]
 
 
-def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> Seating | None:
-    """Devices for a shared request on one node, None when there are too few."""
+def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool, may_stay: bool = True) -> Seating | None:
+    """Devices for a shared request on one node, None when there are too few.
+
+    Without `may_stay` the answer is that of any task of the shape, wherever it was.
+    """
     facts = state.snapshot.nodes.facts[row]
     axis = int(shared_axes(state.snapshot)[row])
     if axis < 0:
@@ -62,8 +65,8 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
     startable = not pipeline_only and fits_idle_row(state, ask, row)
 
     groups: list[str] = []
-    fresh = 0
-    own = _own_devices(state, ask, row, devices)
+    fresh = number = 0
+    own = _own_devices(state, ask, row, devices) if may_stay else []
     pipelined = not startable
     position = 0
     while len(groups) < count:
@@ -79,7 +82,11 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool) -> 
             whole -= 1
             pipelined = True
         elif fresh < whole:
-            groups.append(new_group(state, ask, fresh))
+            # A pod that comes back under its old uid must not find its old name on a device of others.
+            while (name := new_group(state, ask, number)) in devices:
+                number += 1
+            groups.append(name)
+            number += 1
             fresh += 1
             # A device is never promised twice: beyond the idle ones only those being released are left.
             pipelined |= fresh > idle_whole

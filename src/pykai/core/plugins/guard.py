@@ -24,6 +24,7 @@ from pykai.core.problems import Problem
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import Observer, State
 from pykai.core.tasks import Task
+from pykai.core.victims.scenarios import WAYS
 
 Answer = TypeVar("Answer")
 
@@ -56,9 +57,11 @@ def _annotations(answer: Any) -> dict[str, str]:
 
 
 def _names(answer: Any) -> tuple[str, ...]:
-    found = tuple(answer)
-    if not all(isinstance(name, str) for name in found):
-        raise TypeError(f"answered {answer!r} as scenarios, expected names")
+    found = () if isinstance(answer, str) else tuple(answer)
+    if isinstance(answer, str) or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"answered {answer!r}, expected names")
+    if unknown := [name for name in found if name not in WAYS]:
+        raise ValueError(f"named {', '.join(unknown)}, known are {', '.join(WAYS)}")
     return found
 
 
@@ -237,6 +240,7 @@ def _count(state: State, rows: Rows) -> int:
 def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Report) -> Hooks:
     """The hooks of someone else's plugin, wrapped; no hooks at all when `prepare` fails."""
     guard = _Guard(name, report)
+    no_names: tuple[str, ...] = ()
     try:
         hooks = plugin.prepare(snapshot)
         if not isinstance(hooks, Hooks):
@@ -249,6 +253,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
             gpu_score=guard.optional(hooks, "gpu_score", 0.0, _a_number),
             before_gang=guard.optional(hooks, "before_gang", None, lambda answer: None),
             node_sets=guard.node_sets(hooks),
+            node_sets_for=guard.optional(hooks, "node_sets_for", True, bool),
             queue_key=guard.optional(hooks, "queue_key", (), _a_key),
             queue_tie=guard.optional(hooks, "queue_tie", False, bool),
             group_key=guard.optional(hooks, "group_key", (), _a_key),
@@ -265,7 +270,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
             preempt_filter=guard.victim_filter(hooks, "preempt_filter"),
             reclaim_gate=guard.optional(hooks, "reclaim_gate", f"plugin {name} failed", _nothing_or(str)),
             preempt_gate=guard.optional(hooks, "preempt_gate", f"plugin {name} failed", _nothing_or(str)),
-            scenarios=_names(hooks.scenarios),
+            scenarios=guard.call("scenarios", lambda: hooks.scenarios, no_names, _names)(),
             ask_key=guard.optional(hooks, "ask_key", None, _hashable),
             observer=None if hooks.observer is None else _GuardedObserver(hooks.observer, guard),
             bind_annotations=guard.optional(hooks, "bind_annotations", {}, _annotations),

@@ -98,7 +98,7 @@ def _slots_for_reservations(state: State, ask: Ask, rows: Rows) -> IntArray:
     most = 1 + ask.shape.gpu.devices
     for position in np.flatnonzero((free >= 1) & (free < most)):
         row = numbers[int(position)]
-        seating = choose_devices(state, ask, row, pipeline_only=False)
+        seating = choose_devices(state, ask, row, pipeline_only=False, may_stay=False)
         if seating is not None and free[position] < 1 + seating.fresh:
             codes[position] = 1
     return codes

@@ -18,6 +18,10 @@ from pykai.core.victims.units import Key, Unit, Victims
 _NOTHING: Amounts = (0.0, 0.0, 0.0)
 
 
+def _sum(a: Amounts, b: Amounts) -> Amounts:
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
 class _Source:
     """A leaf as a source of victims."""
 
@@ -27,7 +31,7 @@ class _Source:
         self.line = line
         self.accepts = accepts
         self.position = len(line)
-        #: gangs whose loss is counted
+        #: gangs handed out
         self.seen: set[str] = set()
         self.advance()
 
@@ -43,13 +47,11 @@ class _Source:
         """The next unit."""
         return self.line[self.position][2] if self.position >= 0 else None
 
-    def newly_lost(self) -> Amounts:
+    @property
+    def next_loss(self) -> Amounts:
         """What the next unit's gang costs its queue, unless it is counted already."""
         unit = self.unit
-        if unit is None or unit.gang.key in self.seen:
-            return _NOTHING
-        self.seen.add(unit.gang.key)
-        return unit.whole
+        return _NOTHING if unit is None or unit.gang.key in self.seen else unit.whole
 
 
 class VictimOrder:
@@ -70,7 +72,7 @@ class VictimOrder:
                 self._sources[leaf] = source
         self._roots = Siblings(session.rules.bound_tie(session.state))
         self._below: dict[int, Siblings] = {}
-        #: queue -> what the gangs handed out so far and those next in line cost it
+        #: queue -> what the gangs handed out so far cost it
         self._lost: dict[int, Amounts] = {}
         self._only = next(iter(self._sources.values())) if len(self._sources) == 1 else None
         if self._only is None:
@@ -104,25 +106,35 @@ class VictimOrder:
             row = below.worst()
         source = self._sources[row]
         unit = source.unit
+        assert unit is not None
+        loss = source.next_loss
+        source.seen.add(unit.gang.key)
+        for queue in self._session.snapshot.tree.chains[row]:
+            self._lost[queue] = _sum(self._lost.get(queue, _NOTHING), loss)
         source.advance()
         self._rank(row)
         return unit
 
     def _rank(self, leaf: int) -> None:
-        """Give a leaf and its ancestors their present places."""
+        """Give a leaf and its ancestors their present places: by what they have lost, and what they would lose next."""
         session = self._session
         tree, key = session.snapshot.tree, session.rules.victim_queue_key
-        source = self._sources[leaf]
-        cpu, memory, gpu = source.newly_lost()
         for row in tree.chains[leaf]:
-            lost = self._lost.get(row, _NOTHING)
-            lost = self._lost[row] = (lost[0] + cpu, lost[1] + memory, lost[2] + gpu)
             siblings = self._siblings(tree.parents[row])
-            left = source.unit is not None if row == leaf else bool(self._below[row].order)
-            if left:
-                siblings.update(row, key(session.state, row, lost) if key is not None else ())
-            else:
+            giver: int | None = leaf if row == leaf else self._worst_leaf(row)
+            if giver is None or self._sources[giver].unit is None:
                 siblings.discard(row)
+                continue
+            lost = _sum(self._lost.get(row, _NOTHING), self._sources[giver].next_loss)
+            siblings.update(row, key(session.state, row, lost) if key is not None else ())
+
+    def _worst_leaf(self, row: int) -> int | None:
+        """The leaf below a queue that would give next, None when none is left."""
+        while (below := self._below.get(row)) is not None:
+            if not below.order:
+                return None
+            row = below.worst()
+        return row
 
     def _siblings(self, parent: int) -> Siblings:
         if parent < 0:

@@ -52,7 +52,11 @@ class Failed:
                 by_leaf.append(tuple(sorted(kinds)))
         by_leaf.sort()
         queue = gang.queue if self._by_queue else -1
-        return (queue, gang.priority, gang.preemptible, gang.semi, tuple(by_leaf))
+        now = sum(len(batch.tasks) for batch in self._session.next_tasks(gang))
+        # One that can start with some of its tasks is easier than one that needs them all.
+        in_parts = now < sum(len(kinds) for kinds in by_leaf)
+        topology = repr(gang.group.root) if gang.group.names_topology else ""
+        return (queue, gang.priority, gang.preemptible, gang.semi, in_parts, topology, tuple(by_leaf))
 
     def _constraint(self, task: Task) -> int:
         shape = task.shape
@@ -80,7 +84,7 @@ def _constraints(shape: Shape) -> Hashable:
         shape.namespace,
         shape.gpu.kind,
         shape.gpu.memory_mib,
-        shape.gpu.devices if shape.gpu.memory_mib else 0,
+        shape.gpu.devices if shape.shared else 0,
         tuple(name for name, _ in shape.requests),
     )
 

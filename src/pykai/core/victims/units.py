@@ -51,13 +51,18 @@ class Unit:
         self.whole = whole
 
 
-def eviction_batches(gang: Gang, active: dict[str, list[Task]], subgroup_key: SubgroupKey) -> Iterator[list[Task]]:
+def eviction_batches(
+    gang: Gang, active: dict[str, list[Task]], subgroup_key: SubgroupKey, core: frozenset[str] = frozenset()
+) -> Iterator[list[Task]]:
     """What to evict of a gang, step by step; `active` is used up, and the counters of the leaves follow.
 
-    Whoever calls this must put the counters back.
+    Tasks of the `core` of a semi-preemptible gang stay.  Whoever calls this must put the counters back.
     """
+    if core:
+        # The core comes first, whatever started before it in task order since.
+        active.update({name: sorted(tasks, key=lambda task: task.key not in core) for name, tasks in active.items()})
     while any(active.values()):
-        batch = _elastic(gang.root, active, subgroup_key)
+        batch = _elastic(gang.root, active, subgroup_key, core)
         if not batch:
             if gang.semi:
                 return
@@ -72,7 +77,7 @@ def eviction_batches(gang: Gang, active: dict[str, list[Task]], subgroup_key: Su
         yield batch
 
 
-def _elastic(branch: BranchRun, active: dict[str, list[Task]], key: SubgroupKey) -> list[Task]:
+def _elastic(branch: BranchRun, active: dict[str, list[Task]], key: SubgroupKey, core: frozenset[str]) -> list[Task]:
     """What a subgroup can give without ceasing to be satisfied: one pod, or one whole child (cycle:6.3)."""
     satisfied = sum(child.satisfied for child in branch.children)
     if not satisfied:
@@ -80,7 +85,7 @@ def _elastic(branch: BranchRun, active: dict[str, list[Task]], key: SubgroupKey)
     worst_first = sorted(branch.children, key=lambda child: (key(*child.standing), child.name), reverse=True)
     for child in worst_first:
         if isinstance(child, BranchRun):
-            found = _elastic(child, active, key)
+            found = _elastic(child, active, key, core)
         else:
             tasks = active.get(child.name)
             found = tasks[-1:] if tasks and child.active_allocated > child.minimum else []
@@ -89,7 +94,7 @@ def _elastic(branch: BranchRun, active: dict[str, list[Task]], key: SubgroupKey)
     if branch.needed < satisfied:
         for child in worst_first:
             found = _below(child, active)
-            if found:
+            if found and core.isdisjoint(task.key for task in found):
                 return found
     return []
 
@@ -175,7 +180,8 @@ class Victims:
         before = [leaf.active_allocated for leaf in gang.leaves]
         try:
             batches: list[tuple[Key, list[Task]]] = []
-            steps = eviction_batches(gang, active, session.rules.subgroup_key)
+            core = gang.core.union(key for key in members if key in state.core) if gang.semi else gang.core
+            steps = eviction_batches(gang, active, session.rules.subgroup_key, core)
             while True:
                 # The key is that of the gang before the batch is taken.
                 key = session.group_order(gang)
