@@ -644,7 +644,7 @@ def satisfied(spec: Raw, counts: Counter[str], entry: Raw | None = None) -> bool
     name = "" if entry is None else entry["name"]
     below = [each for each in spec["subGroups"] if each.get("parent", "") == name]
     needed = (spec if entry is None else entry).get("minSubGroup", len(below))
-    return sum(satisfied(spec, counts, each) for each in below) >= needed
+    return sum(satisfied(spec, counts, each) for each in below) >= int(needed)
 
 
 def _core(spec: Raw, name: str, running: list[ModelPod]) -> tuple[bool, list[ModelPod]]:

@@ -1,0 +1,14 @@
+"""Says at the end of a run which kinds of clusters and plans the property tests have met."""
+
+import pytest
+
+from tests.property.clusters import CLUSTER_KINDS, DRAWN, PLAN_KINDS
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How often each kind was drawn."""
+    if not DRAWN:
+        return
+    terminalreporter.section("drawn clusters and plans")
+    for title, kinds in (("clusters", CLUSTER_KINDS), ("plans", PLAN_KINDS)):
+        terminalreporter.write_line(f"{title}: " + ", ".join(f"{kind} {DRAWN[kind]}" for kind in kinds))

@@ -1,0 +1,268 @@
+"""Whatever the cluster: the whole cycle overdraws nothing, keeps gangs whole, and evicts only whom it may, for a reason.
+
+Everything is judged from the plan and the raw objects by `Model`, which shares nothing with the engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pykai.core.decisions import Bind, Evict, Nominate, Plan
+from pykai.core.place.gang import try_tasks
+from pykai.core.session import Session
+from pykai.core.status import ACTIVE_ALLOCATED
+from tests.core.builders import Cluster
+from tests.property.clusters import (
+    CLUSTER_KINDS,
+    DRAWN,
+    PLAN_KINDS,
+    Model,
+    kinds_of,
+    minimums,
+    outcomes_of,
+    satisfied,
+    tight_clusters,
+)
+
+EXAMPLES = settings(max_examples=250, deadline=None)
+
+
+def _key(item: Bind | Nominate | Evict) -> str:
+    return f"{item.namespace}/{item.pod}"
+
+
+def _placed(plan: Plan) -> list[Bind | Nominate]:
+    return [*plan.binds, *plan.nominations]
+
+
+def _cycle(built: Cluster) -> tuple[Plan, Model]:
+    plan, model = built.schedule().plan, Model(built.objects)
+    DRAWN.update(kinds_of(model) | outcomes_of(plan))
+    return plan, model
+
+
+def test_clusters_and_plans_of_every_kind_are_drawn() -> None:
+    """The tests below are worth no more than what they are shown."""
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=400, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    @given(tight_clusters())
+    def look(built: Cluster) -> None:
+        plan = built.schedule().plan
+        seen.update(kinds_of(Model(built.objects)) | outcomes_of(plan))
+
+    look()
+    assert not [kind for kind in (*CLUSTER_KINDS, *PLAN_KINDS) if not seen[kind]], seen
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_nothing_is_overdrawn_at_any_point(built: Cluster) -> None:
+    """What starts now has room beside all that is still there, evicted or not; what is promised has room once those
+    that leave are gone."""
+    plan, model = _cycle(built)
+    evicted = {_key(item) for item in plan.evictions}
+    now = model.seated(plan.binds, with_leaving=True)
+    later = model.seated(_placed(plan), with_leaving=False, without=evicted)
+    for bind in plan.binds:
+        assert now[bind.node].within_capacity(), now[bind.node]
+    for item in _placed(plan):
+        assert later[item.node].within_capacity(), later[item.node]
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_every_pod_is_in_one_place(built: Cluster) -> None:
+    """A pod starts, or is promised a place, or stays; only one that is evicted has a place twice: the old and the
+    promised."""
+    plan, model = _cycle(built)
+    evicted = {_key(item): item for item in plan.evictions}
+    placed = {_key(item): item for item in _placed(plan)}
+    assert len(evicted) == len(plan.evictions)
+    assert len(placed) == len(_placed(plan))
+    for key in placed:
+        assert model.pods[key].state == "pending" or key in evicted
+    for key, item in evicted.items():
+        assert item.node == model.pods[key].node
+        promise = placed.get(key)
+        assert item.moves_to == (promise.node if promise is not None else "")
+        assert promise is None or isinstance(promise, Nominate), "it must leave before it can start elsewhere"
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_limits_and_quotas_hold_at_every_level(built: Cluster) -> None:
+    """A queue that has more than before is within its limit."""
+    plan, model = _cycle(built)
+    before, after = model.spent(None, committed=False), model.spent(plan, committed=False)
+    for name, queue in model.queues.items():
+        for had, has, bound in zip(before[name], after[name], queue.limit, strict=True):
+            assert bound == -1 or has <= had or has <= bound + 1e-9, (name, had, has, bound)
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_pg13_gangs_are_whole_or_gone(built: Cluster) -> None:
+    """cycle:PG-13, ALC-5: a group that was whole stays whole or loses everything, one that starts starts whole, and
+    every subgroup that changes ends with its minimum or with nothing."""
+    plan, model = _cycle(built)
+    evicted = {_key(item) for item in plan.evictions}
+    placed = Counter((item.group, model.pods[_key(item)].leaf) for item in _placed(plan))
+    for group, raw in model.groups.items():
+        spec, running = raw["spec"], model.active(group)
+        before = Counter(pod.leaf for pod in running)
+        lost = Counter(pod.leaf for pod in running if pod.key in evicted)
+        after = Counter({leaf: before[leaf] - lost[leaf] + placed[group, leaf] for leaf in minimums(spec)})
+        for leaf, minimum in minimums(spec).items():
+            if lost[leaf] or placed[group, leaf]:
+                assert after[leaf] >= minimum or not after[leaf], (group, leaf, before, after)
+        if satisfied(spec, before) or any(item.group == group for item in _placed(plan)):
+            assert satisfied(spec, after) or not +after, (group, before, after)
+        if any(bind.group == group for bind in plan.binds):
+            started = Counter(model.pods[_key(bind)].leaf for bind in plan.binds if bind.group == group)
+            assert satisfied(spec, before + started), "a gang never starts in parts"
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_pol2_only_the_evictable_are_evicted(built: Cluster) -> None:
+    """cycle:POL-2, STL-5; queues:Q-85, Q-285, Q-415."""
+    plan, model = _cycle(built)
+    for item in plan.evictions:
+        pod = model.pods[_key(item)]
+        assert pod.active, "only what runs can be evicted"
+        if item.action == "stalegangeviction":
+            counts = Counter(other.leaf for other in model.pods.values() if other.group == pod.group and other.node)
+            assert not satisfied(model.groups[pod.group]["spec"], counts)
+            assert not item.preemptor
+            continue
+        assert pod.key not in model.core(pod.group)
+        mine, theirs = model.queue(item.preemptor), model.queue(pod.group)
+        assert pod.group != item.preemptor
+        if item.action == "preempt":
+            assert mine == theirs
+            assert model.priority(pod.group) < model.priority(item.preemptor)
+        elif item.action == "reclaim":
+            assert mine != theirs
+        else:
+            assert item.action == "consolidation"
+            assert model.preemptible(item.preemptor)
+            assert item.moves_to, "consolidation takes nothing from anyone"
+
+
+@EXAMPLES
+@given(tight_clusters())
+def test_sol16_nobody_is_evicted_in_vain(built: Cluster) -> None:
+    """cycle:SOL-16: whoever others were evicted for is promised a place where someone leaves, and is whole with it."""
+    plan, model = _cycle(built)
+    promised = Counter(item.group for item in plan.nominations)
+    for item in plan.evictions:
+        if not item.preemptor or promised[item.preemptor]:
+            continue
+        takers = {other.preemptor for other in plan.evictions if other.preemptor} - {item.preemptor}
+        highest = max((model.priority(taker) for taker in takers if promised[taker]), default=-1)
+        assert highest > model.priority(item.preemptor), "its promise may only be lost to work of higher priority"
+
+
+@EXAMPLES
+@given(tight_clusters(), st.data())
+def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObject) -> None:
+    expected = built.schedule().plan.encoded()
+    built.objects = data.draw(st.permutations(built.objects))
+    assert built.schedule().plan.encoded() == expected
+
+
+def _content(session: Session) -> tuple[Any, ...]:
+    """Everything a trial changes, in a form that compares byte by byte."""
+    state = session.state
+    gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
+    counters = [
+        (gang.key, gang.open, gang.pipelined, leaf.name)
+        + (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open, leaf.alive)
+        + tuple(sorted(task.key for task in leaf.evicted))
+        for gang in gangs
+        for leaf in gang.leaves
+    ]
+    chosen = [[task.key for batch in session.next_tasks(gang) for task in batch.tasks] for gang in gangs]
+    return (
+        state.columns.tobytes(),
+        {row: dict(devices) for row, devices in state.devices.items()},
+        {row: dict(ports) for row, ports in state.ports.items()},
+        {row: dict(ports) for row, ports in state.closing.items()},
+        [list(row) for row in state.ledger.allocated],
+        [list(row) for row in state.ledger.committed],
+        dict(state.moved),
+        dict(state.leaving),
+        set(state.core),
+        state.version,
+        counters,
+        chosen,
+    )
+
+
+def _disturb(session: Session, dice: Random, steps: int) -> None:
+    """Evict, keep, move and place at random, as trials do."""
+    state = session.state
+    gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
+    for _ in range(steps):
+        gang = dice.choice(gangs)
+        active = [task for tasks in gang.active(state.status_of).values() for task in tasks]
+        active = [task for task in active if ACTIVE_ALLOCATED[state.status_of(task)]]
+        if gang.queue < 0 or (active and dice.random() < 0.5):
+            if active:
+                task = dice.choice(active)
+                state.evict(gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
+        elif dice.random() < 0.3 and any(leaf.evicted for leaf in gang.leaves):
+            leaf = dice.choice([leaf for leaf in gang.leaves if leaf.evicted])
+            back = [task for task in leaf.evicted if state.is_open(task)]
+            if back:
+                state.keep(gang, leaf, dice.choice(back))
+        else:
+            batches = session.next_tasks(gang)
+            if batches:
+                try_tasks(session, gang, batches)
+
+
+@EXAMPLES
+@given(tight_clusters(), st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 12))
+def test_stm5_undo_restores_every_byte(built: Cluster, seed: int, first: int, second: int) -> None:
+    """cycle:STM-5: marks nest, and a rollback leaves nothing behind."""
+    session, dice = built.session(), Random(seed)
+    state = session.state
+    outer, before = state.mark(), _content(session)
+    _disturb(session, dice, first)
+    inner, between = state.mark(), _content(session)
+    _disturb(session, dice, second)
+    state.rollback(inner)
+    assert _content(session) == between
+    state.rollback(outer)
+    assert _content(session) == before
+
+
+@pytest.mark.parametrize("skip_seen", [True, False])
+def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(skip_seen: bool) -> None:
+    """cycle:SIG-2."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(tight_clusters(most_waiting=1), st.integers(1, 3))
+    def compare(built: Cluster, copies: int) -> None:
+        for raw in [raw for raw in built.objects if raw["metadata"]["name"].startswith("wait")]:
+            for number in range(copies):
+                twin = {**raw, "metadata": {**raw["metadata"]}}
+                for field in ("name", "uid"):
+                    twin["metadata"][field] = f"{raw['metadata'][field]}-twin{number}"
+                if raw["kind"] == "Pod":
+                    group = f"{raw['metadata']['annotations']['pod-group-name']}-twin{number}"
+                    twin["metadata"]["annotations"] = {**raw["metadata"]["annotations"], "pod-group-name": group}
+                built.add(twin)
+        plan = built.schedule().plan
+        other = built.with_policy(skip_seen=not skip_seen).schedule().plan
+        assert (plan.binds, plan.nominations, plan.evictions) == (other.binds, other.nominations, other.evictions)
+
+    compare()
