@@ -98,7 +98,7 @@ def test_every_cluster_comes_to_rest(built: Cluster) -> None:
     _comes_to_rest(built)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(tight_clusters())
 def test_without_consolidation_every_cluster_comes_to_rest(built: Cluster) -> None:
     """cycle:23: reclaim, preempt and stale gangs do not undo each other's work."""
