@@ -75,20 +75,12 @@ def _drawn_home_by_priority() -> Cluster:
     return built.gang("victims", 3, cpu=3, on="tight").gang("preemptor", priority="low", spec=port)
 
 
-THRASHES = pytest.mark.xfail(
-    strict=True,
-    reason="a trial scores a victim's own place as not available, the next allocate as available: consolidation loops",
-)
-
-
-@THRASHES
 @pytest.mark.parametrize("make", [_drawn_home, _drawn_home_by_priority])
 def test_sol12_a_victim_is_not_moved_where_allocate_would_not_put_it(make: Callable[[], Cluster]) -> None:
     """cycle:SOL-12."""
     _comes_to_rest(make())
 
 
-@THRASHES
 @settings(max_examples=250, deadline=None)
 @example(_drawn_home())
 @given(tight_clusters())

@@ -145,6 +145,7 @@ class State:
         "quota_gate",
         "releasing",
         "reserved",
+        "settled",
         "snapshot",
         "touched",
         "until_ns",
@@ -193,6 +194,8 @@ class State:
         self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
         #: node rows changed, in order, undo included
         self.touched: list[int] = []
+        #: everything being released counts as idle: a look at the cycle in which those who leave are gone
+        self.settled = False
         #: names the content; equal versions are equal states
         self.version = 0
         #: units of work done, for budgets that a replay repeats exactly

@@ -21,7 +21,7 @@ from pykai.core.session import Session
 from pykai.core.victims.bounds import Bounds
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.scenarios import WAYS, Material, Victims
-from pykai.core.victims.trial import Preemptor, feasible_nodes, losses_of, run_trial
+from pykai.core.victims.trial import Preemptor, feasible_nodes, holds_later, losses_of, run_trial
 from pykai.core.victims.units import victims_of
 
 
@@ -169,7 +169,7 @@ class _Search:
             if mark in self.failed:
                 continue
             begin = state.mark()
-            lost = self._try(preemptor, victims)
+            lost = self._try(preemptor, victims, begin)
             if lost is None:
                 state.rollback(begin)
                 self.failed.add(mark)
@@ -181,7 +181,7 @@ class _Search:
             return _Solution(lost, final)
         return None
 
-    def _try(self, preemptor: Preemptor, victims: Victims) -> Victims | None:
+    def _try(self, preemptor: Preemptor, victims: Victims, begin: int) -> Victims | None:
         """The victims that are really lost, None when the set does not suffice or is not fair."""
         session = self.session
         if not victims or not run_trial(session, preemptor, victims):
@@ -200,8 +200,17 @@ class _Search:
         if objection is not None:
             self.objection = objection
             return None
-        lost = {loss.task.key for _, found in losses for loss in found}
-        return [victim for victim in victims if victim.member.task.key in lost]
+        keys = {loss.task.key for _, found in losses for loss in found}
+        lost = [victim for victim in victims if victim.member.task.key in keys]
+        if any(loss.moves for _, found in losses for loss in found):
+            session.state.rollback(begin)
+            holds = holds_later(session, preemptor, lost)
+            session.state.rollback(begin)
+            if not holds:
+                self.objection = "those who move would come back"
+                return None
+            run_trial(session, preemptor, victims)
+        return lost
 
 
 class _Solution(NamedTuple):

@@ -52,11 +52,10 @@ class Failed:
                 by_leaf.append(tuple(sorted(kinds)))
         by_leaf.sort()
         queue = gang.queue if self._by_queue else -1
+        # One that can start with fewer of its tasks is easier.
         now = sum(len(batch.tasks) for batch in self._session.next_tasks(gang))
-        # One that can start with some of its tasks is easier than one that needs them all.
-        in_parts = now < sum(len(kinds) for kinds in by_leaf)
         topology = repr(gang.group.root) if gang.group.names_topology else ""
-        return (queue, gang.priority, gang.preemptible, gang.semi, in_parts, topology, tuple(by_leaf))
+        return (queue, gang.priority, gang.preemptible, gang.semi, now, topology, tuple(by_leaf))
 
     def _constraint(self, task: Task) -> int:
         shape = task.shape

@@ -44,7 +44,26 @@ class Preemptor(NamedTuple):
     standing: Standing
 
 
-def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
+#: All nodes, in trials that look ahead: what was ranked there is ranked by other scores.
+_LATER = NodeSet()
+
+
+def holds_later(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
+    """Whether the preemptor would find a place once the victims are gone, too.
+
+    In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
+    idle, and if it then prefers it, the move was in vain and would be repeated for ever.
+    """
+    session.state.settled = True
+    try:
+        return run_trial(session, preemptor, victims, _LATER)
+    finally:
+        session.state.settled = False
+
+
+def run_trial(
+    session: Session, preemptor: Preemptor, victims: Iterable[Victim], everywhere: NodeSet = EVERY_NODE
+) -> bool:
     """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
 
     The caller has set a mark and rolls back.
@@ -65,12 +84,12 @@ def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim])
     while outstanding and (gang := walk.pop()) is not None:
         outstanding -= 1
         if gang is preemptor.gang:
-            if not try_tasks(session, gang, preemptor.batches):
+            if not try_tasks(session, gang, preemptor.batches, everywhere):
                 return False
             served = True
             continue
         batches = session.next_tasks(gang)
-        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
+        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else everywhere
         if batches and try_tasks(session, gang, batches, where) and _has_more(session, gang):
             # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
             walk.push(gang)

@@ -169,6 +169,9 @@ class Victims:
         for name, tasks in active.items():
             known = []
             for task in tasks:
+                if task.key in state.leaving:
+                    # It is to move already, and nobody is disturbed twice in a cycle.
+                    return
                 moved = state.moved.get(task.key)
                 row = moved.row if moved is not None else rows.get(task.node, -1)
                 if row >= 0:
