@@ -10,18 +10,28 @@ from click.testing import CliRunner
 from pykai.cli import main
 from pykai.simulator.bench import COMPARED, SIZES
 
-KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions"}
+KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions", "evictions"}
 
 
-@pytest.mark.parametrize(("shape", "pods", "decisions"), [("fill", 64, 64), ("gang", 8, 8), ("apply", 1, 8000)])
-def test_a_measurement_is_one_line_of_json(shape: str, pods: int, decisions: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "pods", "decisions", "evictions"),
+    [
+        ("fill", 64, 64, 0),
+        ("gang", 8, 8, 0),
+        ("full", 64, 0, 0),
+        ("reclaim", 6, 6, 48),
+        ("frag", 1, 6, 5),
+        ("apply", 1, 8000, 0),
+    ],
+)
+def test_a_measurement_is_one_line_of_json(shape: str, pods: int, decisions: int, evictions: int) -> None:
     result = CliRunner().invoke(main, ["bench", shape, "--nodes", "8", "--json"])
     assert result.exit_code == 0, result.output
     (line,) = result.output.splitlines()
     record = json.loads(line)
-    assert set(record) == KEYS
+    assert set(record) == (KEYS | {"second_seconds"} if shape == "full" else KEYS)
     assert (record["shape"], record["nodes"], record["pods"]) == (shape, 8, pods)
-    assert record["decisions"] == decisions
+    assert (record["decisions"], record["evictions"]) == (decisions, evictions)
     assert record["seconds"] > 0
     assert record["floor_seconds"] > 0
 
@@ -35,7 +45,7 @@ def test_without_json_it_is_a_line_for_people() -> None:
 def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "fill, gang, apply" in result.output
+    assert "fill, gang, full, reclaim, frag, apply" in result.output
 
 
 def test_the_usual_sizes_hold_those_that_are_compared() -> None:

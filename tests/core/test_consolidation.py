@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykai.core.cycle import run
 from pykai.core.decisions import Verdict
 from tests.core.builders import Cluster, Result, cluster, stamp
 
@@ -242,3 +243,42 @@ def test_gpu_memory_counts_by_the_largest_gpu() -> None:
         built.gang(f"old-{index}", fraction=0.4, on=f"node-{index}", device=f"gpu-{index}")
     result = built.gang("new", gpu_memory=1600).schedule()
     assert moves(result) == {"old-1-0": "node-0"}
+
+
+# SOL-12: what allocate would undo
+
+
+def test_sol12_a_victim_that_would_come_back_is_not_moved() -> None:
+    """cycle:SOL-12: once it is gone its own node packs best again, and it outranks the job it made room for."""
+    here = {"nodeSelector": {"kubernetes.io/hostname": "small"}}
+    built = cluster().queue("q").node("small", gpus=1).node("large", gpus=2)
+    built.gang("victim", gpu=1, on="small", age=30).gang("job", gpu=1, spec=here, age=10)
+    result = built.taking("consolidation").schedule()
+    assert result.evicted_pods() == []
+    assert result.verdicts("job") == {"consolidation": "generators_exhausted"}
+
+
+def test_sol12_a_victim_that_stays_away_is_moved() -> None:
+    """cycle:SOL-12: the same where the job outranks the victim."""
+    here = {"nodeSelector": {"kubernetes.io/hostname": "small"}}
+    built = cluster().queue("q").node("small", gpus=1).node("large", gpus=2)
+    built.gang("victim", gpu=1, on="small", age=10).gang("job", gpu=1, spec=here, age=30)
+    assert built.taking("consolidation").schedule().moved_to("victim-0") == "large"
+
+
+def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
+    """cycle:SOL-12: with all of the set gone the job would find a place, with the one that is kept it would not."""
+    port = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}, "ports": [{"hostPort": 80}]}]}
+    built = cluster().queue("q").priority_class("low", 10).node("roomy").node("tight", cpu=16)
+    built.gang("holder", cpu=3, on="roomy", spec=port).gang("base", 2, cpu=3, on="tight", preemptible=False)
+    built.gang("victims", 3, cpu=3, on="tight").gang("job", priority="low", spec=port)
+    assert built.taking("consolidation").schedule().evicted_pods() == []
+
+
+def test_sol12_the_look_ahead_leaves_the_scores_as_they_were() -> None:
+    """cycle:SOL-12: afterwards a place that is being left is not idle again."""
+    built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
+    session = built.gang("job", gpu=3).taking("consolidation").session()
+    run(session)
+    assert session.evictions
+    assert not session.state.settled

@@ -260,7 +260,7 @@ def test_a_key_of_victims_that_is_none_leaves_the_order_to_the_others(answer: An
 @pytest.mark.parametrize("names", [7, (7,), (None,), (("NodeLocalGreedy",),)])
 def test_scenarios_that_are_no_names_are_no_hooks(names: Any) -> None:
     result = pressed_with("reclaim", Hooks(scenarios=names))
-    assert "prepare: raised TypeError" in complaints(result)[0]
+    assert "scenarios: raised TypeError" in complaints(result)[0]
     assert result.evicted_pods() == ["richer-0-0"]
 
 

@@ -357,7 +357,6 @@ def test_sig4_a_gang_that_needs_fewer_pods_is_easier() -> None:
     assert built.schedule().pipelined("elastic") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="how many pods must start together is part of the kind as all or some only")
 def test_sig4_of_two_that_can_start_in_parts_the_one_that_needs_fewer_is_easier() -> None:
     """cycle:SIG-4, Do better: four pods wait in both; one needs two of them, the other one."""
     built = full().gang("strict", 4, min=2, gpu=1, priority="high").gang("elastic", 4, min=1, gpu=1, priority="high")
