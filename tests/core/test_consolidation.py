@@ -9,6 +9,7 @@ import pytest
 
 from pykai.core.cycle import run
 from pykai.core.decisions import Verdict
+from pykai.core.validate import check_state
 from tests.core.builders import Cluster, Result, cluster, stamp
 
 
@@ -275,10 +276,11 @@ def test_sol12_only_those_who_really_leave_count_as_gone() -> None:
     assert built.taking("consolidation").schedule().evicted_pods() == []
 
 
-def test_sol12_the_look_ahead_leaves_the_scores_as_they_were() -> None:
-    """cycle:SOL-12: afterwards a place that is being left is not idle again."""
+def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
+    """cycle:SOL-12: those who move hold their old place until they are gone."""
     built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
     session = built.gang("job", gpu=3).taking("consolidation").session()
     run(session)
-    assert session.evictions
-    assert not session.state.settled
+    assert [item.pod for item in session.evictions.values()] == ["b-0"]
+    assert set(session.state.leaving) == {"default/b-0"}
+    check_state(session)

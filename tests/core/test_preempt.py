@@ -262,3 +262,13 @@ def _refusals(result: Result, group: str) -> tuple[Any, ...]:
     record = result.left_out(group)
     assert record is not None
     return record.refusals
+
+
+def test_sol15_what_a_part_of_the_gang_needs_is_not_part_of_another_gang() -> None:
+    """cycle:SOL-15, PG-13: one pod would have to move for two of the preemptor's pods, and all must go for three."""
+    built = cluster().queue("q").priority_class("low", 10).node("wide", cpu=3).node("short", pods=2)
+    built.group("victim", minMember=3, priorityClassName="low", preemptibility="preemptible")
+    for index, node in enumerate(("wide", "wide", "short")):
+        built.pod(f"victim-{index}", group="victim", on=node)
+    result = built.gang("job", 3).taking("preempt").schedule()
+    assert result.evicted("victim") in (0, 3)

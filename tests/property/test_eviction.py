@@ -98,7 +98,7 @@ def test_every_pod_is_in_one_place(built: Cluster) -> None:
 
 @EXAMPLES
 @given(tight_clusters())
-def test_limits_and_quotas_hold_at_every_level(built: Cluster) -> None:
+def test_limits_hold_at_every_level(built: Cluster) -> None:
     """A queue that has more than before is within its limit."""
     plan, model = _cycle(built)
     before, after = model.spent(None, committed=False), model.spent(plan, committed=False)
@@ -116,7 +116,6 @@ def _half_evicted() -> Cluster:
     return built.gang("preemptor", 3)
 
 
-@pytest.mark.xfail(strict=True, reason="victims recorded for a part of the preemptor may be a part of a gang")
 @EXAMPLES
 @example(_half_evicted())
 @given(tight_clusters())
@@ -173,9 +172,7 @@ def test_pol2_only_the_evictable_are_evicted(built: Cluster) -> None:
         else:
             assert item.action == "consolidation"
             assert model.preemptible(item.preemptor)
-            # Only a later action may take the promise, for someone who then has it.
-            later = {group.group for group in plan.nominations} - {item.preemptor, item.group}
-            assert item.moves_to or later, "consolidation takes nothing from anyone"
+            assert item.moves_to, "consolidation takes nothing from anyone"
 
 
 @EXAMPLES

@@ -97,7 +97,19 @@ class _Kept(NamedTuple):
     version: int
 
 
-_Entry = _Placed | _Converted | _Evicted | _Dropped | _Kept
+class _Vacated(NamedTuple):
+    """A task that was told to leave is gone."""
+
+    gang: Gang
+    leaf: LeafRun
+    task: Task
+    row: int
+    gpu_groups: tuple[str, ...]
+    before: Placement | None
+    version: int
+
+
+_Entry = _Placed | _Converted | _Evicted | _Dropped | _Kept | _Vacated
 
 
 class Outcome(NamedTuple):
@@ -145,7 +157,6 @@ class State:
         "quota_gate",
         "releasing",
         "reserved",
-        "settled",
         "snapshot",
         "touched",
         "until_ns",
@@ -194,8 +205,6 @@ class State:
         self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
         #: node rows changed, in order, undo included
         self.touched: list[int] = []
-        #: everything being released counts as idle: a look at the cycle in which those who leave are gone
-        self.settled = False
         #: names the content; equal versions are equal states
         self.version = 0
         #: units of work done, for budgets that a replay repeats exactly
@@ -314,6 +323,24 @@ class State:
         self._journal.append(_Kept(gang, leaf, task, row, groups, saved, entry.before, after, self.version))
         self._step(row)
 
+    def vacate(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+        """Look ahead: a task that was told to leave is gone, and its successor waits."""
+        here = self.leaving.pop(task.key)
+        self._hold_leaving(task.shape, here, -1)
+        leaf.active_used -= 1
+        before = self.moved[task.key]
+        self.moved[task.key] = Placement(Status.PENDING, -1, ())
+        self._journal.append(_Vacated(gang, leaf, task, here.row, here.gpu_groups, before, self.version))
+        self._step(here.row)
+
+    def _hold_leaving(self, shape: Shape, here: Placement, sign: int) -> None:
+        """Charge a node for a task that is to leave it (sign 1), or no longer (-1)."""
+        self._flat[:, here.row] += sign * self.snapshot.vectors[shape].charges[RELEASED]
+        if here.gpu_groups:
+            self._seat(shape, here.row, here.gpu_groups, RELEASED, sign)
+        if shape.host_ports:
+            self._hold_ports(self.closing, shape, here.row, sign)
+
     def _stay(
         self, gang: Gang, leaf: LeafRun, task: Task, row: int, groups: tuple[str, ...], before: Placement | None
     ) -> list[list[float]]:
@@ -412,11 +439,7 @@ class State:
     def _never_came(self, leaf: LeafRun, task: Task) -> None:
         """Free at once what a task holds that was told to leave before it was there."""
         here = self.leaving.pop(task.key)
-        self._flat[:, here.row] -= self.snapshot.vectors[task.shape].charges[RELEASED]
-        if here.gpu_groups:
-            self._seat(task.shape, here.row, here.gpu_groups, RELEASED, -1)
-        if task.shape.host_ports:
-            self._hold_ports(self.closing, task.shape, here.row, -1)
+        self._hold_leaving(task.shape, here, -1)
         leaf.evicted.remove(task)
         leaf.first_open = 0
         if self.moved[task.key].status is Status.RELEASING:
@@ -445,6 +468,12 @@ class State:
                 self._restore(entry)
             elif isinstance(entry, _Dropped):
                 self._promise_again(entry)
+            elif isinstance(entry, _Vacated):
+                assert entry.before is not None
+                self.leaving[entry.task.key] = Placement(Status.RELEASING, entry.row, entry.gpu_groups)
+                self._hold_leaving(entry.task.shape, self.leaving[entry.task.key], 1)
+                entry.leaf.active_used += 1
+                self.moved[entry.task.key] = entry.before
             else:
                 self._leave_again(entry)
             self.touched.append(entry.row)

@@ -51,7 +51,9 @@ def place_gang(session: Session, gang: Gang) -> bool:
     return failure is None
 
 
-def try_tasks(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet = EVERY_NODE) -> bool:
+def try_tasks(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet = EVERY_NODE, *, pipeline_only: bool = True
+) -> bool:
     """Place these tasks of a gang, or nothing, in a trial: all on promises, and nobody is told why it failed
     (cycle:SOL-13, ALC-8)."""
     for prepare in session.rules.before_gang:
@@ -60,7 +62,7 @@ def try_tasks(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet
         amounts = session.count(batches, session.largest_gpu_mib)
         if session.rules.quota_gate(session.state, gang, amounts) is not None:
             return False
-    return _attempt(session, gang, batches, nodes, True) is None
+    return _attempt(session, gang, batches, nodes, pipeline_only) is None
 
 
 def _attempt(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool) -> Failure | None:

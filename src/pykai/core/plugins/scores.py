@@ -37,11 +37,11 @@ _NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
 
 
 def _startable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return np.multiply(AVAILABILITY, fits_in(state, state.free if state.settled else state.idle, ask, rows))
+    return np.multiply(AVAILABILITY, fits_in(state, state.idle, ask, rows))
 
 
 def _startable_at(state: State, ask: Ask, row: int, planes: Planes, context: None) -> float:
-    return AVAILABILITY * fits_within(planes[FREE if state.settled else IDLE], ask.vector.asked)
+    return AVAILABILITY * fits_within(planes[IDLE], ask.vector.asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykai.core.gangs import Batch, Gang
-from pykai.core.hooks import Taking
+from pykai.core.hooks import Loss, Taking
 from pykai.core.order.standing import standing_of
 from pykai.core.policy import SearchBudgets
 from pykai.core.session import Session
+from pykai.core.status import Status
 from pykai.core.victims.bounds import Bounds
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.scenarios import WAYS, Material, Victims
@@ -187,6 +188,9 @@ class _Search:
         if not victims or not run_trial(session, preemptor, victims):
             return None
         losses = losses_of(session, victims)
+        if any(_in_parts(gang, found) for gang, found in losses):
+            # Victims recorded for a part of the preemptor may be a part of a gang, whose rest must then go too.
+            return None
         taking = Taking(
             gang=preemptor.gang,
             required=preemptor.required,
@@ -211,6 +215,21 @@ class _Search:
                 return None
             run_trial(session, preemptor, victims)
         return lost
+
+
+def _in_parts(gang: Gang, losses: list[Loss]) -> bool:
+    """Whether a victim would be left with part of a minimum, or would start with a part of it."""
+    if any(
+        loss.moves
+        and loss.task.status is Status.PENDING
+        and 0 < loss.leaf.active_allocated - loss.leaf.pipelined < loss.leaf.minimum
+        for loss in losses
+    ):
+        # It was to start in this very cycle: all of its minimum starts, or none.
+        return True
+    if any(loss.leaf.active_allocated and not loss.leaf.satisfied for loss in losses):
+        return True
+    return not gang.satisfied and any(leaf.active_allocated for leaf in gang.leaves)
 
 
 class _Solution(NamedTuple):

@@ -44,29 +44,20 @@ class Preemptor(NamedTuple):
     standing: Standing
 
 
-#: All nodes, in trials that look ahead: what was ranked there is ranked by other scores.
-_LATER = NodeSet()
-
-
 def holds_later(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
     """Whether the preemptor would find a place once the victims are gone, too.
 
     In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
     idle, and if it then prefers it, the move was in vain and would be repeated for ever.
     """
-    session.state.settled = True
-    try:
-        return run_trial(session, preemptor, victims, _LATER)
-    finally:
-        session.state.settled = False
+    return run_trial(session, preemptor, victims, gone=True)
 
 
-def run_trial(
-    session: Session, preemptor: Preemptor, victims: Iterable[Victim], everywhere: NodeSet = EVERY_NODE
-) -> bool:
+def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim], *, gone: bool = False) -> bool:
     """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
 
-    The caller has set a mark and rolls back.
+    With `gone` it is the next cycle that is tried: victims have left and everyone starts anew.  The caller has set a
+    mark and rolls back.
     """
     state = session.state
     gangs: dict[str, Gang] = {}
@@ -74,6 +65,8 @@ def run_trial(
     for victim, member in victims:
         state.work += 1
         state.evict(victim, member.leaf, member.task)
+        if gone and member.task.key in state.leaving:
+            state.vacate(victim, member.leaf, member.task)
         gangs[victim.key] = victim
         rows.add(member.row)
     nodes = _cpu_nodes(session, preemptor, rows)
@@ -84,13 +77,13 @@ def run_trial(
     while outstanding and (gang := walk.pop()) is not None:
         outstanding -= 1
         if gang is preemptor.gang:
-            if not try_tasks(session, gang, preemptor.batches, everywhere):
+            if not try_tasks(session, gang, preemptor.batches, pipeline_only=not gone):
                 return False
             served = True
             continue
         batches = session.next_tasks(gang)
-        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else everywhere
-        if batches and try_tasks(session, gang, batches, where) and _has_more(session, gang):
+        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
+        if batches and try_tasks(session, gang, batches, where, pipeline_only=not gone) and _has_more(session, gang):
             # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
             walk.push(gang)
             outstanding += 1
