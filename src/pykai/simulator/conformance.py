@@ -221,7 +221,9 @@ def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
         if placement is None:
             status, node, gpu_groups = task.status, task.node, task.gpu_groups
         else:
-            status, node, gpu_groups = placement.status, snapshot.nodes.names[placement.row], placement.gpu_groups
+            # A promise that was taken back leaves the pod without a node.
+            node = snapshot.nodes.names[placement.row] if placement.row >= 0 else ""
+            status, gpu_groups = placement.status, placement.gpu_groups
         outcome.pods[key] = PodView(
             key=key,
             group=task.group_key,
