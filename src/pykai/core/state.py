@@ -79,7 +79,6 @@ class _Dropped(NamedTuple):
     gpu_groups: tuple[str, ...]
     saved: list[list[float]]
     before: Placement | None
-    after: Placement | None
     version: int
 
 
@@ -292,9 +291,8 @@ class State:
             leaf.active_used -= waits
             leaf.open += waits
             gang.open += waits
-            after = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
-            self.moved[task.key] = after
-            self._journal.append(_Dropped(gang, leaf, task, row, groups, saved, before, after, self.version))
+            self.moved[task.key] = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
+            self._journal.append(_Dropped(gang, leaf, task, row, groups, saved, before, self.version))
             self._step(row)
             return
         self._rehold(task.shape, row, groups, LIVE, RELEASED)

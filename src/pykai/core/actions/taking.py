@@ -15,6 +15,7 @@ from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask
 from pykai.core.order.queues import lines_of
 from pykai.core.order.standing import Standing
+from pykai.core.place.gang import unmet_text
 from pykai.core.session import Session
 from pykai.core.state import Outcome
 from pykai.core.tasks import Task
@@ -130,9 +131,7 @@ def _cannot_help(session: Session, gang: Gang) -> bool:
             if any(failure.unresolvable for failure in failures):
                 known = session.refusals.get(gang.key, ())
                 if not any(isinstance(refusal, NoPlace) and refusal.unresolvable for refusal in known):
-                    lines = "".join(f"{failure.predicate}: {failure.error}.\n" for failure in failures)
-                    base = f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
-                    refusal = NoPlace(task.key, "pod", 0, batch.leaf.name, batch.leaf.minimum, base, unresolvable=True)
-                    session.refuse(gang, refusal)
+                    leaf, base = batch.leaf, unmet_text(failures)
+                    session.refuse(gang, NoPlace(task.key, "pod", 0, leaf.name, leaf.minimum, base, unresolvable=True))
                 return True
     return False

@@ -186,9 +186,7 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
         if (failure := check(state, ask)) is not None:
             failures.append(failure)
     if failures:
-        lines = "".join(f"{found.predicate}: {found.error}.\n" for found in failures)
-        base = f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
-        return Failure(0, 0, 0, base, {}, any(found.unresolvable for found in failures))
+        return Failure(0, 0, 0, unmet_text(failures), {}, any(found.unresolvable for found in failures))
     if not len(session.snapshot.nodes):
         return Failure(0, 0, 0, "", {}, False)
 
@@ -218,6 +216,12 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
     else:
         state.place(ask.gang, ask.leaf, ask.task, row, groups, pipelined=pipelined)
     return None
+
+
+def unmet_text(failures: list[PreFailure]) -> str:
+    """Why no node was even looked at; `{pod}` stays in the text (cycle:FLT-5)."""
+    lines = "".join(f"{found.predicate}: {found.error}.\n" for found in failures)
+    return f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
 
 
 def _barred(session: Session, ask: Ask) -> BoolArray | None:
