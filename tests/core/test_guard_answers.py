@@ -88,7 +88,7 @@ def test_an_answer_of_the_wrong_kind_is_a_failure_of_the_hook(hook: str, answer:
 
 
 def test_every_hook_is_tried_here() -> None:
-    elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "before_gang"}
+    elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "books", "before_gang"}
     about_victims = {*ABOUT_VICTIMS, "victim_queue_key", "scenarios"}
     assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere, "node_sets_for"}
 
@@ -129,6 +129,50 @@ def test_an_observer_that_raises_hears_on() -> None:
     assert "one-0" in heard
     assert "one-1" in heard
     assert "observer: raised RuntimeError: deaf" in complaints(result)[0]
+
+
+class Seats:
+    """Books of theirs: so many seats a node, one for each pod."""
+
+    def __init__(self, seats: int, broken: str = "") -> None:
+        self.left = [seats, seats]
+        self.broken = broken
+
+    def _maybe(self, call: str) -> None:
+        if self.broken == call:
+            raise RuntimeError("out of order")
+
+    def concerns(self, shape: Any) -> bool:
+        self._maybe("concerns")
+        return True
+
+    def held(self, task: Any) -> object | None:
+        self._maybe("held")
+        return None
+
+    def grant(self, state: Any, ask: Any, row: int, *, idle: bool) -> object | None:
+        self._maybe("grant")
+        return "a seat" if self.left[row] else None
+
+    def hold(self, task: Any, row: int, content: object, holding: int, sign: int) -> None:
+        self._maybe("hold")
+        self.left[row] -= sign
+
+
+def test_a_node_whose_books_have_nothing_left_is_passed_over() -> None:
+    seats = Seats(1)
+    result = run_with(Hooks(books=seats))
+    assert result.bound("one") == 2
+    assert result.nodes_used("one") == {"node-0": 1, "node-1": 1}
+    assert result.bound("two") == 0, "no seat is left, and a gang is all or nothing"
+    assert seats.left == [0, 0]
+
+
+@pytest.mark.parametrize(("call", "placed"), [("concerns", 2), ("grant", 0), ("hold", 2)])
+def test_books_that_raise_are_reported_and_give_nothing_by_mistake(call: str, placed: int) -> None:
+    result = run_with(Hooks(books=Seats(9, broken=call)))
+    assert result.bound("one") == placed
+    assert "books: raised RuntimeError: out of order" in complaints(result)[0]
 
 
 @pytest.mark.parametrize("hooks", [Hooks(node_checks=(7,)), Hooks(node_scores=7), Hooks(pre_place=None)])  # type: ignore[arg-type]

@@ -48,6 +48,7 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     )
     state = State(snapshot, ledger)
     state.observers.extend(rules.observers)
+    state.books = rules.books
     state.quota_gate = rules.quota_gate
     state.gpu_scores = rules.gpu_scores
     return Session(snapshot, policy, rules, state, problems)

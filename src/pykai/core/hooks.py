@@ -30,7 +30,7 @@ from pykai.core.fairshare.ledger import Amounts, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import Observer, State
+from pykai.core.state import Books, Observer, State
 from pykai.core.tasks import Task, by_age
 from pykai.core.vectors import Vector
 
@@ -197,6 +197,8 @@ class Hooks:
     ask_key: Callable[[Ask], Hashable] | None = None
     #: told of every task that comes to or leaves a node, undo included
     observer: Observer | None = None
+    #: what nodes give out besides columns and shared GPUs: devices of claims, NUMA zones, volumes
+    books: Books | None = None
     #: annotations for the BindRequest of a pod (pod, node name); later plugins win
     bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
 
@@ -251,6 +253,7 @@ class Rules:
     scenarios: tuple[str, ...] = ()
     ask_keys: tuple[Callable[[Ask], Hashable], ...] = ()
     observers: tuple[Observer, ...] = ()
+    books: tuple[Books, ...] = ()
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
 
     def sets_for(
@@ -298,5 +301,6 @@ class Rules:
             scenarios=tuple(dict.fromkeys(name for h in every for name in h.scenarios)),
             ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
             observers=tuple({id(h.observer): h.observer for h in every if h.observer is not None}.values()),
+            books=tuple(h.books for h in every if h.books is not None),
             bind_annotations=tuple(h.bind_annotations for h in every if h.bind_annotations is not None),
         )

@@ -26,21 +26,48 @@ from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, RELEASING, USED
 
 
+class Books(Protocol):
+    """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
+
+    An object keeps the books of one cycle.  It starts with what tasks held before; like the columns it tells what is
+    idle (nobody holds it) from what is free (leavers still hold it, so it can only be promised).
+    """
+
+    def concerns(self, shape: Shape) -> bool:
+        """Whether tasks of this shape hold anything of it."""
+
+    def held(self, task: Task) -> object | None:
+        """What a task holds on its node since before the cycle, None when nothing."""
+
+    def grant(self, state: State, ask: Any, row: int, *, idle: bool) -> object | None:
+        """What a task (`hooks.Ask`) would get on a node, of what is idle or of what is free; None when it cannot."""
+
+    def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
+        """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
+
+
+class Grant(NamedTuple):
+    """What a task is given out of some books; equal contents are equal grants."""
+
+    book: Books
+    content: object
+
+
 class Placement(NamedTuple):
     """Where a task is in this cycle, if the cycle moved it."""
 
     status: Status
     row: int
     gpu_groups: tuple[str, ...]
+    grants: tuple[Grant, ...] = ()
 
 
 class _Placed(NamedTuple):
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
+    here: Placement
     holding: int
-    gpu_groups: tuple[str, ...]
     saved: list[list[float]]
     before: Placement | None
     core: bool
@@ -51,19 +78,17 @@ class _Converted(NamedTuple):
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
-    gpu_groups: tuple[str, ...]
+    here: Placement
     version: int
 
 
 class _Evicted(NamedTuple):
-    """A task told to leave its node."""
+    """A task told to leave its node: `here`, as it leaves it."""
 
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
-    gpu_groups: tuple[str, ...]
+    here: Placement
     saved: list[list[float]]
     before: Placement | None
     version: int
@@ -75,8 +100,7 @@ class _Dropped(NamedTuple):
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
-    gpu_groups: tuple[str, ...]
+    here: Placement
     saved: list[list[float]]
     before: Placement | None
     version: int
@@ -88,8 +112,7 @@ class _Kept(NamedTuple):
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
-    gpu_groups: tuple[str, ...]
+    here: Placement
     saved: list[list[float]]
     before: Placement | None
     after: Placement | None
@@ -102,8 +125,7 @@ class _Vacated(NamedTuple):
     gang: Gang
     leaf: LeafRun
     task: Task
-    row: int
-    gpu_groups: tuple[str, ...]
+    here: Placement
     before: Placement | None
     version: int
 
@@ -140,6 +162,7 @@ class State:
         "_journal",
         "_next_version",
         "allocatable",
+        "books",
         "closing",
         "columns",
         "core",
@@ -198,6 +221,8 @@ class State:
         #: tasks of semi-preemptible gangs that count as non-preemptible (queues:Q-415), placed in this cycle
         self.core: set[str] = set()
         self.observers: list[Observer] = []
+        #: what nodes give out besides columns and shared GPUs
+        self.books: tuple[Books, ...] = ()
         #: whether the queues of a gang may take on some amounts; None = nobody asks
         self.quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
         #: how plugins rate a shared GPU (None = a whole one) for a task: (state, ask, row, device)
@@ -239,22 +264,50 @@ class State:
         moved = self.moved.get(task.key)
         if moved is not None:
             return moved
-        return Placement(task.status, self.snapshot.nodes.rows[task.node], task.gpu_groups)
+        return Placement(task.status, self.snapshot.nodes.rows[task.node], task.gpu_groups, self.held_before(task))
+
+    def held_before(self, task: Task) -> tuple[Grant, ...]:
+        """What a task has held out of the books since before the cycle."""
+        if not self.books:
+            return ()
+        held = ((book, book.held(task)) for book in self.books if book.concerns(task.shape))
+        return tuple(Grant(book, content) for book, content in held if content is not None)
+
+    def grants_at(self, ask: Any, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
+        """What a task would be given on a node out of all books, None when one of them has too little."""
+        given: list[Grant] = []
+        for book in self.books:
+            if book.concerns(ask.shape):
+                content = book.grant(self, ask, row, idle=idle)
+                if content is None:
+                    return None
+                given.append(Grant(book, content))
+        return tuple(given)
 
     def amounts_on(self, shape: Shape, row: int) -> Amounts:
         """What a task of this shape costs its queue on a node (gpu:C-8)."""
         return self.snapshot.amounts_on(shape, row)
 
     def place(
-        self, gang: Gang, leaf: LeafRun, task: Task, row: int, gpu_groups: tuple[str, ...], *, pipelined: bool
+        self,
+        gang: Gang,
+        leaf: LeafRun,
+        task: Task,
+        row: int,
+        gpu_groups: tuple[str, ...],
+        grants: tuple[Grant, ...] = (),
+        *,
+        pipelined: bool,
     ) -> None:
         """Put a task on a node, on idle resources or (pipelined) on those still being released."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
-        here = self._flat[:, row]
-        here += self.snapshot.vectors[shape].charges[holding]
+        column = self._flat[:, row]
+        column += self.snapshot.vectors[shape].charges[holding]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, 1)
+        if grants:
+            self._book(task, row, grants, holding, 1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, row, 1)
         core = gang.starts_core or (gang.semi and task.key in gang.core)
@@ -269,8 +322,9 @@ class State:
         gang.open -= 1
         gang.changed()
         before = self.moved.get(task.key)
-        self.moved[task.key] = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups)
-        self._journal.append(_Placed(gang, leaf, task, row, holding, gpu_groups, saved, before, core, self.version))
+        here = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups, grants)
+        self.moved[task.key] = here
+        self._journal.append(_Placed(gang, leaf, task, here, holding, saved, before, core, self.version))
         self._step(row)
         for observer in self.observers:
             observer.came(task, row)
@@ -280,7 +334,7 @@ class State:
         before = self.moved.get(task.key)
         here = self.seat_of(task)
         assert ACTIVE_ALLOCATED[here.status], f"{task.key} is {here.status.name} and cannot be evicted"
-        row, groups = here.row, here.gpu_groups
+        row = here.row
         if here.status is Status.PIPELINED:
             leaves = self.leaving.get(task.key)
             saved = self._take_back(gang, leaf, task, here, PIPELINED)
@@ -292,10 +346,10 @@ class State:
             leaf.open += waits
             gang.open += waits
             self.moved[task.key] = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
-            self._journal.append(_Dropped(gang, leaf, task, row, groups, saved, before, self.version))
+            self._journal.append(_Dropped(gang, leaf, task, here, saved, before, self.version))
             self._step(row)
             return
-        self._rehold(task.shape, row, groups, LIVE, RELEASED)
+        self._rehold(task, here, LIVE, RELEASED)
         saved = self.ledger.add(gang.chain, _negative(self.amounts_on(task.shape, row)), self._is_core(gang, task))
         leaf.active_allocated -= 1
         leaf.open += 1
@@ -305,9 +359,9 @@ class State:
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, -1)
             self._hold_ports(self.closing, task.shape, row, 1)
-        leaving = Placement(Status.RELEASING, row, groups)
+        leaving = Placement(Status.RELEASING, row, here.gpu_groups, here.grants)
         self.moved[task.key] = self.leaving[task.key] = leaving
-        self._journal.append(_Evicted(gang, leaf, task, row, groups, saved, before, self.version))
+        self._journal.append(_Evicted(gang, leaf, task, leaving, saved, before, self.version))
         self._step(row)
         for observer in self.observers:
             observer.went(task, row)
@@ -315,34 +369,32 @@ class State:
     def keep(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
         """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
         entry = next(entry for entry in reversed(self._journal) if isinstance(entry, _Evicted) and entry.task is task)
-        row, groups = entry.row, entry.gpu_groups
         after = self.moved[task.key]
-        saved = self._stay(gang, leaf, task, row, groups, entry.before)
-        self._journal.append(_Kept(gang, leaf, task, row, groups, saved, entry.before, after, self.version))
-        self._step(row)
+        saved = self._stay(gang, leaf, task, entry.here, entry.before)
+        self._journal.append(_Kept(gang, leaf, task, entry.here, saved, entry.before, after, self.version))
+        self._step(entry.here.row)
 
     def vacate(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
         """Look ahead: a task that was told to leave is gone, and its successor waits."""
         here = self.leaving.pop(task.key)
-        self._hold_leaving(task.shape, here, -1)
+        self._hold_leaving(task, here, -1)
         leaf.active_used -= 1
         before = self.moved[task.key]
         self.moved[task.key] = Placement(Status.PENDING, -1, ())
-        self._journal.append(_Vacated(gang, leaf, task, here.row, here.gpu_groups, before, self.version))
+        self._journal.append(_Vacated(gang, leaf, task, here, before, self.version))
         self._step(here.row)
 
-    def _hold_leaving(self, shape: Shape, here: Placement, sign: int) -> None:
+    def _hold_leaving(self, task: Task, here: Placement, sign: int) -> None:
         """Charge a node for a task that is to leave it (sign 1), or no longer (-1)."""
-        self._flat[:, here.row] += sign * self.snapshot.vectors[shape].charges[RELEASED]
-        if here.gpu_groups:
-            self._seat(shape, here.row, here.gpu_groups, RELEASED, sign)
-        if shape.host_ports:
-            self._hold_ports(self.closing, shape, here.row, sign)
+        self._hold(task, here, RELEASED, sign)
+        if task.shape.host_ports:
+            self._hold_ports(self.closing, task.shape, here.row, sign)
 
     def _stay(
-        self, gang: Gang, leaf: LeafRun, task: Task, row: int, groups: tuple[str, ...], before: Placement | None
+        self, gang: Gang, leaf: LeafRun, task: Task, here: Placement, before: Placement | None
     ) -> list[list[float]]:
-        self._rehold(task.shape, row, groups, RELEASED, LIVE)
+        row = here.row
+        self._rehold(task, here, RELEASED, LIVE)
         saved = self.ledger.add(gang.chain, self.amounts_on(task.shape, row), self._is_core(gang, task))
         leaf.active_allocated += 1
         leaf.open -= 1
@@ -361,10 +413,7 @@ class State:
     def _take_back(self, gang: Gang, leaf: LeafRun, task: Task, here: Placement, holding: int) -> list[list[float]]:
         """Take a task off the node it was put on; its counters of kind are the caller's."""
         shape = task.shape
-        column = self._flat[:, here.row]
-        column -= self.snapshot.vectors[shape].charges[holding]
-        if here.gpu_groups:
-            self._seat(shape, here.row, here.gpu_groups, holding, -1)
+        self._hold(task, here, holding, -1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, here.row, -1)
         saved = self.ledger.add(gang.chain, _negative(self.amounts_on(shape, here.row)), self._is_core(gang, task))
@@ -392,12 +441,12 @@ class State:
                 continue
             if self.moved[entry.task.key].status is not Status.ALLOCATED:
                 continue
-            self._rehold(entry.task.shape, entry.row, entry.gpu_groups, LIVE, PIPELINED)
+            self._rehold(entry.task, entry.here, LIVE, PIPELINED)
             entry.leaf.pipelined += 1
             gang.pipelined += 1
-            self.moved[entry.task.key] = Placement(Status.PIPELINED, entry.row, entry.gpu_groups)
-            self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, self.version))
-            self._step(entry.row)
+            self.moved[entry.task.key] = entry.here._replace(status=Status.PIPELINED)
+            self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.here, self.version))
+            self._step(entry.here.row)
 
     def commit(self, mark: int) -> Outcome:
         """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8).
@@ -429,7 +478,7 @@ class State:
                     leaf.alive -= 1
                 self.gone.add(key)
             if now.status is Status.ALLOCATED:
-                now = self.moved[key] = Placement(Status.BINDING, now.row, now.gpu_groups)
+                now = self.moved[key] = Placement(Status.BINDING, now.row, now.gpu_groups, now.grants)
             if now.status in (Status.BINDING, Status.PIPELINED):
                 outcome.placed.append((gang, task, now))
         return outcome
@@ -437,7 +486,7 @@ class State:
     def _never_came(self, leaf: LeafRun, task: Task) -> None:
         """Free at once what a task holds that was told to leave before it was there."""
         here = self.leaving.pop(task.key)
-        self._hold_leaving(task.shape, here, -1)
+        self._hold_leaving(task, here, -1)
         leaf.evicted.remove(task)
         leaf.first_open = 0
         if self.moved[task.key].status is Status.RELEASING:
@@ -457,24 +506,24 @@ class State:
             if isinstance(entry, _Placed):
                 self._unplace(entry)
             elif isinstance(entry, _Converted):
-                self._rehold(entry.task.shape, entry.row, entry.gpu_groups, PIPELINED, LIVE)
+                self._rehold(entry.task, entry.here, PIPELINED, LIVE)
                 entry.leaf.pipelined -= 1
                 entry.gang.pipelined -= 1
-                self.moved[entry.task.key] = Placement(Status.ALLOCATED, entry.row, entry.gpu_groups)
+                self.moved[entry.task.key] = entry.here
             elif isinstance(entry, _Evicted):
-                self._stay(entry.gang, entry.leaf, entry.task, entry.row, entry.gpu_groups, entry.before)
+                self._stay(entry.gang, entry.leaf, entry.task, entry.here, entry.before)
                 self._restore(entry)
             elif isinstance(entry, _Dropped):
                 self._promise_again(entry)
             elif isinstance(entry, _Vacated):
                 assert entry.before is not None
-                self.leaving[entry.task.key] = Placement(Status.RELEASING, entry.row, entry.gpu_groups)
-                self._hold_leaving(entry.task.shape, self.leaving[entry.task.key], 1)
+                self.leaving[entry.task.key] = entry.here
+                self._hold_leaving(entry.task, entry.here, 1)
                 entry.leaf.active_used += 1
                 self.moved[entry.task.key] = entry.before
             else:
                 self._leave_again(entry)
-            self.touched.append(entry.row)
+            self.touched.append(entry.here.row)
             self.version = entry.version
 
     def _restore(self, entry: _Placed | _Evicted | _Dropped | _Kept) -> None:
@@ -482,10 +531,8 @@ class State:
         self.ledger.restore(entry.gang.chain, entry.saved, core)
 
     def _promise_again(self, entry: _Dropped) -> None:
-        gang, leaf, task, row, groups = entry.gang, entry.leaf, entry.task, entry.row, entry.gpu_groups
-        self._flat[:, row] += self.snapshot.vectors[task.shape].charges[PIPELINED]
-        if groups:
-            self._seat(task.shape, row, groups, PIPELINED, 1)
+        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
+        self._hold(task, entry.here, PIPELINED, 1)
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, 1)
         self._restore(entry)
@@ -502,8 +549,8 @@ class State:
             observer.came(task, row)
 
     def _leave_again(self, entry: _Kept) -> None:
-        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.row
-        self._rehold(task.shape, row, entry.gpu_groups, LIVE, RELEASED)
+        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
+        self._rehold(task, entry.here, LIVE, RELEASED)
         self._restore(entry)
         leaf.active_allocated -= 1
         leaf.open += 1
@@ -513,18 +560,15 @@ class State:
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, -1)
             self._hold_ports(self.closing, task.shape, row, 1)
-        self.leaving[task.key] = Placement(Status.RELEASING, row, entry.gpu_groups)
+        self.leaving[task.key] = entry.here
         self._put(task, entry.after)
         for observer in self.observers:
             observer.went(task, row)
 
     def _unplace(self, entry: _Placed) -> None:
-        gang, leaf, task, row, holding, gpu_groups, saved, before, core, _ = entry
-        shape = task.shape
-        here = self._flat[:, row]
-        here -= self.snapshot.vectors[shape].charges[holding]
-        if gpu_groups:
-            self._seat(shape, row, gpu_groups, holding, -1)
+        gang, leaf, task, here, holding, saved, before, core, _ = entry
+        shape, row = task.shape, here.row
+        self._hold(task, here, holding, -1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, row, -1)
         self.ledger.restore(gang.chain, saved, core)
@@ -547,12 +591,32 @@ class State:
         self.version = self._next_version
         self._next_version += 1
 
-    def _rehold(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], was: int, becomes: int) -> None:
-        charges = self.snapshot.vectors[shape].charges
-        self._flat[:, row] += charges[becomes] - charges[was]
-        if gpu_groups:
-            self._seat(shape, row, gpu_groups, was, -1)
-            self._seat(shape, row, gpu_groups, becomes, 1)
+    def _hold(self, task: Task, here: Placement, holding: int, sign: int) -> None:
+        """Charge a node for a task (sign 1), or take the charge back (-1): columns, shared GPUs, books."""
+        shape, row = task.shape, here.row
+        column = self._flat[:, row]
+        if sign > 0:
+            column += self.snapshot.vectors[shape].charges[holding]
+        else:
+            column -= self.snapshot.vectors[shape].charges[holding]
+        if here.gpu_groups:
+            self._seat(shape, row, here.gpu_groups, holding, sign)
+        if here.grants:
+            self._book(task, row, here.grants, holding, sign)
+
+    def _book(self, task: Task, row: int, grants: tuple[Grant, ...], holding: int, sign: int) -> None:
+        for book, content in grants:
+            book.hold(task, row, content, holding, sign)
+
+    def _rehold(self, task: Task, here: Placement, was: int, becomes: int) -> None:
+        charges = self.snapshot.vectors[task.shape].charges
+        self._flat[:, here.row] += charges[becomes] - charges[was]
+        if here.gpu_groups:
+            self._seat(task.shape, here.row, here.gpu_groups, was, -1)
+            self._seat(task.shape, here.row, here.gpu_groups, becomes, 1)
+        if here.grants:
+            self._book(task, here.row, here.grants, was, -1)
+            self._book(task, here.row, here.grants, becomes, 1)
 
     def _seat(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
         """Seat a tenant on shared GPUs, or take it off them; the whole-GPU column follows (gpu:4)."""

@@ -26,6 +26,7 @@ from pykai.core.place.gpus import choose_devices
 from pykai.core.place.ports import conflict
 from pykai.core.place.reasons import node_refusals
 from pykai.core.session import Failure, Session
+from pykai.core.state import Grant, Placement, State
 from pykai.core.tasks import Task
 
 EVERY_NODE = NodeSet()
@@ -194,14 +195,23 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
     barred = _barred(session, ask)
     if barred is not None:
         scores = np.where(barred, -inf, scores)
-    row = int(scores.argmax())
-    if scores.item(row) == -inf:
-        return Failure(0, 0, 0, "", {} if pipeline_only else _explain(session, ask, nodes), False)
     leaving = state.leaving.get(ask.task.key) if state.leaving else None
-    if leaving is not None and scores.item(leaving.row) == scores.item(row):
-        # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
-        row = leaving.row
+    while True:
+        row = int(scores.argmax())
+        if scores.item(row) == -inf:
+            return Failure(0, 0, 0, "", {} if pipeline_only else _explain(session, ask, nodes), False)
+        if leaving is not None and scores.item(leaving.row) == scores.item(row):
+            # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
+            row = leaving.row
+        if _settle(state, ask, row, leaving, pipeline_only):
+            return None
+        # The books have less than the checks of the node said: take the next best (gpu:D-11, Do better).
+        scores = scores.copy()
+        scores[row] = -inf
 
+
+def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, pipeline_only: bool) -> bool:
+    """Place a task on a node that passes the checks, or leave it where it is; False when some books refuse."""
     if ask.shape.host_ports and not pipeline_only:
         # A port stays taken until the pod that was told to leave is gone.
         pipeline_only = conflict(ask.shape.host_ports, state.closing.get(row, ()))
@@ -211,11 +221,25 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
         groups, pipelined = seating.groups, seating.pipelined
     else:
         groups, pipelined = (), pipeline_only or not fits_idle_row(state, ask, row)
-    if leaving is not None and leaving.row == row and set(groups) == set(leaving.gpu_groups):
+    grants: tuple[Grant, ...] = ()
+    if state.books:
+        given = None if pipelined else state.grants_at(ask, row, idle=True)
+        if given is None:
+            pipelined = True
+            given = state.grants_at(ask, row, idle=False)
+        if given is None:
+            return False
+        grants = given
+    if (
+        leaving is not None
+        and leaving.row == row
+        and set(groups) == set(leaving.gpu_groups)
+        and grants == leaving.grants
+    ):
         state.keep(ask.gang, ask.leaf, ask.task)
     else:
-        state.place(ask.gang, ask.leaf, ask.task, row, groups, pipelined=pipelined)
-    return None
+        state.place(ask.gang, ask.leaf, ask.task, row, groups, grants, pipelined=pipelined)
+    return True
 
 
 def unmet_text(failures: list[PreFailure]) -> str:

@@ -21,8 +21,9 @@ from pykai.core.fairshare.ledger import Refusal
 from pykai.core.groups import Report
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Plugin, PreFailure, Rows
 from pykai.core.problems import Problem
+from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import Observer, State
+from pykai.core.state import Books, Observer, State
 from pykai.core.tasks import Task
 from pykai.core.victims.scenarios import WAYS
 
@@ -233,6 +234,30 @@ class _GuardedObserver:
         self._guard.call("observer", lambda: self._observer.went(task, row), None)()
 
 
+class _GuardedBooks:
+    """Someone else's books; what they cannot tell is not given out."""
+
+    def __init__(self, books: Books, guard: _Guard) -> None:
+        self._books = books
+        self._guard = guard
+
+    def concerns(self, shape: Shape) -> bool:
+        """Whether tasks of this shape hold anything."""
+        return self._guard.call("books", lambda: bool(self._books.concerns(shape)), True)()
+
+    def held(self, task: Task) -> object | None:
+        """What a task holds since before the cycle."""
+        return self._guard.call("books", lambda: self._books.held(task), None)()
+
+    def grant(self, state: State, ask: Ask, row: int, *, idle: bool) -> object | None:
+        """What a task would get."""
+        return self._guard.call("books", lambda: self._books.grant(state, ask, row, idle=idle), None)()
+
+    def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
+        """Book it."""
+        self._guard.call("books", lambda: self._books.hold(task, row, content, holding, sign), None)()
+
+
 def _count(state: State, rows: Rows) -> int:
     return len(state.snapshot.nodes.names[rows]) if isinstance(rows, slice) else len(rows)
 
@@ -273,6 +298,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
             scenarios=guard.call("scenarios", lambda: hooks.scenarios, no_names, _names)(),
             ask_key=guard.optional(hooks, "ask_key", None, _hashable),
             observer=None if hooks.observer is None else _GuardedObserver(hooks.observer, guard),
+            books=None if hooks.books is None else _GuardedBooks(hooks.books, guard),
             bind_annotations=guard.optional(hooks, "bind_annotations", {}, _annotations),
         )
     except Exception as error:
