@@ -15,6 +15,7 @@ unless `age` says otherwise: a larger age (in seconds) is older.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,8 +27,8 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Bind, Evict, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
-from pykai.core.hooks import Ask
-from pykai.core.place.gang import EVERY_NODE
+from pykai.core.hooks import EVERY_NODE, Ask
+from pykai.core.numa.books import ZoneBooks
 from pykai.core.policy import Policy
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
@@ -51,6 +52,12 @@ def resource_list(
     """A resource list without zero entries."""
     amounts = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, **(extra or {})}
     return {name: str(amount) for name, amount in amounts.items() if amount not in (0, "0")}
+
+
+def numa_record(zones: Mapping[str, Mapping[str, str | int]]) -> str:
+    """A NUMA placement as annotations spell it: zone -> amounts."""
+    listed = [{"zone": zone, "amount": {k: str(v) for k, v in amounts.items()}} for zone, amounts in zones.items()]
+    return json.dumps(listed)
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,13 @@ class Result:
         """Shared GPUs a pod was given."""
         found = self._placed(pod, namespace)
         return found.gpu_groups if found is not None else ()
+
+    def zones_of(self, pod: str, namespace: str = "default") -> tuple[tuple[int, dict[str, int]], ...]:
+        """NUMA zones a pod was given, with what it has of each in axis units."""
+        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        grants = moved.grants if moved is not None else ()
+        contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, ZoneBooks)]
+        return tuple((zone, dict(need)) for content in contents for zone, need in content)
 
     def left_out(self, group: str, namespace: str = "default") -> Unscheduled | None:
         """The record of a group with pods left waiting."""
@@ -338,10 +352,15 @@ class Cluster:
         nominated: str = "",
         spec: Raw | None = None,
         uid: str | None = None,
+        qos: str = "",
+        numa: Mapping[str, Mapping[str, str | int]] | None = None,
     ) -> Cluster:
         """A pod.  `on` puts it on a node (Running unless `phase`), `device` on shared GPUs there, `deleted` is how many
-        seconds ago its deletion ended; `spec` is merged into the spec as the wire spells it."""
+        seconds ago its deletion ended; `spec` is merged into the spec as the wire spells it; `qos` is
+        its QoS class, `numa` what the exporter saw it hold: zone -> amounts."""
         notes = dict(annotations or {})
+        if numa is not None:
+            notes["kai.scheduler/numa-placement-observed"] = numa_record(numa)
         marks = dict(labels or {})
         if group:
             notes["pod-group-name"] = group
@@ -379,6 +398,8 @@ class Cluster:
         status: Raw = {"phase": phase or ("Running" if on else "Pending")}
         if nominated:
             status["nominatedNodeName"] = nominated
+        if qos:
+            status["qosClass"] = qos
         return self.add({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": status})
 
     def gang(
@@ -456,12 +477,15 @@ class Cluster:
         backoff: int | None = None,
         owner: str | None = None,
         labels: Mapping[str, str] | None = None,
+        numa: Mapping[str, Mapping[str, str | int]] | None = None,
     ) -> Cluster:
         """A BindRequest of a pod to a node, under the pod's name unless told; `owner` is the uid of its owner."""
         owners = [] if owner is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner}]
         spec: Raw = {"podName": pod, "selectedNode": node, "selectedGPUGroups": list(devices)}
         if backoff is not None:
             spec["backoffLimit"] = backoff
+        if numa is not None:
+            spec["predictedNUMAZones"] = json.loads(numa_record(numa))
         return self.add(
             {
                 "apiVersion": "scheduling.run.ai/v1alpha2",
@@ -474,6 +498,39 @@ class Cluster:
                 },
                 "spec": spec,
                 "status": {"phase": phase, "failedAttempts": attempts},
+            }
+        )
+
+    def zones(
+        self,
+        node: str,
+        *zones: Mapping[str, str | int],
+        policy: str = "single-numa-node",
+        scope: str = "pod",
+        available: tuple[Mapping[str, str | int], ...] | None = None,
+    ) -> Cluster:
+        """The NUMA zones of a node, zone-0, zone-1, ...: what each may give and, if it differs, what is left of it."""
+        left = zones if available is None else available
+        return self.add(
+            {
+                "apiVersion": "topology.node.k8s.io/v1alpha2",
+                "kind": "NodeResourceTopology",
+                "metadata": {"name": node},
+                "attributes": [
+                    {"name": "topologyManagerPolicy", "value": policy},
+                    {"name": "topologyManagerScope", "value": scope},
+                ],
+                "zones": [
+                    {
+                        "name": f"zone-{number}",
+                        "type": "Node",
+                        "resources": [
+                            {"name": name, "allocatable": str(amount), "available": str(left[number].get(name, 0))}
+                            for name, amount in zone.items()
+                        ],
+                    }
+                    for number, zone in enumerate(zones)
+                ],
             }
         )
 

@@ -156,11 +156,16 @@ def test_t8_a_level_may_be_named_by_its_alias() -> None:
     assert found.gang("j", 2, gpu=1, group_spec=inside("cupboard")).schedule().nodes_used("j") == {"n0": 1, "n1": 1}
 
 
-def test_without_the_plugin_a_gang_with_a_constraint_is_refused() -> None:
-    """Nobody could keep it together, so it waits and says so."""
-    plain = racks(("rack",), ("r1", 2)).gang("j", 1, gpu=1, group_spec=inside("rack"))
-    plain.configured({"tiers": [{"plugins": [{"name": "predicates"}, {"name": "proportion"}]}]})
-    assert "topology constraints" in plain.schedule().why("j")
+def test_td22_without_the_plugin_a_constraint_is_not_kept_and_the_plan_says_so() -> None:
+    """topo:TD-22."""
+    plain = racks(("rack",), ("r1", 1), ("r2", 1)).gang("j", 2, gpu=1, group_spec=inside("rack"))
+    plain.gang("free", 1)
+    result = plain.configured({"tiers": [{"plugins": [{"name": "predicates"}, {"name": "proportion"}]}]}).schedule()
+    assert result.nodes_used("j") == {"n0": 1, "n1": 1}
+    told = [line for line in result.plan.problems if "topology" in line]
+    assert told == [
+        "PodGroup/default/j: spec.topologyConstraint: not kept, because the plugin topology is switched off"
+    ]
 
 
 def test_subgroups_of_a_nested_tree_keep_to_their_own_levels() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.place.gang import EVERY_NODE, place_gang, try_tasks
+from pykai.core.hooks import EVERY_NODE
+from pykai.core.place.gang import place_gang, try_tasks
 from pykai.core.place.ranking import Rankings
 from pykai.core.session import Session
 from tests.core.builders import Cluster, Raw, ask_of, cluster

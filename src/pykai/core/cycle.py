@@ -12,6 +12,8 @@ No clock, no randomness, no I/O: the same snapshot and policy give the same byte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pykai.core.actions import ACTIONS
 from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
@@ -37,6 +39,8 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
         else named.plugin.prepare(snapshot)
         for named in policy.plugins
     )
+    if not any(named.name == "topology" for named in policy.plugins):
+        problems += _constraints_not_kept(snapshot)
     sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
     usage = _usage_columns(snapshot, policy) if policy.usage else None
     ledger = open_ledger(
@@ -71,6 +75,14 @@ def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -
     if memory is not None:
         memory.keep(snapshot, policy, plan, session.state.until_ns)
     return plan
+
+
+def _constraints_not_kept(snapshot: Snapshot) -> Iterator[Problem]:
+    """Groups that wait and ask for a topology that nobody looks after (topo:TD-22)."""
+    for key, entry in snapshot.groups.items():
+        if entry.pending and entry.group is not None and entry.group.names_topology:
+            text = "not kept, because the plugin topology is switched off"
+            yield Problem(f"PodGroup/{key}", "spec.topologyConstraint", text)
 
 
 def _usage_columns(snapshot: Snapshot, policy: Policy) -> list[list[float]]:

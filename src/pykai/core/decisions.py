@@ -25,6 +25,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     gpu_portion: str = "0.00"
     gpu_groups: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
+    #: what it is expected to take of which NUMA zone: zone id, (resource, quantity) (gpu:N-18)
+    numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
 class Nominate(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +155,50 @@ class NotSupported(msgspec.Struct, frozen=True, tag=True):
     what: tuple[str, ...]
 
 
+class BadTopology(msgspec.Struct, frozen=True, tag=True):
+    """The topology or level a group asks for does not exist (topo:T-40, TD-7)."""
+
+    text: str
+
+
+class DomainShort(msgspec.Struct, frozen=True, tag=True):
+    """A domain that cannot hold the pods of a subgroup (topo:T-21, T-22)."""
+
+    domain: str
+    #: "" for the group as a whole
+    subgroup: str
+    #: how many of the pods could be there, of how many
+    found: int
+    wanted: int
+    #: what is short, where the pods differ too much to be counted: name, asked, free
+    resources: tuple[tuple[str, float, float], ...] = ()
+
+
+class FurtherDomains(msgspec.Struct, frozen=True, tag=True):
+    """Domains that were looked at and are not listed one by one (topo:TD-15)."""
+
+    level: str
+    count: int
+
+
+class NoDomain(msgspec.Struct, frozen=True, tag=True):
+    """No domain of a topology can hold the pods of a subgroup (topo:5, steps 6 and 12)."""
+
+    topology: str
+    level: str
+    subgroup: str
+    #: where there is too little, "root" for the cluster, "" where single domains are the reason
+    where: str = ""
+    #: namespace/name of the group
+    group: str = ""
+
+
+class WaysSpent(msgspec.Struct, frozen=True, tag=True):
+    """The search for a combination of domains was ended by its budget (topo:TD-6)."""
+
+    tried: int
+
+
 class WithinDelay(msgspec.Struct, frozen=True, tag=True):
     """The group may not trigger evictions yet (cycle:POL-4)."""
 
@@ -162,7 +208,20 @@ class WithinDelay(msgspec.Struct, frozen=True, tag=True):
 
 
 Refusal = (
-    NoPlace | OverCapacity | NoQueue | NotLeafQueue | NotReady | BrokenTree | StrayPod | NotSupported | WithinDelay
+    NoPlace
+    | OverCapacity
+    | NoQueue
+    | NotLeafQueue
+    | NotReady
+    | BrokenTree
+    | StrayPod
+    | NotSupported
+    | BadTopology
+    | DomainShort
+    | FurtherDomains
+    | NoDomain
+    | WaysSpent
+    | WithinDelay
 )
 
 

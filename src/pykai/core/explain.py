@@ -12,10 +12,14 @@ from math import inf, isinf, trunc
 from pykai.api import names
 from pykai.api.duration import format_go_duration
 from pykai.api.timestamp import format_timestamp
-from pykai.core.axes import amount
+from pykai.core.axes import amount, is_gpu, is_mig
 from pykai.core.decisions import (
+    BadTopology,
     BrokenTree,
+    DomainShort,
     Figures,
+    FurtherDomains,
+    NoDomain,
     NoPlace,
     NoQueue,
     NotLeafQueue,
@@ -29,6 +33,7 @@ from pykai.core.decisions import (
     StrayPod,
     Unscheduled,
     Verdict,
+    WaysSpent,
     WithinDelay,
 )
 
@@ -152,6 +157,8 @@ def reason_of(refusal: Refusal) -> str:
             return "NotReady"
         case WithinDelay():
             return names.REASON_PREEMPTION_DELAY
+        case DomainShort() | FurtherDomains():
+            return names.REASON_NOT_ENOUGH_RESOURCES
         case _:
             return names.REASON_POD_SCHEDULING_ERRORS
 
@@ -180,8 +187,70 @@ def refusal_text(refusal: Refusal) -> str:
                 f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
                 f"evictions before {format_timestamp(until_ns or 0)}"
             )
+        case BadTopology(text=text):
+            return text
+        case DomainShort():
+            return _SEPARATOR.join(_domain_lines(refusal, detailed=False))
+        case FurtherDomains(level=level, count=count):
+            return f"{count} more domains of level {level} are too small"
+        case NoDomain():
+            return _no_domain(refusal)
+        case WaysSpent(tried=tried):
+            return f"The search for a combination of domains ended after {tried} attempts; there may be one"
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
+
+
+def _subgroup(name: str) -> str:
+    """A subgroup that people would miss the name of; the group itself and its default subgroup need none."""
+    return "" if name in ("", names.DEFAULT_SUBGROUP) else name
+
+
+def _no_domain(refusal: NoDomain) -> str:
+    text = f"topology {refusal.topology}, requirement {refusal.level} couldn't be satisfied for job <{refusal.group}>"
+    if _subgroup(refusal.subgroup):
+        text += f", subgroup {refusal.subgroup}"
+    if refusal.where:
+        where = "the cluster" if refusal.where == "root" else refusal.where
+        text += f": not enough resources in {where} to allocate the job"
+    return text
+
+
+def _domain_words(name: str) -> tuple[str, float, str, str]:
+    """What a short resource is called, how many axis units make one, and what there is not enough of: in short, and
+    with figures (topo:T-22)."""
+    if is_mig(name):
+        return name, 1.0, "of mig profile", "of mig profile"
+    if is_gpu(name):
+        return "GPUs", 1.0, "resources", "resource"
+    word, scale = {"cpu": ("CPU cores", 1000.0), "memory": ("memory", 1e9)}.get(name, (name, float(amount(name, "1"))))
+    return word, scale, "resources", "resources"
+
+
+def _domain_lines(refusal: DomainShort, *, detailed: bool) -> list[str]:
+    if not refusal.resources:
+        return [f"node-group {refusal.domain} can allocate only {refusal.found} of {refusal.wanted} required pods"]
+    lines = []
+    for name, asked, free in refusal.resources:
+        word, scale, short, long = _domain_words(name)
+        if detailed:
+            figures = f"requested: {number(asked / scale)}, available: {number(free / scale)}"
+            lines.append(f"{refusal.domain} didn't have enough {long}: {word}, {figures}")
+        else:
+            lines.append(f"node-group(s) didn't have enough {short}: {word}")
+    return lines
+
+
+def _messages(refusal: Refusal) -> list[str]:
+    return _domain_lines(refusal, detailed=False) if isinstance(refusal, DomainShort) else [refusal_text(refusal)]
+
+
+def _detailed_lines(refusal: Refusal) -> list[str]:
+    """A refusal in the detailed form (topo:T-42)."""
+    if not isinstance(refusal, DomainShort):
+        return [refusal_text(refusal)]
+    inside = f"subgroup {refusal.subgroup}: " if _subgroup(refusal.subgroup) else ""
+    return [f"<{refusal.domain}>: {inside}{line}" for line in _domain_lines(refusal, detailed=True)]
 
 
 _VERDICTS = {
@@ -248,7 +317,7 @@ def group_text(group: Unscheduled) -> str:
     if waiting:
         return not_ready_text(waiting)
     head = reason_of(group.refusals[0]) if len(group.refusals) == 1 else UNABLE
-    counts = Counter(refusal_text(refusal) for refusal in group.refusals)
+    counts = Counter(line for refusal in group.refusals for line in _messages(refusal))
     lines = sorted(f"{count} {text}" if count > 1 else text for text, count in counts.items())
     return f"{head}: {_SEPARATOR.join(lines)}."
 
@@ -290,7 +359,7 @@ def detailed_group_text(group: Unscheduled) -> str:
     """The same in the detailed form (cycle:EXP-5): the reason, then one line per refusal."""
     reasons = {reason_of(refusal) for refusal in group.refusals}
     head = reasons.pop() if len(group.refusals) == 1 else UNABLE
-    lines = sorted({refusal_text(refusal) for refusal in group.refusals})
+    lines = sorted({line for refusal in group.refusals for line in _detailed_lines(refusal)})
     return f"\n{head}." + "".join(f"\n{line}." for line in lines)
 
 

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.axes import BoolArray, FloatArray, IntArray
+from pykai.core.decisions import Refusal as Refused
 from pykai.core.decisions import Verdict
 from pykai.core.devices import DeviceUse
 from pykai.core.fairshare.ledger import Amounts, Refusal
@@ -63,6 +64,16 @@ class NodeSet:
     name: str = ""
     #: [node] what being in a better part of the set is worth, added to the scores of the plugins; None = nothing
     scores: FloatArray | None = None
+
+
+#: Every node; one object, so that what is known about it is found again.
+EVERY_NODE = NodeSet()
+
+
+class NoSets(NamedTuple):
+    """Why a subgroup has no set of nodes at all.  Names of groups are left out, so that equal gangs share it."""
+
+    refusals: tuple[Refused, ...]
 
 
 class Scope(IntEnum):
@@ -153,6 +164,10 @@ class Taking(NamedTuple):
     moving_is_free: bool
 
 
+#: (state, gang, subgroup, tasks to place in it, nodes it may use) -> node sets to try in order, or why there are none
+MakeSets = Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], Iterable[NodeSet] | NoSets]
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What one plugin adds; every field may be left out."""
@@ -166,7 +181,7 @@ class Hooks:
     #: called before the tasks of a gang are chosen and placed
     before_gang: Callable[[State, Gang], None] | None = None
     #: candidate node sets for a subgroup, tried in order
-    node_sets: Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]] | None = None
+    node_sets: MakeSets | None = None
     #: for which gangs `node_sets` is asked; all when left out
     node_sets_for: Callable[[Gang], bool] | None = None
     #: sort key of a queue with the job it would serve next, smallest first
@@ -233,7 +248,7 @@ class Rules:
     ask_checks: tuple[NodeCheck, ...] = ()
     scores: tuple[NodeScore, ...] = ()
     gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
-    node_sets: tuple[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]], ...] = ()
+    node_sets: tuple[MakeSets, ...] = ()
     #: for which gangs each of them is asked
     node_sets_for: tuple[Callable[[Gang], bool], ...] = ()
     before_gang: tuple[Callable[[State, Gang], None], ...] = ()
@@ -256,9 +271,7 @@ class Rules:
     books: tuple[Books, ...] = ()
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
 
-    def sets_for(
-        self, gang: Gang
-    ) -> list[Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], list[NodeSet]]]:
+    def sets_for(self, gang: Gang) -> list[MakeSets]:
         """Who offers node sets for a gang."""
         return [make for make, applies in zip(self.node_sets, self.node_sets_for, strict=True) if applies(gang)]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pykai.core.decisions import Bind, Evict, Nominate, Refusal, StaleGang, Verdict
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
-from pykai.core.hooks import Rules
+from pykai.core.hooks import EVERY_NODE, Rules
 from pykai.core.minimum import core_of
 from pykai.core.order.queues import Line, QueueWalk
 from pykai.core.place.ranking import Rankings
@@ -30,6 +30,8 @@ class Failure(NamedTuple):
     base: str
     nodes: dict[str, int]
     unresolvable: bool
+    #: instead of all that: why no set of nodes was worth trying, without the name of the group
+    refusals: tuple[Refusal, ...] = ()
 
 
 class Session:
@@ -42,7 +44,8 @@ class Session:
         self.policy = policy
         self.rules = rules
         self.state = state
-        self.rankings = Rankings(rules)
+        self.rankings = rankings = Rankings(rules)
+        state.allowed = lambda ask: rankings.of(state, ask, EVERY_NODE).allowed
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
@@ -68,8 +71,6 @@ class Session:
         gpu_range = snapshot.gpu_memory_range()
         #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
         self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
-        #: without the plugin nobody could keep a gang together, so it waits
-        self._knows_topology = any(named.name == "topology" for named in policy.plugins)
         self._gangs: dict[str, Gang] = {}
         self._waiting: list[Gang] | None = None
 
@@ -94,8 +95,6 @@ class Session:
             preemptible = queue >= 0 and snapshot.preemptible(group, priority)
             made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
             made.sort_tasks(self.task_order)
-            if group.names_topology and not self._knows_topology:
-                made.unsupported.add("topology constraints")
             if made.semi:
                 made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
             self._gangs[group.key] = made

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from pykai.core.axes import PODS, IntArray
+from pykai.core.axes import PODS, BoolArray, IntArray
 from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, seat, tenant_mib
 from pykai.core.devices import RELEASING as RELEASED
 from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
@@ -162,6 +162,7 @@ class State:
         "_journal",
         "_next_version",
         "allocatable",
+        "allowed",
         "books",
         "closing",
         "columns",
@@ -225,6 +226,8 @@ class State:
         self.books: tuple[Books, ...] = ()
         #: whether the queues of a gang may take on some amounts; None = nobody asks
         self.quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+        #: [node] where a task (`hooks.Ask`) may go as far as no eviction can change it; None = nobody tells
+        self.allowed: Callable[[Any], BoolArray] | None = None
         #: how plugins rate a shared GPU (None = a whole one) for a task: (state, ask, row, device)
         self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
         #: node rows changed, in order, undo included

@@ -15,7 +15,7 @@ from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask
 from pykai.core.order.queues import lines_of
 from pykai.core.order.standing import Standing
-from pykai.core.place.gang import unmet_text
+from pykai.core.place.task import unmet_text
 from pykai.core.session import Session
 from pykai.core.state import Outcome
 from pykai.core.tasks import Task

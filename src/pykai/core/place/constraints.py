@@ -7,21 +7,26 @@ by the constraint itself, so that a thousand shapes with the same selector share
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
 from pykai.api.core import NodeSelectorRequirement, NodeSelectorTerm, Toleration
-from pykai.core.axes import BoolArray, IntArray
+from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.nodes import Taint
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import NodeTable
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
+SOFT_EFFECT = "PreferNoSchedule"
 
 #: What Kubernetes accepts as the value of a label; a requirement with another value is broken.
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LONGEST_LABEL_VALUE = 63
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+
+#: As much as the API server lets a preference weigh.
+_MOST_WEIGHT = 100
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -52,21 +57,48 @@ def _untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...])
     )
 
 
-def tainted(nodes: NodeTable, shape: Shape) -> BoolArray:
-    """[node] has a taint the shape does not tolerate."""
+def _taint_codes(nodes: NodeTable) -> tuple[IntArray, list[tuple[Taint, ...]]]:
+    """Taints as a column of small numbers and the sets they stand for."""
 
-    def taint_codes() -> tuple[IntArray, list[tuple[Taint, ...]]]:
+    def make() -> tuple[IntArray, list[tuple[Taint, ...]]]:
         distinct: dict[tuple[Taint, ...], int] = {}
         codes = [distinct.setdefault(node.taints, len(distinct)) for node in nodes.facts]
         return np.array(codes, dtype=np.int64), list(distinct)
 
+    return nodes.remember("taints", make)
+
+
+def _tolerations_key(shape: Shape) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple((t.key, t.operator, t.value, t.effect) for t in shape.tolerations)
+
+
+def tainted(nodes: NodeTable, shape: Shape) -> BoolArray:
+    """[node] has a taint the shape does not tolerate."""
+
     def make() -> BoolArray:
-        codes, sets = nodes.remember("taints", taint_codes)
+        codes, sets = _taint_codes(nodes)
         verdicts = np.array([_untolerated(taints, shape.tolerations) for taints in sets], dtype=np.bool_)
         return verdicts[codes]
 
-    key = tuple((t.key, t.operator, t.value, t.effect) for t in shape.tolerations)
-    return nodes.remember(("tainted", key), make)
+    return nodes.remember(("tainted", _tolerations_key(shape)), make)
+
+
+def discourages(nodes: NodeTable) -> bool:
+    """Whether any node has a taint that asks pods to stay away and lets them in."""
+    return any(taint.effect == SOFT_EFFECT for taints in _taint_codes(nodes)[1] for taint in taints)
+
+
+def discouraged(nodes: NodeTable, shape: Shape) -> FloatArray:
+    """[node] number of taints that ask the shape to stay away."""
+
+    def unwelcome(taint: Taint) -> bool:
+        return taint.effect == SOFT_EFFECT and not any(tolerates(t, taint) for t in shape.tolerations)
+
+    def make() -> FloatArray:
+        codes, sets = _taint_codes(nodes)
+        return np.array([sum(map(unwelcome, taints)) for taints in sets], dtype=np.float64)[codes]
+
+    return nodes.remember(("discouraged", _tolerations_key(shape)), make)
 
 
 def _integer(text: str | None) -> int | None:
@@ -128,6 +160,14 @@ def _term_column(nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
     return column
 
 
+def some_term(nodes: NodeTable, terms: Iterable[NodeSelectorTerm]) -> BoolArray:
+    """[node] matches one of the terms of a node selector."""
+    any_term = np.zeros(len(nodes), dtype=np.bool_)
+    for term in terms:
+        any_term |= _term_column(nodes, term)
+    return any_term
+
+
 def selected(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] matches the node selector and some required affinity term."""
 
@@ -136,11 +176,56 @@ def selected(nodes: NodeTable, shape: Shape) -> BoolArray:
         for label, wanted in shape.node_selector:
             column &= nodes.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
         if shape.node_terms is not None:
-            any_term = np.zeros(len(nodes), dtype=np.bool_)
-            for term in shape.node_terms:
-                any_term |= _term_column(nodes, term)
+            any_term = some_term(nodes, shape.node_terms)
             column &= any_term
         return column
 
     terms = None if shape.node_terms is None else repr(shape.node_terms)
     return nodes.remember(("selected", shape.node_selector, terms), make)
+
+
+def preferred(nodes: NodeTable, shape: Shape) -> FloatArray:
+    """[node] sum of the weights of the preferred affinity terms it matches."""
+
+    def make() -> FloatArray:
+        column = np.zeros(len(nodes))
+        for term in shape.preferred_nodes:
+            column += min(term.weight, _MOST_WEIGHT) * _term_column(nodes, term.preference)
+        return column
+
+    return nodes.remember(("preferred", repr(shape.preferred_nodes)), make)
+
+
+def candidates(nodes: NodeTable, shape: Shape) -> BoolArray:
+    """[node] nothing that lasts is against it: over these nodes a preference is normalised, however full they are."""
+    return selected(nodes, shape) & ~tainted(nodes, shape) & nodes.ready
+
+
+#: Up to so many nodes that a label names are looked at one by one.
+_FEW_ROWS = 64
+
+
+def _rows_by_value(nodes: NodeTable, label: str) -> dict[str | None, list[int]]:
+    def make() -> dict[str | None, list[int]]:
+        found: dict[str | None, list[int]] = {}
+        for row, node in enumerate(nodes.facts):
+            found.setdefault(node.labels.get(label), []).append(row)
+        return found
+
+    return nodes.remember(("rows by value", label), make)
+
+
+def term_rows(nodes: NodeTable, term: NodeSelectorTerm) -> IntArray:
+    """Rows that match a term, ascending; a term that names few nodes by a label costs no look at the others."""
+    expressions = term.match_expressions
+    if not term.match_fields and expressions and all(_well_formed(expression) for expression in expressions):
+        for naming in expressions:
+            if naming.operator != "In":
+                continue
+            by_value = _rows_by_value(nodes, naming.key)
+            named = sorted({row for value in naming.values for row in by_value.get(value, ())})
+            if len(named) <= _FEW_ROWS:
+                labels = [nodes.facts[row].labels for row in named]
+                fits = [all(meets(e, found.get(e.key)) for e in expressions) for found in labels]
+                return np.array([row for row, fit in zip(named, fits, strict=True) if fit], dtype=np.int64)
+    return np.flatnonzero(_term_column(nodes, term))

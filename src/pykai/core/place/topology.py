@@ -1,70 +1,129 @@
 """Topologies as trees of domains over the node columns (topo:4, 5).
 
 A `Topology` lists node labels from the coarsest level to the finest.  A node belongs to it when it has all of them; the
-values along the path name its domain at each level.  `DomainTree` holds that as one column of domain numbers per level,
-so what a domain has free is one sum over a column, for all domains of a level at once.
+values along the path name its domain at each level.  `DomainTree` numbers the domains of all levels, the root first,
+and holds one column of domain numbers per level.  What every domain has free is therefore one sum over columns, for
+the whole tree at once (topo:TD-8).
+
+`Demand` is what some tasks need of a domain.  A domain is ruled out only when it surely cannot hold them: for every
+kind of pod there are too few places, or all of them together ask for more than there is (topo:TD-5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.api.topology import Topology
 from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray
-from pykai.core.shapes import GpuKind
-from pykai.core.snapshot import NodeTable
+from pykai.core.devices import portion_hundredths
+from pykai.core.shapes import GpuKind, Shape
+from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
 from pykai.core.tasks import Task
 
 #: What a resource contributes of which a domain has nothing (topo:5.4).
 _NOTHING_LEFT = 1000.0
+#: As good as any number of pods.
+_MANY = 2**31
+ROOT = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DomainTree:
-    """The domains of one topology."""
+    """The domains of one topology; level 0 is the root, which holds every node that has all the labels."""
 
-    #: label of each level, coarsest first
-    labels: tuple[str, ...]
-    #: label or alias -> level
+    #: label or alias -> level, from 1 on
     levels: dict[str, int]
     #: [node] has all labels
     member: BoolArray
-    #: level -> [node] number of its domain, -1 outside the topology
-    codes: list[IntArray]
-    #: level -> id of each domain: the path of label values from the top (topo:T-16)
-    ids: list[list[str]]
-    #: level -> number of the parent of each domain, one level up; at the top 0, the root
-    parents: list[list[int]]
+    #: [level, node] number of its domain, -1 outside the topology
+    codes: IntArray
+    #: [level + 1] the domains of a level are numbered from here up to the next; ordered by parent, then by name
+    first: list[int]
+    #: domain -> path of label values from the top, with dots (topo:T-16)
+    ids: list[str]
+    #: domain -> its parent; the root is its own
+    parents: IntArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def of_level(self, level: int) -> range:
+        """The domains of a level."""
+        return range(self.first[level], self.first[level + 1])
+
+    def sums(self, column: IntArray, rows: IntArray) -> FloatArray:
+        """[domain] the sum of a column over those of the rows that lie in it."""
+        values = np.broadcast_to(column[rows], (len(self.codes), len(rows)))
+        found = np.bincount(self.codes[:, rows].ravel(), weights=values.ravel(), minlength=len(self))
+        return found.astype(np.float64, copy=False)
 
 
 def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
     """The tree of a topology over these nodes."""
     labels = tuple(level.node_label for level in topology.spec.levels)
-    levels = {label: index for index, label in enumerate(labels)}
-    for index, level in enumerate(topology.spec.levels):
+    levels = {label: index for index, label in enumerate(labels, 1)}
+    for index, level in enumerate(topology.spec.levels, 1):
         if level.alias:
             levels.setdefault(level.alias, index)
     paths: list[tuple[str, ...] | None] = [
         tuple(node.labels[label] for label in labels) if all(label in node.labels for label in labels) else None
         for node in nodes.facts
     ]
-    codes: list[IntArray] = []
-    ids: list[list[str]] = []
-    parents: list[list[int]] = []
-    known: dict[tuple[str, ...], int] = {(): 0}
+    ids, parents, first = ["root"], [ROOT], [ROOT, 1]
+    codes = [np.array([-1 if path is None else ROOT for path in paths], dtype=np.int64)]
+    known: dict[tuple[str, ...], int] = {(): ROOT}
     for depth in range(1, len(labels) + 1):
         prefixes = sorted({path[:depth] for path in paths if path is not None})
-        numbers = {prefix: number for number, prefix in enumerate(prefixes)}
+        numbers = {prefix: len(ids) + index for index, prefix in enumerate(prefixes)}
         codes.append(np.array([-1 if path is None else numbers[path[:depth]] for path in paths], dtype=np.int64))
-        ids.append([".".join(prefix) for prefix in prefixes])
-        parents.append([known[prefix[:-1]] for prefix in prefixes])
+        ids += [".".join(prefix) for prefix in prefixes]
+        parents += [known[prefix[:-1]] for prefix in prefixes]
+        first.append(len(ids))
         known = numbers
     member = np.array([path is not None for path in paths], dtype=np.bool_)
-    return DomainTree(labels, levels, member, codes, ids, parents)
+    return DomainTree(levels, member, np.array(codes), first, ids, np.array(parents, dtype=np.int64))
+
+
+def tree_of(snapshot: Snapshot, name: str) -> DomainTree | None:
+    """The tree of the topology of that name, made once as long as neither it nor a node changes; None = no such."""
+    topology = snapshot.topologies.get(name)
+    if topology is None:
+        return None
+    levels = tuple((level.node_label, level.alias) for level in topology.spec.levels)
+    return snapshot.nodes.remember(("topology", name, levels), lambda: domain_tree(snapshot.nodes, topology))
+
+
+def free_hundredths(state: State) -> IntArray:
+    """[node] GPUs idle or being released in hundredths, the rest of shared ones included (topo:TD-13)."""
+    free: IntArray = np.zeros(len(state.snapshot.nodes), dtype=np.int64)
+    for axis in state.snapshot.axes.gpu_axes:
+        free += 100 * np.maximum(state.free[axis], 0)
+    for row, devices in state.devices.items():
+        mib = state.snapshot.nodes.facts[row].gpu_mib
+        for device in devices.values():
+            # One whose tenants all leave is a whole GPU being released, unless it is promised already.
+            if device.live or device.pipelined:
+                free[row] += max(0, 100 * (mib - device.allocated_mib + device.releasing_mib) // mib)
+    return free
+
+
+def asked_hundredths(nodes: NodeTable, shape: Shape) -> IntArray:
+    """[node] hundredths of a GPU a shared request takes there; an amount of memory depends on the node."""
+
+    def make() -> IntArray:
+        ask = shape.gpu
+        if ask.kind is not GpuKind.MEMORY:
+            return np.full(len(nodes), max(1, shape.gpu_hundredths), dtype=np.int64)
+        sizes = [(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts]
+        known = {size: max(1, ask.devices * portion_hundredths(ask, *size)) for size in set(sizes)}
+        return np.array([known[size] for size in sizes], dtype=np.int64)
+
+    return nodes.remember(("asked hundredths", shape.gpu), make)
 
 
 class Demand:
@@ -72,72 +131,86 @@ class Demand:
 
     def __init__(self, state: State, tasks: Sequence[Task]) -> None:
         snapshot = state.snapshot
-        size = len(snapshot.axes)
         self._state = state
         self.count = len(tasks)
-        gpu_axes = set(snapshot.axes.gpu_axes)
+        #: kinds of pods, and how many of each
+        self.shapes = Counter(task.shape for task in tasks)
+        size = len(snapshot.axes)
         self._sums: IntArray = np.zeros(size, dtype=np.int64)
-        self._most: IntArray = np.zeros(size, dtype=np.int64)
         asking: IntArray = np.zeros(size, dtype=np.int64)
-        #: shared GPUs, in hundredths
-        self._shared_sum = self._shared_most = 0
-        with_gpu = 0
-        for task in tasks:
-            shape = task.shape
+        self._shared_sum = with_gpu = 0
+        self._shared: IntArray | None = None
+        for shape, count in self.shapes.items():
             charge = snapshot.vectors[shape].charge
-            self._sums += charge
-            self._most = np.maximum(self._most, charge)
-            asking += charge > 0
-            with_gpu += shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION)
+            self._sums += count * charge
+            asking += count * (charge > 0)
+            with_gpu += count * (shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION))
             if shape.shared:
-                self._shared_sum += shape.gpu_hundredths
-                self._shared_most = max(self._shared_most, shape.gpu_hundredths)
+                self._shared_sum += count * shape.gpu_hundredths
+        gpu_axes = set(snapshot.axes.gpu_axes)
         others = [axis for axis in range(2, size) if axis not in gpu_axes]
+        #: whether a shortage is told in pods or in resources (topo:T-19)
         self.homogeneous = with_gpu in (0, self.count) and all(int(asking[axis]) in (0, self.count) for axis in others)
-        self._gpu_axes = sorted(gpu_axes)
 
-    def pods_on(self) -> IntArray:
-        """[node] how many pods as big as the biggest of the tasks a node could hold."""
-        state, most = self._state, self._most
+    def places(self, shape: Shape) -> IntArray:
+        """[node] how many pods of this kind it could hold, as far as resources go (topo:5.2)."""
+        state = self._state
         size = len(state.snapshot.nodes)
-        if not self._shared_most and not any(most[axis] for axis in range(len(most)) if axis != PODS):
+        asked = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].asked if amount > 0]
+        if not shape.shared and all(axis == PODS for axis, _ in asked):
             return np.full(size, self.count, dtype=np.int64)
-        counts: IntArray = np.full(size, 2**31, dtype=np.int64)
-        for axis in np.flatnonzero(most):
-            np.minimum(counts, state.free[axis] // most[axis], out=counts)
-        if self._shared_most:
-            np.minimum(counts, self._free_hundredths() // self._shared_most, out=counts)
-        return np.maximum(counts, 0)
+        counts: IntArray = np.full(size, _MANY, dtype=np.int64)
+        for axis, amount in asked:
+            np.minimum(counts, state.free[axis] // amount, out=counts)
+        if shape.shared:
+            if self._shared is None:
+                self._shared = free_hundredths(state)
+            np.minimum(counts, self._shared // asked_hundredths(state.snapshot.nodes, shape), out=counts)
+        return np.clip(counts, 0, self.count)
 
-    def _free_hundredths(self) -> IntArray:
-        """[node] GPUs free in hundredths, the rest of shared ones included."""
+    def room(self, tree: DomainTree, rows: IntArray, allowed: Callable[[Shape], BoolArray] | None = None) -> FloatArray:
+        """[domain] how many of the tasks could be in it at most, counted on these rows.
+
+        `allowed` also leaves out nodes that refuse a kind whoever leaves them (topo:TD-12).
+        """
+        found: FloatArray = np.zeros(len(tree))
+        for shape, count in self.shapes.items():
+            places = self.places(shape)
+            if allowed is not None:
+                places = np.where(allowed(shape), places, 0)
+            found += np.minimum(tree.sums(places, rows), count)
+        return found
+
+    def loads(self, tree: DomainTree, rows: IntArray) -> list[tuple[str, float, FloatArray]]:
+        """What is asked for in all, resource by resource: its name, how much, and [domain] how much is free."""
         state = self._state
-        free: IntArray = np.zeros(len(state.snapshot.nodes), dtype=np.int64)
-        for axis in self._gpu_axes:
-            free += 100 * state.free[axis]
-        if self._shared_most < 100:
-            for row, devices in state.devices.items():
-                mib = state.snapshot.nodes.facts[row].gpu_mib
-                for device in devices.values():
-                    if device.live:
-                        free[row] += max(0, 100 * (mib - device.allocated_mib + device.releasing_mib) // mib)
-        return free
-
-    def ratios(self, codes: IntArray, domains: int, inside: BoolArray) -> FloatArray:
-        """[domain] how full the tasks would make it: above 1 they do not fit, the fullest is tried first."""
-        state = self._state
-        ratios: FloatArray = np.zeros(domains)
-        rows = np.flatnonzero(inside)
-        where = codes[rows]
-
-        def count(asked: float, held: IntArray) -> None:
-            free: FloatArray = np.bincount(where, weights=held[rows], minlength=domains).astype(np.float64)
-            has = free > 0
-            np.maximum(ratios, np.where(has, asked / np.where(has, free, 1.0), _NOTHING_LEFT), out=ratios)
-
-        for axis in np.flatnonzero(self._sums):
-            if axis != PODS:
-                count(float(self._sums[axis]), state.free[axis])
+        names = state.snapshot.axes.names
+        found = [
+            (names[axis], float(self._sums[axis]), tree.sums(state.free[axis], rows))
+            for axis in np.flatnonzero(self._sums).tolist()
+            if axis != PODS
+        ]
         if self._shared_sum:
-            count(self._shared_sum / 100.0, state.free[self._gpu_axes].sum(axis=0))
-        return ratios
+            whole = state.free[state.snapshot.axes.gpu_axes].sum(axis=0)
+            found.append(("/gpu", self._shared_sum / 100.0, tree.sums(whole, rows)))
+        return found
+
+    def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
+        """[domain] has less than all of them ask for together; several kinds may compete for one node."""
+        short: BoolArray = np.zeros(len(tree), dtype=np.bool_)
+        if len(self.shapes) > 1:
+            for name, asked, free in self.loads(tree, rows):
+                if name == "/gpu":
+                    # Rests of shared GPUs are room, too; whole ones that others of the tasks take are not deducted.
+                    free = tree.sums(free_hundredths(self._state), rows) / 100.0
+                short |= free < asked
+        return short
+
+
+def ratios(loads: list[tuple[str, float, FloatArray]], size: int) -> FloatArray:
+    """[domain] how full the tasks would make it; the fullest is tried first (topo:5.4)."""
+    found: FloatArray = np.zeros(size)
+    for _, asked, free in loads:
+        has = free > 0
+        np.maximum(found, np.where(has, asked / np.where(has, free, 1.0), _NOTHING_LEFT), out=found)
+    return found

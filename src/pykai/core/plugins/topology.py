@@ -7,171 +7,282 @@ level also ranks the nodes of a set: its emptiest sub-domain is filled first, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from pykai.api import names
+from pykai.api.scheduling import TopologyConstraint
 from pykai.core.axes import BoolArray, FloatArray, IntArray
+from pykai.core.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
-from pykai.core.hooks import Hooks, NodeSet
-from pykai.core.place.topology import Demand, DomainTree, domain_tree
-from pykai.core.plugins.arguments import Reader
+from pykai.core.hooks import Ask, Hooks, NodeSet, NoSets
+from pykai.core.place.topology import ROOT, Demand, DomainTree, ratios, tree_of
+from pykai.core.plugins.arguments import Reader, a_flag, one_of
+from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
 from pykai.core.tasks import Task
 
-#: What the emptiest preferred domain is worth (cycle:SCO-2).
-_STEP, _STEPS = 100_000.0, 10
+#: What the emptiest preferred domain is worth; the others of its level get equal steps less (cycle:SCO-2).
+_BAND = 1_000_000.0
+
+#: Domains that are told one by one (topo:TD-15).
+_MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlugin:
-    """Placement by topology."""
+    """Placement by topology.
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    `order` says which domain is tried first: the fullest (`binpack`, as KAI does) or the emptiest (`spread`,
+    topo:TD-17).  With `sticky` the later pods of a group that only prefers a level go to the domains of its earlier
+    ones where they fit (topo:TD-4); recorded decisions of KAI are otherwise, so it is off by default.
+    """
+
+    order: str = "binpack"
+    sticky: bool = False
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
+        "order": ("order", one_of("binpack", "spread")),
+        "sticky": ("sticky", a_flag),
+    }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Node sets for groups that name a topology."""
         if not any(entry.group is not None and entry.group.names_topology for entry in snapshot.groups.values()):
             return Hooks()
-        return Hooks(node_sets=partial(_node_sets, snapshot), node_sets_for=lambda gang: gang.group.names_topology)
+        return Hooks(
+            node_sets=partial(_node_sets, self),
+            node_sets_for=lambda gang: gang.group.names_topology,
+        )
 
 
-def _tree(snapshot: Snapshot, name: str) -> DomainTree | None:
-    topology = snapshot.topologies.get(name)
-    if topology is None:
-        return None
-    levels = tuple((level.node_label, level.alias) for level in topology.spec.levels)
-    return snapshot.nodes.remember(("topology", name, levels), lambda: domain_tree(snapshot.nodes, topology))
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of a constraint in a tree; ROOT where there is none of a kind."""
+
+    required: int
+    preferred: int
+
+    @property
+    def deepest(self) -> int:
+        """The first to be tried."""
+        return max(self.required, self.preferred)
+
+    @property
+    def common(self) -> int:
+        """The coarser one: all nodes of a set may share a domain this deep without hiding one that is asked for."""
+        return min(self.required, self.preferred) if self.required and self.preferred else self.deepest
+
+
+def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Levels | str:
+    """The levels a constraint names, or what is wrong with it (topo:T-40)."""
+    named = (("required", wanted.required_topology_level), ("preferred", wanted.preferred_topology_level))
+    who = "workload" if subgroup in ("", names.DEFAULT_SUBGROUP) else f"sub-group {subgroup}"
+    if not any(level for _, level in named):
+        return f"no topology constraints were found for subgroup {subgroup}, with topology name {wanted.topology}"
+    for kind, level in named:
+        if level and level not in tree.levels:
+            return (
+                f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
+                f"but the topology tree '{wanted.topology}' does not contain a level with this name"
+            )
+    required, preferred = (tree.levels[level] if level else ROOT for _, level in named)
+    # A preferred level no deeper than the required one asks for nothing more (topo:TD-10).
+    return Levels(required, preferred if preferred > required else ROOT)
 
 
 def _node_sets(
-    snapshot: Snapshot, state: State, gang: Gang, node: BranchRun | LeafRun, tasks: Sequence[Task], nodes: NodeSet
-) -> list[NodeSet]:
-    """The node sets to try for a subgroup, in order; none when it cannot be placed."""
+    how: TopologyPlugin, state: State, gang: Gang, node: BranchRun | LeafRun, tasks: Sequence[Task], nodes: NodeSet
+) -> Iterable[NodeSet] | NoSets:
+    """The node sets to try for a subgroup, in order."""
     wanted = node.topology
     if wanted is None or not wanted.topology or not tasks:
         return [nodes]
-    tree = _tree(snapshot, wanted.topology)
+    tree = tree_of(state.snapshot, wanted.topology)
     if tree is None:
-        return []
-    required, preferred = wanted.required_topology_level, wanted.preferred_topology_level
-    at_least = tree.levels.get(required) if required else None
-    at_best = tree.levels.get(preferred) if preferred else None
-    if (required and at_least is None) or (preferred and at_best is None) or not (required or preferred):
-        return []
-    if at_least is not None and at_best is not None and at_best < at_least:
-        return []
-    search = _Search(state, tree, tasks, nodes)
-    depth, domain = search.working_domain(at_best)
-    if not search.fits(depth)[domain if depth >= 0 else 0]:
-        return []
-    deepest = at_best if at_best is not None else at_least
-    assert deepest is not None
-    order = search.order(depth, domain, deepest)
-    scores = _scores(tree, order[at_best], at_best) if at_best is not None else None
-    pinned = _pinned(state, gang, node, tasks, tree, at_least) if at_least is not None else None
-    found: list[NodeSet] = []
-    for level in range(deepest, (at_least if at_least is not None else -1) - 1, -1):
-        fitting = search.fits(level)
-        for number in order[level] if level >= 0 else [0]:
-            if not fitting[number]:
-                continue
-            if level < 0:
-                found.append(NodeSet(search.inside, "", scores))
-                continue
-            mask = search.inside & (tree.codes[level] == number)
-            if pinned is not None and not pinned[mask].any():
-                continue
-            found.append(NodeSet(mask, tree.ids[level][number], scores))
-    return found
+        return NoSets((BadTopology(f"Requested topology {wanted.topology} does not exist"),))
+    levels = levels_of(tree, wanted, node.name)
+    if isinstance(levels, str):
+        return NoSets((BadTopology(levels),))
+    return _Search(state, gang, node, tasks, nodes, tree, levels, how).sets(wanted)
 
 
 class _Search:
-    """One question about the domains, with the columns as they are now."""
+    """One question about all domains of a tree, with the columns as they are now."""
 
-    def __init__(self, state: State, tree: DomainTree, tasks: Sequence[Task], nodes: NodeSet) -> None:
-        self._tree = tree
+    def __init__(
+        self,
+        state: State,
+        gang: Gang,
+        node: BranchRun | LeafRun,
+        tasks: Sequence[Task],
+        nodes: NodeSet,
+        tree: DomainTree,
+        levels: Levels,
+        how: TopologyPlugin,
+    ) -> None:
+        self._state, self._gang, self._node, self._tasks = state, gang, node, tasks
+        self._nodes, self._tree, self._levels, self._how = nodes, tree, levels, how
         self._demand = Demand(state, tasks)
-        self.inside: BoolArray = tree.member if nodes.mask is None else tree.member & nodes.mask
-        self._root: IntArray = np.where(tree.member, 0, -1)
-        self._pods = self._demand.pods_on() if self._demand.homogeneous else None
+        #: [node] of the topology and of the set
+        self._inside: BoolArray = tree.member if nodes.mask is None else tree.member & nodes.mask
+        self._rows: IntArray = np.flatnonzero(self._inside)
+        #: [domain] has a node of the set
+        self._present: BoolArray = np.zeros(len(tree), dtype=np.bool_)
+        self._present[tree.codes[:, self._rows].ravel()] = True
+        self._room = self._demand.room(tree, self._rows)
+        self._loads = self._demand.loads(tree, self._rows)
+        self._fits: BoolArray = (self._room >= self._demand.count) & ~self._demand.overloaded(tree, self._rows)
 
-    def _level(self, level: int) -> tuple[IntArray, int]:
-        """[node] domain numbers of a level, -1 being the root, and how many domains there are."""
-        return (self._root, 1) if level < 0 else (self._tree.codes[level], len(self._tree.ids[level]))
+    def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
+        """The sets in order, or why there are none."""
+        tree, levels = self._tree, self._levels
+        level = wanted.required_topology_level or wanted.preferred_topology_level or ""
+        no_domain = NoDomain(wanted.topology, level, self._node.name)
+        working = self._working_domain()
+        if not self._fits[working]:
+            where = tree.ids[working]
+            return NoSets((NoDomain(no_domain.topology, level, no_domain.subgroup, where),))
+        sticky = self._active_in()
+        order = self._order(sticky)
+        relevant = self._present.copy()
+        if levels.required:
+            pinned = self._pinned()
+            if pinned is not None:
+                relevant &= pinned
+        chosen = [
+            number
+            for depth in range(levels.deepest, levels.required - 1, -1)
+            for number in order[depth]
+            if self._fits[number] and relevant[number]
+        ]
+        if not chosen:
+            short = self._short([number for number in order[levels.required] if relevant[number]], level)
+            return NoSets((*short, no_domain))
+        scores = self._scores(order[levels.preferred], sticky) if levels.preferred else self._nodes.scores
+        return self._make(self._worth_trying(chosen), scores)
 
-    def working_domain(self, preferred: int | None) -> tuple[int, int]:
-        """The deepest domain that holds all nodes of the set, no deeper than the preferred level (topo:5, step 2)."""
-        depth, domain = -1, 0
-        for level, codes in enumerate(self._tree.codes):
-            found = np.unique(codes[self.inside])
-            if len(found) != 1:
+    def _make(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
+        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
+        tree = self._tree
+        for number in chosen:
+            depth = int(np.searchsorted(tree.first, number, side="right")) - 1
+            if depth == ROOT:
+                yield NodeSet(self._inside, self._nodes.name, scores)
+            else:
+                yield NodeSet(self._inside & (tree.codes[depth] == number), tree.ids[number], scores)
+
+    def _worth_trying(self, chosen: list[int]) -> list[int]:
+        """Without domains whose nodes refuse the tasks for other reasons than resources (topo:TD-12).
+
+        When all do, the first is tried all the same, so that its nodes tell why.
+        """
+        allowed = self._state.allowed
+        if allowed is None:
+            return chosen
+        leaves = {leaf.name: leaf for leaf in self._gang.leaves}
+        asks: dict[Shape, Ask] = {}
+        for task in self._tasks:
+            if task.shape not in asks:
+                vector = self._state.snapshot.vectors[task.shape]
+                asks[task.shape] = Ask(task, self._gang, leaves[task.subgroup], vector)
+        masks = {shape: allowed(ask) for shape, ask in asks.items()}
+        if all(mask[self._rows].all() for mask in masks.values()):
+            return chosen
+        room = self._demand.room(self._tree, self._rows, masks.__getitem__)
+        return [number for number in chosen if room[number] >= self._demand.count] or chosen[:1]
+
+    def _working_domain(self) -> int:
+        """The deepest domain that holds all nodes of the set (topo:5, step 2; TD-1)."""
+        found = ROOT
+        for codes in self._tree.codes[1 : self._levels.common + 1, self._rows]:
+            if not len(codes) or (codes != codes[0]).any():
                 break
-            depth, domain = level, int(found[0])
-            if level == preferred:
-                break
-        return depth, domain
+            found = int(codes[0])
+        return found
 
-    def fits(self, level: int) -> list[bool]:
-        """[domain] whether the tasks could fit (topo:5.3)."""
-        codes, domains = self._level(level)
-        if self._pods is not None:
-            counts = np.bincount(codes[self.inside], weights=self._pods[self.inside], minlength=domains)
-            enough: BoolArray = counts >= self._demand.count
-        else:
-            enough = self._ratios(level) <= 1
-        return [bool(each) for each in enough]
+    def _order(self, sticky: BoolArray) -> list[list[int]]:
+        """Level -> its domains as the sorted tree lists them: fullest first under each parent, then by id (step 7)."""
+        tree = self._tree
+        full = ratios(self._loads, len(tree))
+        if self._how.order == "spread":
+            full = -full
+        place: IntArray = np.zeros(len(tree), dtype=np.int64)
+        found = [[ROOT]]
+        for level in range(1, self._levels.deepest + 1):
+            numbers = np.arange(tree.first[level], tree.first[level + 1])
+            keys = (numbers, -full[numbers], ~sticky[numbers], place[tree.parents[numbers]])
+            ordered = numbers[np.lexsort(keys)]
+            place[ordered] = np.arange(len(ordered))
+            found.append(ordered[self._present[ordered]].tolist())
+        return found
 
-    def _ratios(self, level: int) -> FloatArray:
-        codes, domains = self._level(level)
-        return self._demand.ratios(codes, domains, self.inside)
+    def _scores(self, order: list[int], sticky: BoolArray) -> FloatArray:
+        """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, with the steps of TD-11)."""
+        worth: FloatArray = np.zeros(len(self._tree) + 1)
+        ranked = sorted(order, key=lambda number: bool(sticky[number]))
+        for place, number in enumerate(ranked, 1):
+            worth[number] = _BAND * place / len(ranked)
+        found: FloatArray = worth[self._tree.codes[self._levels.preferred]]
+        return found
 
-    def order(self, depth: int, domain: int, deepest: int) -> dict[int, list[int]]:
-        """Level -> its domains below the working domain, as the sorted tree lists them: fullest first under each
-        parent, then by id (topo:5, step 7)."""
-        found: dict[int, list[int]] = {depth: [domain]}
-        for level in range(depth + 1, deepest + 1):
-            ratios = self._ratios(level)
-            children: dict[int, list[int]] = {}
-            for number, parent in enumerate(self._tree.parents[level]):
-                children.setdefault(parent, []).append(number)
-            ids = self._tree.ids[level]
-            found[level] = [
-                number
-                for parent in found[level - 1]
-                for number in sorted(children.get(parent, ()), key=lambda each: (-ratios[each], ids[each]))
-            ]
-        for level in range(depth):
-            # Above the working domain there is only the way to it.
-            codes = self._tree.codes[level]
-            found[level] = [int(codes[self._tree.codes[depth] == domain][0])]
+    def _active_rows(self) -> list[int] | None:
+        """Nodes of pods of the subgroup that run or are about to, None when there is no such pod."""
+        state = self._state
+        active = self._gang.active(state.status_of)
+        tasks = [task for name in _leaf_names(self._node) for task in active.get(name, ())]
+        if not tasks:
+            return None
+        rows = state.snapshot.nodes.rows
+        return [state.seat_of(task).row for task in tasks if task.key in state.moved or task.node in rows]
+
+    def _active_in(self) -> BoolArray:
+        """[domain] holds a pod of the subgroup, where only a preference could keep the next one there."""
+        found: BoolArray = np.zeros(len(self._tree) + 1, dtype=np.bool_)
+        if self._how.sticky and self._levels.preferred and not self._levels.required:
+            rows = self._active_rows()
+            if rows:
+                found[self._tree.codes[:, rows].ravel()] = True
+        return found[:-1]
+
+    def _pinned(self) -> BoolArray | None:
+        """[domain] inside a required domain where pods of the subgroup run already; None when none does.
+
+        All pods below the constraint count, whoever is placed now (topo:T-25, TD-3).
+        """
+        rows = self._active_rows()
+        if rows is None:
+            return None
+        tree, level = self._tree, self._levels.required
+        held = np.unique(tree.codes[level, rows]) if rows else np.zeros(0, dtype=np.int64)
+        inside = np.isin(tree.codes[level], held[held >= 0]) & tree.member
+        found: BoolArray = np.zeros(len(tree), dtype=np.bool_)
+        found[tree.codes[level:, inside].ravel()] = True
+        return found
+
+    def _short(self, domains: list[int], level: str) -> list[Refusal]:
+        """What each domain of the coarsest level is short of, the nearest to enough first (topo:5.3, TD-15)."""
+        tree, demand = self._tree, self._demand
+        told = sorted(domains, key=lambda number: (-self._room[number], tree.ids[number]))
+        found: list[Refusal] = []
+        for number in told[:_MOST_TOLD]:
+            short = [] if demand.homogeneous else [(n, a, float(f[number])) for n, a, f in self._loads if a > f[number]]
+            found.append(
+                DomainShort(
+                    tree.ids[number], self._node.name, int(self._room[number]), demand.count, tuple(sorted(short))
+                )
+            )
+        if len(told) > _MOST_TOLD:
+            found.append(FurtherDomains(level, len(told) - _MOST_TOLD))
         return found
 
 
-def _scores(tree: DomainTree, order: list[int], level: int) -> FloatArray:
-    """[node] what the preferred level adds, to the emptiest domain most; nodes outside drop out (topo:T-30, T-33)."""
-    worth: FloatArray = np.full(len(tree.ids[level]) + 1, -np.inf)
-    for place, number in enumerate(order, 1):
-        worth[number] = (_STEPS * place // len(order)) * _STEP
-    return worth[tree.codes[level]]
-
-
-def _pinned(
-    state: State, gang: Gang, node: BranchRun | LeafRun, tasks: Sequence[Task], tree: DomainTree, level: int
-) -> BoolArray | None:
-    """[node] inside a domain where pods of the batch's subgroups run already, None when none does (topo:T-25)."""
-    concerned = {task.subgroup for task in tasks}
-    active = gang.active(state.status_of)
-    rows = [state.seat_of(task).row for name in concerned for task in active.get(name, ()) if _has_row(state, task)]
-    if not any(active.get(name) for name in concerned):
-        return None
-    numbers = {int(tree.codes[level][row]) for row in rows} - {-1}
-    return np.isin(tree.codes[level], sorted(numbers))
-
-
-def _has_row(state: State, task: Task) -> bool:
-    return task.key in state.moved or task.node in state.snapshot.nodes.rows
+def _leaf_names(node: BranchRun | LeafRun) -> list[str]:
+    if isinstance(node, LeafRun):
+        return [node.name]
+    return [name for child in node.children for name in _leaf_names(child)]

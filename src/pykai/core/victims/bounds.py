@@ -14,9 +14,8 @@ import numpy as np
 
 from pykai.core.axes import IntArray
 from pykai.core.gangs import Batch, Gang
-from pykai.core.hooks import Ask
+from pykai.core.hooks import EVERY_NODE, Ask
 from pykai.core.place.fit import big_enough, shared_axes
-from pykai.core.place.gang import EVERY_NODE
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.victims.units import Member

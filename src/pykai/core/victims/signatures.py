@@ -21,8 +21,8 @@ class Failed:
         self._session = session
         self._by_queue = by_queue
         self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
-        #: shape -> number of its constraints
-        self._constraints: dict[int, int] = {}
+        #: shape, and labels where they count -> number of its constraints
+        self._constraints: dict[Hashable, int] = {}
         self._numbers: dict[Hashable, int] = {}
 
     def covers(self, gang: Gang) -> str | None:
@@ -59,10 +59,14 @@ class Failed:
 
     def _constraint(self, task: Task) -> int:
         shape = task.shape
-        found = self._constraints.get(shape.id)
+        # A spread constraint may select the pod itself.
+        kind = (shape.id, tuple(sorted(task.labels.items())) if shape.spread else ())
+        found = self._constraints.get(kind)
         if found is None:
-            found = self._numbers.setdefault(_constraints(shape), len(self._numbers))
-            self._constraints[shape.id] = found
+            # Under a restricted policy of NUMA zones asking for more can be easier.
+            zones = shape.numa if self._session.snapshot.numa else None
+            found = self._numbers.setdefault((_constraints(shape), kind[1], zones), len(self._numbers))
+            self._constraints[kind] = found
         return found
 
     def _requests(self, gang: Gang) -> list[dict[str, int]]:
@@ -79,6 +83,8 @@ def _constraints(shape: Shape) -> Hashable:
         shape.tolerations,
         shape.host_ports,
         repr(shape.affinity),
+        repr(shape.preferred_nodes),
+        repr(shape.spread),
         shape.config_maps,
         shape.namespace,
         shape.gpu.kind,

@@ -15,10 +15,10 @@ import numpy as np
 from pykai.core.axes import BoolArray
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
-from pykai.core.hooks import Loss, NodeSet
+from pykai.core.hooks import EVERY_NODE, Loss, NodeSet
 from pykai.core.order.queues import Line, QueueWalk
 from pykai.core.order.standing import NOBODY, Standing, TrialLine
-from pykai.core.place.gang import EVERY_NODE, try_tasks
+from pykai.core.place.gang import try_tasks
 from pykai.core.session import Session
 from pykai.core.status import Status
 from pykai.core.victims.units import Member

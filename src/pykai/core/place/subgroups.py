@@ -1,0 +1,132 @@
+"""Placing the subgroups of a gang inside the node sets that plugins offer (cycle:ALC-2; topo:8).
+
+The tree is walked with a mark at every level: a set that fails is rolled back before the next is tried.  A subgroup
+that found a place keeps it while its siblings look for theirs, as in KAI; only when the whole gang fails that way, and
+some subgroup had another set to try, are those tried too, as many as the budget allows (topo:T-38, TD-6).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pykai.core.decisions import WaysSpent
+from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
+from pykai.core.hooks import NodeSet, NoSets
+from pykai.core.place.task import place_batch
+from pykai.core.session import Failure, Session
+from pykai.core.tasks import Task
+
+#: How often a subgroup that has a place is asked for another one.
+MOST_RETRIES = 256
+
+
+def place_subgroups(
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+) -> Failure | None:
+    """Place all tasks or tell why not; the caller rolls back."""
+    walk = _Walk(session, gang, batches, pipeline_only, 0)
+    if walk.find(nodes):
+        return None
+    if not walk.cut_short:
+        return walk.failure
+    again = _Walk(session, gang, batches, pipeline_only, MOST_RETRIES)
+    if again.find(nodes):
+        return None
+    if not again.cut_short:
+        return again.failure
+    return walk.failure._replace(refusals=(*walk.failure.refusals, WaysSpent(MOST_RETRIES)))
+
+
+class _Walk:
+    """One walk over the subgroups."""
+
+    def __init__(self, session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool, retries: int) -> None:
+        self._session = session
+        self._gang = gang
+        self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
+        self._pipeline_only = pipeline_only
+        self._retries = retries
+        #: some subgroup had more sets to try when the budget was spent
+        self.cut_short = False
+        #: the last one
+        self.failure = Failure(0, 0, 0, "", {}, False)
+
+    def find(self, nodes: NodeSet) -> bool:
+        """Whether all could be placed; if not, nothing is left behind."""
+        return next(self._ways(self._gang.root, nodes), False)
+
+    def _tasks_below(self, node: BranchRun | LeafRun) -> list[Task]:
+        if isinstance(node, LeafRun):
+            found = self._batches.get(id(node))
+            return found[1].tasks if found is not None else []
+        return [task for child in node.children for task in self._tasks_below(child)]
+
+    def _ways(self, node: BranchRun | LeafRun, nodes: NodeSet) -> Iterator[bool]:
+        """Yields True each time the subgroup has a place; whoever goes on asks for another one."""
+        tasks = self._tasks_below(node)
+        if not tasks:
+            yield True
+            return
+        state = self._session.state
+        counts: Counter[str] = Counter()
+        for candidate in self._sets(node, tasks, nodes):
+            mark = state.mark()
+            placed = False
+            for _ in self._inside(node, candidate):
+                placed = True
+                yield True
+                if not self._may_retry():
+                    state.rollback(mark)
+                    return
+            state.rollback(mark)
+            if not placed:
+                # What the nodes of each set said adds up (cycle:EXP-2).
+                counts.update(self.failure.nodes)
+                self.failure = self.failure._replace(nodes=dict(sorted(counts.items())))
+
+    def _may_retry(self) -> bool:
+        self._retries -= 1
+        if self._retries < 0:
+            self.cut_short = True
+        return self._retries >= 0
+
+    def _sets(self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet) -> Iterator[NodeSet]:
+        """The node sets of a subgroup, those of one plugin inside those of the one before it (topo:T-39)."""
+
+        def narrowed(given: NodeSet, position: int) -> Iterator[NodeSet]:
+            if position == len(makers):
+                yield given
+                return
+            offered = makers[position](self._session.state, self._gang, node, tasks, given)
+            if isinstance(offered, NoSets):
+                self.failure = Failure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
+                return
+            for each in offered:
+                yield from narrowed(each, position + 1)
+
+        makers = self._session.rules.sets_for(self._gang)
+        return narrowed(nodes, 0)
+
+    def _first_batch(self, tasks: list[Task]) -> int:
+        return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)
+
+    def _inside(self, node: BranchRun | LeafRun, candidate: NodeSet) -> Iterator[bool]:
+        """Ways to place a subgroup on one set of nodes."""
+        if isinstance(node, BranchRun):
+            order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
+            yield from self._one_by_one(order, 0, candidate)
+            return
+        index, batch = self._batches[id(node)]
+        failure = place_batch(self._session, self._gang, batch, index, candidate, self._pipeline_only)
+        if failure is None:
+            yield True
+        else:
+            self.failure = failure
+
+    def _one_by_one(self, children: list[LeafRun | BranchRun], position: int, candidate: NodeSet) -> Iterator[bool]:
+        if position == len(children):
+            yield True
+            return
+        for _ in self._ways(children[position], candidate):
+            yield from self._one_by_one(children, position + 1, candidate)
