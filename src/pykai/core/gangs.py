@@ -118,6 +118,13 @@ class BranchRun:
         return sum(child.satisfied for child in self.children), self.needed
 
 
+def leaves_of(node: LeafRun | BranchRun) -> list[LeafRun]:
+    """The leaves at or below a subgroup."""
+    if isinstance(node, LeafRun):
+        return [node]
+    return [leaf for child in node.children for leaf in leaves_of(child)]
+
+
 class Batch:
     """Tasks of one leaf to place together."""
 

@@ -16,7 +16,7 @@ from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import EVERY_NODE, NodeSet
 from pykai.core.place.capacity import over_capacity
 from pykai.core.place.subgroups import place_subgroups
-from pykai.core.place.task import ask_of, place_batch
+from pykai.core.place.task import Manner, ask_of, place_batch
 from pykai.core.session import Failure, Session
 
 
@@ -60,10 +60,15 @@ def _attempt(session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet,
     if seen is not None:
         return seen
     mark = state.mark()
-    failure = _place_batches(session, gang, batches, nodes, pipeline_only)
+    failure = _place_batches(session, gang, batches, nodes, Manner(pipeline_only))
     if failure is None:
         return None
     state.rollback(mark)
+    if any(task.shape.shared and task.shape.gpu.devices > 1 for batch in batches for task in batch.tasks):
+        # Packing may leave the last of several devices without a second; taking the emptiest never does.
+        if _place_batches(session, gang, batches, nodes, Manner(pipeline_only, roomiest=True)) is None:
+            return None
+        state.rollback(mark)
     failure = failure._replace(version=state.version)
     session.failures[_attempt_key(session, gang, batches, nodes, pipeline_only)] = failure
     return failure
@@ -101,12 +106,12 @@ def _set_key(session: Session, gang: Gang) -> Hashable:
 
 
 def _place_batches(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, manner: Manner
 ) -> Failure | None:
     if session.rules.sets_for(gang):
-        return place_subgroups(session, gang, batches, nodes, pipeline_only)
+        return place_subgroups(session, gang, batches, nodes, manner)
     for index, batch in enumerate(batches):
-        failure = place_batch(session, gang, batch, index, nodes, pipeline_only)
+        failure = place_batch(session, gang, batch, index, nodes, manner)
         if failure is not None:
             return failure
     return None

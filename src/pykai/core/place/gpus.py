@@ -42,10 +42,13 @@ def _own_devices(state: State, ask: Ask, row: int, devices: dict[str, DeviceUse]
     return [group for group in leaving.gpu_groups if not (devices[group].live or devices[group].pipelined)]
 
 
-def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool, may_stay: bool = True) -> Seating | None:
+def choose_devices(
+    state: State, ask: Ask, row: int, *, pipeline_only: bool, may_stay: bool = True, roomiest: bool = False
+) -> Seating | None:
     """Devices for a shared request on one node, None when there are too few.
 
-    Without `may_stay` the answer is that of any task of the shape, wherever it was.
+    Without `may_stay` the answer is that of any task of the shape, wherever it was.  `roomiest` takes the devices with
+    most room instead of those the plugins prefer.
     """
     facts = state.snapshot.nodes.facts[row]
     axis = int(shared_axes(state.snapshot)[row])
@@ -56,6 +59,8 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool, may
     devices = state.devices.get(row, {})
 
     def score(device: DeviceUse | None) -> float:
+        if roomiest:
+            return 0.0 if device is None else -float(device.used_mib)
         return sum(scorer(state, ask, row, device) for scorer in state.gpu_scores)
 
     ranked = sorted((-score(device), group) for group, device in devices.items() if device.has_room(mib, facts.gpu_mib))
@@ -94,4 +99,7 @@ def choose_devices(state: State, ask: Ask, row: int, *, pipeline_only: bool, may
             return None
     # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
     pipelined |= state.idle.item(PODS, row) < 1 + fresh
+    if roomiest and state.free.item(PODS, row) < 1 + fresh:
+        # The check of slots looked at the devices the plugins prefer.
+        return None
     return Seating(tuple(groups), pipelined, fresh)

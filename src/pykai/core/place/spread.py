@@ -11,11 +11,15 @@ is shared by all constraints that count the same pods over the same nodes.  Subt
 - One placement changes the answer for many nodes, so a ranking may not be repaired row by row.  `key` therefore names
   which domains are closed right now: with zones the same few answers come again and again, and each has its ranking.
 - `key` also says whether the pod counts itself, because that decides how a ranking goes on when counts change.
+- A constraint binds the pod that has it, at the moment it is placed: pods without one may crowd its domain later.  But
+  while others are tried as its victims, they may not come back at once to where they were one too many: else the pod
+  would be promised a place that the next cycle denies it again.
 - An empty selector counts nobody, though it selects the pod itself; that is how Kubernetes has it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from math import log
 from typing import NamedTuple
@@ -50,7 +54,7 @@ _BEST = 100.0
 class _Tally:
     """How many selected pods each domain has, over the nodes that count."""
 
-    __slots__ = ("_eligible", "codes", "counts", "domains", "missing", "version")
+    __slots__ = ("codes", "counts", "domains", "eligible", "missing", "version")
 
     def __init__(self, nodes: NodeTable, topology_key: str, eligible: BoolArray) -> None:
         #: [node] its domain; [domain] pods there, whether a node of it counts, whether it stands for "no label"
@@ -58,11 +62,12 @@ class _Tally:
         self.counts: IntArray = np.zeros(len(values), dtype=np.int64)
         self.domains: BoolArray = np.bincount(self.codes[eligible], minlength=len(values)) > 0
         self.missing: BoolArray = np.array([value is None for value in values], dtype=np.bool_)
-        self._eligible = eligible
+        #: [node] counts
+        self.eligible = eligible
         self.version = 0
 
     def add(self, row: int, sign: int) -> None:
-        if self._eligible[row]:
+        if self.eligible[row]:
             self.counts[self.codes[row]] += sign
             self.version += 1
 
@@ -149,6 +154,10 @@ class SpreadIndex:
         self._labelled: dict[tuple[str, str], dict[str, list[tuple[Task, int]]]] = {}
         #: tasks that came or went since, with their rows, -1 = gone
         self._moved: dict[str, tuple[Task, int]] = {}
+        #: constraints of tasks placed in this cycle, with their domains -> how many of these tasks
+        self._promised: Counter[tuple[_Rule, int]] = Counter()
+        #: changes with every task that comes or goes
+        self._epoch = 0
 
     def came(self, task: Task, row: int) -> None:
         """A task now holds the node."""
@@ -161,6 +170,13 @@ class SpreadIndex:
         self._change(task, row, -1)
 
     def _change(self, task: Task, row: int, sign: int) -> None:
+        self._epoch += 1
+        if task.shape.spread and self._nodes.rows.get(task.node) != row:
+            for rule in self._rules_of(task).hard:
+                promise = (rule, int(rule.tally.codes[row]))
+                self._promised[promise] += sign
+                if not self._promised[promise]:
+                    del self._promised[promise]
         if not self._anchored:
             return
         for label, value in (("", ""), *task.labels.items()):
@@ -186,17 +202,17 @@ class SpreadIndex:
         yield from (item for item in by_value.get(value, ()) if item[0].key not in self._moved)
         yield from (item for item in self._moved.values() if item[1] >= 0)
 
-    def _selection(self, constraint: TopologySpreadConstraint, ask: Ask) -> _Selection:
+    def _selection(self, constraint: TopologySpreadConstraint, task: Task) -> _Selection:
         """The pods a constraint counts, those with the same values of `matchLabelKeys` only."""
-        selector, labels = constraint.label_selector, ask.task.labels
+        selector, labels = constraint.label_selector, task.labels
         same = [key for key in constraint.match_label_keys if key in labels]
         if selector is not None and same:
             own = [LabelSelectorRequirement(key=key, operator="In", values=[labels[key]]) for key in same]
             selector = msgspec.structs.replace(selector, match_expressions=[*selector.match_expressions, *own])
-        key = (ask.task.namespace, self._encoder.encode(selector))
+        key = (task.namespace, self._encoder.encode(selector))
         found = self._selections.get(key)
         if found is None:
-            found = self._selections[key] = _Selection(ask.task.namespace, selector)
+            found = self._selections[key] = _Selection(task.namespace, selector)
             if not found.counts_nobody:
                 self._anchored.setdefault((found.namespace, *found.anchor), []).append(found)
         return found
@@ -212,45 +228,61 @@ class SpreadIndex:
                         tally.add(row, 1)
         return tally
 
-    def _rules_of(self, ask: Ask) -> _Rules:
-        key = (ask.shape.id, _same_labels(ask))
+    def _rules_of(self, task: Task) -> _Rules:
+        key = (task.shape.id, _same_labels(task))
         found = self._rules.get(key)
         if found is None:
-            found = self._rules[key] = _Rules(self._read(ask, HARD_SPREAD), self._read(ask, SOFT_SPREAD))
+            found = self._rules[key] = _Rules(self._read(task, HARD_SPREAD), self._read(task, SOFT_SPREAD))
         return found
 
-    def _read(self, ask: Ask, kind: str) -> tuple[_Rule, ...]:
-        constraints = [constraint for constraint in ask.shape.spread if constraint.when_unsatisfiable == kind]
+    def _read(self, task: Task, kind: str) -> tuple[_Rule, ...]:
+        constraints = [constraint for constraint in task.shape.spread if constraint.when_unsatisfiable == kind]
         labelled = np.ones(len(self._nodes), dtype=np.bool_)
         for constraint in constraints:
             labelled &= self._nodes.per_label(constraint.topology_key, lambda value: value is not None)
         rules = []
         for constraint in constraints:
-            selection = self._selection(constraint, ask)
-            eligible = labelled & _let_in(self._nodes, ask.shape, constraint)
+            selection = self._selection(constraint, task)
+            eligible = labelled & _let_in(self._nodes, task.shape, constraint)
             rules.append(_Rule(constraint, selection, self._tally(selection, constraint.topology_key, eligible)))
         return tuple(rules)
 
     def key(self, ask: Ask) -> Hashable:
         """What else than the shape decides: labels of the pod, and which domains are closed to it right now."""
+        task = ask.task
+        back = (task.key, self._epoch) if self._comes_back(task) else None
         if not ask.shape.spread:
-            return None
-        hard = self._rules_of(ask).hard
-        itself = tuple(rule.selection.has(ask.task) for rule in hard)
+            return back
+        hard = self._rules_of(task).hard
+        itself = tuple(rule.selection.has(task) for rule in hard)
         closed = tuple(rule.verdict(own)[1] for rule, own in zip(hard, itself, strict=True))
-        return (_same_labels(ask), itself, closed)
+        return (_same_labels(task), itself, closed, back)
+
+    def _comes_back(self, task: Task) -> bool:
+        """Whether a task was told to leave, while others were placed under constraints."""
+        return bool(self._promised) and bool(task.node)
+
+    def decides(self, ask: Ask) -> bool:
+        """Whether `refused` can refuse anything."""
+        return self._comes_back(ask.task) or has_spread(ask, HARD_SPREAD)
 
     def refused(self, state: State, ask: Ask, rows: Rows) -> IntArray:
         """[rows] 0 or the number of the text in SPREAD_TEXTS; the first constraint that refuses a node tells why."""
-        codes: IntArray = np.zeros(1, dtype=np.int64)
-        for rule in self._rules_of(ask).hard:
-            verdict, _ = rule.verdict(rule.selection.has(ask.task))
+        task = ask.task
+        codes: IntArray = np.zeros(len(np.arange(len(self._nodes))[rows]), dtype=np.int64)
+        for rule in self._rules_of(task).hard:
+            verdict, _ = rule.verdict(rule.selection.has(task))
             codes = np.where(codes == 0, verdict[rule.tally.codes[rows]], codes)
+        if self._comes_back(task):
+            for rule, domain in self._promised:
+                tally = rule.tally
+                if rule.selection.has(task) and rule.verdict(True)[0][domain] == _TOO_MANY:
+                    codes[(codes == 0) & tally.eligible[rows] & (tally.codes[rows] == domain)] = _TOO_MANY
         return codes
 
     def crowding(self, state: State, ask: Ask, nodes: NodeSet) -> Callable[[], Crowding]:
         """How crowded the nodes are that the pod could use, now and whenever it is asked."""
-        rules = self._rules_of(ask).soft
+        rules = self._rules_of(ask.task).soft
         usable = candidates(self._nodes, ask.shape) & _labelled(rules, _ALL)
         if nodes.mask is not None:
             usable &= nodes.mask
@@ -271,7 +303,7 @@ class SpreadIndex:
 
     def preference(self, state: State, ask: Ask, rows: Rows, crowding: Crowding) -> FloatArray:
         """[rows] from 100 for the emptiest candidates down; 0 for nodes without the topology keys."""
-        rules = self._rules_of(ask).soft
+        rules = self._rules_of(ask.task).soft
         labelled = _labelled(rules, rows)
         if crowding.most <= 0:
             return np.multiply(_BEST, labelled)
@@ -284,10 +316,15 @@ def _counts(task: Task) -> bool:
     return ACTIVE_ALLOCATED[task.status] or (task.status is Status.UNKNOWN and task.deletion_ns is None)
 
 
-def _same_labels(ask: Ask) -> tuple[str | None, ...]:
+def has_spread(ask: Ask, kind: str) -> bool:
+    """Whether a pod has constraints of a kind."""
+    return any(constraint.when_unsatisfiable == kind for constraint in ask.shape.spread)
+
+
+def _same_labels(task: Task) -> tuple[str | None, ...]:
     """The pod's values of the labels named in `matchLabelKeys`."""
-    labels = ask.task.labels
-    return tuple(labels.get(key) for constraint in ask.shape.spread for key in constraint.match_label_keys)
+    labels = task.labels
+    return tuple(labels.get(key) for constraint in task.shape.spread for key in constraint.match_label_keys)
 
 
 def _let_in(nodes: NodeTable, shape: Shape, constraint: TopologySpreadConstraint) -> BoolArray:

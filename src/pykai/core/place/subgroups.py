@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pykai.core.decisions import WaysSpent
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
 from pykai.core.hooks import NodeSet, NoSets
-from pykai.core.place.task import place_batch
+from pykai.core.place.task import Manner, place_batch
 from pykai.core.session import Failure, Session
 from pykai.core.tasks import Task
 
@@ -22,15 +22,15 @@ MOST_RETRIES = 256
 
 
 def place_subgroups(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, pipeline_only: bool
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, manner: Manner
 ) -> Failure | None:
     """Place all tasks or tell why not; the caller rolls back."""
-    walk = _Walk(session, gang, batches, pipeline_only, 0)
+    walk = _Walk(session, gang, batches, manner, 0)
     if walk.find(nodes):
         return None
     if not walk.cut_short:
         return walk.failure
-    again = _Walk(session, gang, batches, pipeline_only, MOST_RETRIES)
+    again = _Walk(session, gang, batches, manner, MOST_RETRIES)
     if again.find(nodes):
         return None
     if not again.cut_short:
@@ -41,11 +41,11 @@ def place_subgroups(
 class _Walk:
     """One walk over the subgroups."""
 
-    def __init__(self, session: Session, gang: Gang, batches: list[Batch], pipeline_only: bool, retries: int) -> None:
+    def __init__(self, session: Session, gang: Gang, batches: list[Batch], manner: Manner, retries: int) -> None:
         self._session = session
         self._gang = gang
         self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
-        self._pipeline_only = pipeline_only
+        self._manner = manner
         self._retries = retries
         #: some subgroup had more sets to try when the budget was spent
         self.cut_short = False
@@ -118,7 +118,7 @@ class _Walk:
             yield from self._one_by_one(order, 0, candidate)
             return
         index, batch = self._batches[id(node)]
-        failure = place_batch(self._session, self._gang, batch, index, candidate, self._pipeline_only)
+        failure = place_batch(self._session, self._gang, batch, index, candidate, self._manner)
         if failure is None:
             yield True
         else:

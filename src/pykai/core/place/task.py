@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,24 +21,33 @@ from pykai.core.tasks import Task
 _ALL: Rows = slice(None)
 
 
+class Manner(NamedTuple):
+    """How tasks are placed."""
+
+    #: on promises only: a trial
+    pipeline_only: bool
+    #: shared requests take the devices with most room, whatever the plugins prefer: so most pods of a kind fit a node
+    roomiest: bool = False
+
+
 def ask_of(session: Session, gang: Gang, leaf: LeafRun, task: Task) -> Ask:
     """A task of a gang looking for a place."""
     return Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
 
 
 def place_batch(
-    session: Session, gang: Gang, batch: Batch, index: int, nodes: NodeSet, pipeline_only: bool
+    session: Session, gang: Gang, batch: Batch, index: int, nodes: NodeSet, manner: Manner
 ) -> Failure | None:
     """Place the tasks of one leaf in order; the caller rolls back when one finds no place."""
     for position, task in enumerate(batch.tasks):
         ask = ask_of(session, gang, batch.leaf, task)
-        failure = _place_task(session, ask, nodes, pipeline_only)
+        failure = _place_task(session, ask, nodes, manner)
         if failure is not None:
             return failure._replace(batch=index, position=position)
     return None
 
 
-def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool) -> Failure | None:
+def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> Failure | None:
     """Place one task on the best node that fits (cycle:ALC-3)."""
     state, rules = session.state, session.rules
     state.work += 1
@@ -58,25 +68,27 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, pipeline_only: bool)
     while True:
         row = int(scores.argmax())
         if scores.item(row) == -inf:
-            return Failure(0, 0, 0, "", {} if pipeline_only else _explain(session, ask, nodes), False)
+            return Failure(0, 0, 0, "", {} if manner.pipeline_only else _explain(session, ask, nodes), False)
         if leaving is not None and scores.item(leaving.row) == scores.item(row):
             # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
             row = leaving.row
-        if _settle(state, ask, row, leaving, pipeline_only):
+        if _settle(state, ask, row, leaving, manner):
             return None
         # The books have less than the checks of the node said: take the next best (gpu:D-11, Do better).
         scores = scores.copy()
         scores[row] = -inf
 
 
-def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, pipeline_only: bool) -> bool:
+def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, manner: Manner) -> bool:
     """Place a task on a node that passes the checks, or leave it where it is; False when some books refuse."""
+    pipeline_only = manner.pipeline_only
     if ask.shape.host_ports and not pipeline_only:
         # A port stays taken until the pod that was told to leave is gone.
         pipeline_only = conflict(ask.shape.host_ports, state.closing.get(row, ()))
     if ask.shape.shared:
-        seating = choose_devices(state, ask, row, pipeline_only=pipeline_only)
-        assert seating is not None, "a node that fits has the devices"
+        seating = choose_devices(state, ask, row, pipeline_only=pipeline_only, roomiest=manner.roomiest)
+        if seating is None:
+            return False
         groups, pipelined = seating.groups, seating.pipelined
     else:
         groups, pipelined = (), pipeline_only or not fits_idle_row(state, ask, row)

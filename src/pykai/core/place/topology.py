@@ -17,9 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pykai.api import names
+from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
 from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray
 from pykai.core.devices import portion_hundredths
+from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
@@ -96,6 +99,61 @@ def tree_of(snapshot: Snapshot, name: str) -> DomainTree | None:
         return None
     levels = tuple((level.node_label, level.alias) for level in topology.spec.levels)
     return snapshot.nodes.remember(("topology", name, levels), lambda: domain_tree(snapshot.nodes, topology))
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of a constraint in a tree; ROOT where there is none of a kind."""
+
+    required: int
+    preferred: int
+
+    @property
+    def deepest(self) -> int:
+        """The first to be tried."""
+        return max(self.required, self.preferred)
+
+    @property
+    def common(self) -> int:
+        """The coarser one: all nodes of a set may share a domain this deep without hiding one that is asked for."""
+        return min(self.required, self.preferred) if self.required and self.preferred else self.deepest
+
+
+def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Levels | str:
+    """The levels a constraint names, or what is wrong with it (topo:T-40)."""
+    named = (("required", wanted.required_topology_level), ("preferred", wanted.preferred_topology_level))
+    who = "workload" if subgroup in ("", names.DEFAULT_SUBGROUP) else f"sub-group {subgroup}"
+    if not any(level for _, level in named):
+        return f"no topology constraints were found for subgroup {subgroup}, with topology name {wanted.topology}"
+    for kind, level in named:
+        if level and level not in tree.levels:
+            return (
+                f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
+                f"but the topology tree '{wanted.topology}' does not contain a level with this name"
+            )
+    required, preferred = (tree.levels[level] if level else ROOT for _, level in named)
+    # A preferred level no deeper than the required one asks for nothing more (topo:TD-10).
+    return Levels(required, preferred if preferred > required else ROOT)
+
+
+def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int] | None:
+    """Nodes of pods of a subgroup that run or are about to, None when there is no such pod.
+
+    All pods below it count, whoever is placed now (topo:T-25, TD-3).
+    """
+    active = gang.active(state.status_of)
+    tasks = [task for leaf in leaves_of(node) for task in active.get(leaf.name, ())]
+    if not tasks:
+        return None
+    rows = state.snapshot.nodes.rows
+    return [state.seat_of(task).row for task in tasks if task.key in state.moved or task.node in rows]
+
+
+def pinned(tree: DomainTree, level: int, rows: list[int]) -> BoolArray:
+    """[node] inside those domains of a level in which the rows lie (topo:T-25 to T-27)."""
+    codes = tree.codes[level]
+    held = {int(codes[row]) for row in rows} - {-1}
+    return np.isin(codes, sorted(held))
 
 
 def free_hundredths(state: State) -> IntArray:

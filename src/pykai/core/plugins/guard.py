@@ -19,7 +19,7 @@ import numpy as np
 from pykai.core.decisions import Verdict
 from pykai.core.fairshare.ledger import Refusal
 from pykai.core.groups import Report
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Plugin, PreFailure, Rows
+from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, NoSets, Plugin, PreFailure, Rows
 from pykai.core.problems import Problem
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
@@ -75,7 +75,9 @@ def _nothing_or(kind: type) -> Callable[[Any], Any]:
     return read
 
 
-def _node_sets(answer: Any, size: int) -> list[NodeSet]:
+def _node_sets(answer: Any, size: int) -> list[NodeSet] | NoSets:
+    if isinstance(answer, NoSets):
+        return answer
     found = list(answer)
     for item in found:
         if not isinstance(item, NodeSet):
@@ -210,9 +212,10 @@ class _Guard:
         if function is None:
             return None
 
-        def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet]:
+        def sets(state: State, gang: Any, node: Any, tasks: Any, nodes: NodeSet) -> list[NodeSet] | NoSets:
             size = len(state.snapshot.nodes)
-            guarded = self.call("node_sets", function, [nodes], lambda answer: _node_sets(answer, size))
+            every: list[NodeSet] | NoSets = [nodes]
+            guarded = self.call("node_sets", function, every, lambda answer: _node_sets(answer, size))
             return guarded(state, gang, node, tasks, nodes)
 
         return sets

@@ -14,13 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pykai.api import names
 from pykai.api.scheduling import TopologyConstraint
 from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.hooks import Ask, Hooks, NodeSet, NoSets
-from pykai.core.place.topology import ROOT, Demand, DomainTree, ratios, tree_of
+from pykai.core.place.topology import ROOT, Demand, DomainTree, Levels, active_rows, levels_of, pinned, ratios, tree_of
 from pykai.core.plugins.arguments import Reader, a_flag, one_of
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
@@ -59,41 +58,6 @@ class TopologyPlugin:
             node_sets=partial(_node_sets, self),
             node_sets_for=lambda gang: gang.group.names_topology,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of a constraint in a tree; ROOT where there is none of a kind."""
-
-    required: int
-    preferred: int
-
-    @property
-    def deepest(self) -> int:
-        """The first to be tried."""
-        return max(self.required, self.preferred)
-
-    @property
-    def common(self) -> int:
-        """The coarser one: all nodes of a set may share a domain this deep without hiding one that is asked for."""
-        return min(self.required, self.preferred) if self.required and self.preferred else self.deepest
-
-
-def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Levels | str:
-    """The levels a constraint names, or what is wrong with it (topo:T-40)."""
-    named = (("required", wanted.required_topology_level), ("preferred", wanted.preferred_topology_level))
-    who = "workload" if subgroup in ("", names.DEFAULT_SUBGROUP) else f"sub-group {subgroup}"
-    if not any(level for _, level in named):
-        return f"no topology constraints were found for subgroup {subgroup}, with topology name {wanted.topology}"
-    for kind, level in named:
-        if level and level not in tree.levels:
-            return (
-                f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
-                f"but the topology tree '{wanted.topology}' does not contain a level with this name"
-            )
-    required, preferred = (tree.levels[level] if level else ROOT for _, level in named)
-    # A preferred level no deeper than the required one asks for nothing more (topo:TD-10).
-    return Levels(required, preferred if preferred > required else ROOT)
 
 
 def _node_sets(
@@ -152,9 +116,9 @@ class _Search:
         order = self._order(sticky)
         relevant = self._present.copy()
         if levels.required:
-            pinned = self._pinned()
-            if pinned is not None:
-                relevant &= pinned
+            held = self._pinned()
+            if held is not None:
+                relevant &= held
         chosen = [
             number
             for depth in range(levels.deepest, levels.required - 1, -1)
@@ -231,36 +195,22 @@ class _Search:
         found: FloatArray = worth[self._tree.codes[self._levels.preferred]]
         return found
 
-    def _active_rows(self) -> list[int] | None:
-        """Nodes of pods of the subgroup that run or are about to, None when there is no such pod."""
-        state = self._state
-        active = self._gang.active(state.status_of)
-        tasks = [task for name in _leaf_names(self._node) for task in active.get(name, ())]
-        if not tasks:
-            return None
-        rows = state.snapshot.nodes.rows
-        return [state.seat_of(task).row for task in tasks if task.key in state.moved or task.node in rows]
-
     def _active_in(self) -> BoolArray:
         """[domain] holds a pod of the subgroup, where only a preference could keep the next one there."""
         found: BoolArray = np.zeros(len(self._tree) + 1, dtype=np.bool_)
         if self._how.sticky and self._levels.preferred and not self._levels.required:
-            rows = self._active_rows()
+            rows = active_rows(self._state, self._gang, self._node)
             if rows:
                 found[self._tree.codes[:, rows].ravel()] = True
         return found[:-1]
 
     def _pinned(self) -> BoolArray | None:
-        """[domain] inside a required domain where pods of the subgroup run already; None when none does.
-
-        All pods below the constraint count, whoever is placed now (topo:T-25, TD-3).
-        """
-        rows = self._active_rows()
+        """[domain] inside a required domain where pods of the subgroup run already; None when none does."""
+        rows = active_rows(self._state, self._gang, self._node)
         if rows is None:
             return None
         tree, level = self._tree, self._levels.required
-        held = np.unique(tree.codes[level, rows]) if rows else np.zeros(0, dtype=np.int64)
-        inside = np.isin(tree.codes[level], held[held >= 0]) & tree.member
+        inside = pinned(tree, level, rows)
         found: BoolArray = np.zeros(len(tree), dtype=np.bool_)
         found[tree.codes[level:, inside].ravel()] = True
         return found
@@ -280,9 +230,3 @@ class _Search:
         if len(told) > _MOST_TOLD:
             found.append(FurtherDomains(level, len(told) - _MOST_TOLD))
         return found
-
-
-def _leaf_names(node: BranchRun | LeafRun) -> list[str]:
-    if isinstance(node, LeafRun):
-        return [node.name]
-    return [name for child in node.children for name in _leaf_names(child)]

@@ -86,6 +86,7 @@ def _constraints(shape: Shape) -> Hashable:
         repr(shape.preferred_nodes),
         repr(shape.spread),
         shape.config_maps,
+        shape.volumes,
         shape.namespace,
         shape.gpu.kind,
         shape.gpu.memory_mib,
