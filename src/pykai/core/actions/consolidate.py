@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from pykai.core.actions.taking import Method, take_back
 from pykai.core.decisions import Verdict
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Taking
 from pykai.core.session import Session
 from pykai.core.tasks import Task
-from pykai.core.victims.scenarios import free_gpus
 from pykai.core.victims.search import Aim
+from pykai.core.victims.trial import total_free_gpus
 from pykai.core.victims.units import placed_in_cycle, victims_of
 
 
@@ -30,8 +28,7 @@ def consolidate(session: Session) -> None:
         version = session.state.version
         if version not in free:
             free.clear()
-            ready = session.snapshot.nodes.ready
-            free[version] = float(np.array(free_gpus(session))[ready].clip(0).sum()) if len(ready) else 0.0
+            free[version] = total_free_gpus(session)
         asked = session.amounts(gang, session.largest_gpu_mib)[2]
         if asked > free[version] + 1e-6:
             return Verdict("consolidation", "too_little_free", "", "GPU", asked / 100.0, free[version] / 100.0), True

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from pykai.api import names
 from pykai.core.carrying import Cause, carry_out
 from pykai.core.decisions import NoPlace, Verdict, WithinDelay
 from pykai.core.gangs import Gang
-from pykai.core.hooks import Ask
+from pykai.core.hooks import Ask, PreFailure
 from pykai.core.order.queues import lines_of
 from pykai.core.order.standing import Standing
 from pykai.core.place.task import unmet_text
@@ -118,6 +119,14 @@ def _delay(session: Session, gang: Gang) -> WithinDelay | None:
     return None if session.state.passed(since + delay) else WithinDelay(delay, since + delay)
 
 
+#: The order in which the guard asks (cycle:FLT-9), not that of a placement.
+_GUARDS = (names.PREDICATE_VOLUME_BINDING, names.PREDICATE_CONFIG_MAP, names.PREDICATE_MAX_NODE_POOL_RESOURCES)
+
+
+def _guard_order(failure: PreFailure) -> int:
+    return _GUARDS.index(failure.predicate) if failure.predicate in _GUARDS else len(_GUARDS)
+
+
 def _cannot_help(session: Session, gang: Gang) -> bool:
     """Whether no eviction would help a task (cycle:FLT-9); told like a failure to place it."""
     for batch in session.next_tasks(gang):
@@ -129,6 +138,7 @@ def _cannot_help(session: Session, gang: Gang) -> bool:
             ask = Ask(task, gang, batch.leaf, session.snapshot.vectors[task.shape])
             failures = [found for check in session.rules.pre_place if (found := check(session.state, ask)) is not None]
             if any(failure.unresolvable for failure in failures):
+                failures.sort(key=_guard_order)
                 known = session.refusals.get(gang.key, ())
                 if not any(isinstance(refusal, NoPlace) and refusal.unresolvable for refusal in known):
                     leaf, base = batch.leaf, unmet_text(failures)

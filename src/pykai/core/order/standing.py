@@ -78,6 +78,10 @@ class Standing:
             line.asks.append(session.request_of(gang))
         self.version = session.state.version
 
+    def largest_ask(self) -> float:
+        """The most GPUs (hundredths) that anyone asks for at once."""
+        return max((ask[2] for line in self.lines.values() for ask in line.asks), default=0.0)
+
     def changed(self, gang: Gang) -> None:
         """Put a gang where it stands now."""
         before = self._keys.pop(gang.key, None)

@@ -15,7 +15,7 @@ from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.victims.bounds import Bounds, Freed
 from pykai.core.victims.order import VictimOrder
-from pykai.core.victims.trial import Preemptor, Victim
+from pykai.core.victims.trial import Preemptor, Victim, free_gpus
 from pykai.core.victims.units import Member, Unit
 
 Victims = list[Victim]
@@ -147,7 +147,7 @@ class _Room:
 
     def __init__(self, material: Material) -> None:
         self._feasible = material.preemptor.feasible
-        self._base = free_gpus(material.session)
+        self._base: list[float] = free_gpus(material.session).tolist()
         self._recorded = {victim.member.row for victim in material.recorded}
         for victim in material.recorded:
             self._base[victim.member.row] += victim.member.amounts[2]
@@ -174,21 +174,6 @@ class _Room:
 
     def at(self, row: int) -> float:
         return self._base[row] + self._freed[row]
-
-
-def free_gpus(session: Session) -> list[float]:
-    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included."""
-    state, snapshot = session.state, session.snapshot
-    free: list[float] = [0.0] * len(snapshot.nodes)
-    for axis in snapshot.axes.gpu_axes:
-        for row, count in enumerate(state.free[axis].tolist()):
-            free[row] += 100.0 * count
-    for row, devices in state.devices.items():
-        mib = snapshot.nodes.facts[row].gpu_mib
-        for device in devices.values():
-            if device.live or device.releasing != device.pipelined:
-                free[row] += 100.0 * max(0, mib - device.allocated_mib + device.releasing_mib) / mib
-    return free
 
 
 WAYS: dict[str, Callable[[Material], Iterator[Victims]]] = {

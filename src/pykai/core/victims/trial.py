@@ -7,17 +7,17 @@ not happen.  A victim that finds its own place again is kept and never notices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pykai.core.axes import BoolArray
+from pykai.core.axes import BoolArray, FloatArray
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import EVERY_NODE, Loss, NodeSet
 from pykai.core.order.queues import Line, QueueWalk
-from pykai.core.order.standing import NOBODY, Standing, TrialLine
+from pykai.core.order.standing import NOBODY, Standing, TrialLine, standing_of
 from pykai.core.place.gang import try_tasks
 from pykai.core.session import Session
 from pykai.core.status import Status
@@ -44,20 +44,70 @@ class Preemptor(NamedTuple):
     standing: Standing
 
 
-def holds_later(session: Session, preemptor: Preemptor, victims: Iterable[Victim]) -> bool:
+def holds_later(session: Session, preemptor: Preemptor, victims: list[Victim]) -> bool:
     """Whether the preemptor would find a place once the victims are gone, too.
 
     In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
-    idle, and if it then prefers it, the move was in vain and would be repeated for ever.
+    idle, and if it then prefers it, the move was in vain and would be repeated for ever.  Nor may a gang too large for
+    what is free settle where the movers were before they come back.
     """
-    return run_trial(session, preemptor, victims, gone=True)
+    rivals = _rivals(session, victims)
+    if rivals:
+        rivals |= _all_gone(session)
+        rivals.pop(preemptor.gang.key, None)
+    return run_trial(session, preemptor, victims, gone=True, rivals=rivals)
 
 
-def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim], *, gone: bool = False) -> bool:
+def _rivals(session: Session, victims: list[Victim]) -> dict[str, Gang]:
+    """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
+    state = session.state
+    standing = standing_of(session)
+    free = total_free_gpus(session)
+    if standing.largest_ask() <= free:
+        return {}
+    moving = sum(victim.member.amounts[2] for victim in victims)
+    for key, moved in state.moved.items():
+        if moved.status is Status.PIPELINED:
+            moving += state.amounts_on(session.snapshot.tasks[key].shape, moved.row)[2]
+    return {
+        gang.key: gang
+        for line in standing.lines.values()
+        for gang, ask in zip(line.gangs, line.asks, strict=True)
+        if free < ask[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
+    }
+
+
+def _all_gone(session: Session) -> dict[str, Gang]:
+    """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned."""
+    state = session.state
+    found: dict[str, Gang] = {}
+    for key, moved in list(state.moved.items()):
+        if moved.status is not Status.PIPELINED and key not in state.leaving:
+            continue
+        task = session.snapshot.tasks[key]
+        entry = session.snapshot.groups[task.group_key]
+        gang = session.gang(entry)
+        leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
+        if moved.status is Status.PIPELINED:
+            state.evict(gang, leaf, task)
+        if key in state.leaving:
+            state.vacate(gang, leaf, task)
+        found[gang.key] = gang
+    return found
+
+
+def run_trial(
+    session: Session,
+    preemptor: Preemptor,
+    victims: Iterable[Victim],
+    *,
+    gone: bool = False,
+    rivals: Mapping[str, Gang] | None = None,
+) -> bool:
     """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
 
-    With `gone` it is the next cycle that is tried: victims have left and everyone starts anew.  The caller has set a
-    mark and rolls back.
+    With `gone` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.  The
+    caller has set a mark and rolls back.
     """
     state = session.state
     gangs: dict[str, Gang] = {}
@@ -73,9 +123,10 @@ def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim],
 
     served = False
     outstanding = len({*gangs, preemptor.gang.key})
-    walk = _walk(session, preemptor, gangs)
+    walk = _walk(session, preemptor, {**(rivals or {}), **gangs})
     while outstanding and (gang := walk.pop()) is not None:
-        outstanding -= 1
+        counts = gang is preemptor.gang or gang.key in gangs
+        outstanding -= counts
         if gang is preemptor.gang:
             if not try_tasks(session, gang, preemptor.batches, pipeline_only=not gone):
                 return False
@@ -86,7 +137,7 @@ def run_trial(session: Session, preemptor: Preemptor, victims: Iterable[Victim],
         if batches and try_tasks(session, gang, batches, where, pipeline_only=not gone) and _has_more(session, gang):
             # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
             walk.push(gang)
-            outstanding += 1
+            outstanding += counts
     return served
 
 
@@ -155,6 +206,24 @@ def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, l
     for gang, losses in found.values():
         losses.sort(key=lambda loss: gang.task_key(loss.task))
     return list(found.values())
+
+
+def total_free_gpus(session: Session) -> float:
+    """GPUs idle or being released on nodes that may start pods, in hundredths."""
+    free = free_gpus(session)
+    return float(free[session.snapshot.nodes.ready].clip(0).sum())
+
+
+def free_gpus(session: Session) -> FloatArray:
+    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included."""
+    state, snapshot = session.state, session.snapshot
+    free: FloatArray = 100.0 * state.free[snapshot.axes.gpu_axes].sum(axis=0)
+    for row, devices in state.devices.items():
+        mib = snapshot.nodes.facts[row].gpu_mib
+        for device in devices.values():
+            if device.live or device.releasing != device.pipelined:
+                free[row] += 100.0 * max(0, mib - device.allocated_mib + device.releasing_mib) / mib
+    return free
 
 
 def feasible_nodes(session: Session, batches: list[Batch]) -> BoolArray | None:
