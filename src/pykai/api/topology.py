@@ -2,12 +2,31 @@
 
 A level is a node label; nodes with equal values of it, and of all coarser levels, form a domain. An alias is a second
 name under which constraints may call a level, and may be edited while workloads run, so it is resolved at every
-snapshot.
+snapshot. The host is a level only where its label is listed (topo:T-6).
+
+Two judges admit a Topology, and each has a function here with its exact texts: the schema of the resource
+(`validate_topology`, topo:2) and the webhook, which looks at aliases only (`alias_problems`, topo:2.1).
 """
+
+import re
+from collections import Counter
+from typing import Final
 
 from msgspec import field
 
+from pykai.api import names
 from pykai.api.meta import ObjectMeta, Wire
+
+MOST_LEVELS: Final = 16
+LONGEST_LABEL: Final = 316
+
+STRUCTURE_IS_IMMUTABLE: Final = "nodeLabel structure is immutable; only aliases may be edited"
+LABELS_ARE_UNIQUE: Final = "nodeLabel must be unique"
+HOST_IS_LOWEST: Final = "the kubernetes.io/hostname label can only be used at the lowest level of topology"
+
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+#: A key of a label: a lower-case domain and a slash if any, then a name that starts and ends with a letter or digit.
+_LABEL_KEY = re.compile(rf"({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 class TopologyLevel(Wire):
@@ -24,3 +43,47 @@ class Topology(Wire):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: TopologySpec = field(default_factory=TopologySpec)
+
+
+def alias_problems(topology: Topology) -> str:
+    """Why the webhook refuses the aliases, empty if it does not (topo:T-9).
+
+    There is no look at the old object: aliases may move from level to level (topo:T-10).
+    """
+    aliases = Counter(level.alias for level in topology.spec.levels if level.alias)
+    labels = {level.node_label for level in topology.spec.levels}
+    rules = (
+        ("aliases must be unique within the topology; duplicated", {each for each in aliases if aliases[each] > 1}),
+        ("an alias must not equal a nodeLabel; conflicting", aliases.keys() & labels),
+    )
+    broken = [f"{rule}: [{' '.join(sorted(found))}]" for rule, found in rules if found]
+    return f"invalid topology aliases: {'; '.join(broken)}" if broken else ""
+
+
+def validate_topology(new: Topology, old: Topology | None = None) -> list[str]:
+    """What the schema has against the object, or against the update if `old` is given; empty if nothing (topo:2)."""
+    levels = new.spec.levels
+    labels = [level.node_label for level in levels]
+    found = []
+    if not 1 <= len(levels) <= MOST_LEVELS:
+        found.append(f"spec.levels: expected 1 to {MOST_LEVELS} levels, got {len(levels)}")
+    for index, level in enumerate(levels):
+        found += _key_problems(f"spec.levels[{index}].nodeLabel", level.node_label)
+        if level.alias:
+            found += _key_problems(f"spec.levels[{index}].alias", level.alias)
+    if old is not None and labels != [level.node_label for level in old.spec.levels]:
+        found.append(STRUCTURE_IS_IMMUTABLE)
+    if len(set(labels)) < len(labels):
+        found.append(LABELS_ARE_UNIQUE)
+    if names.HOSTNAME_LABEL in labels[:-1]:
+        found.append(HOST_IS_LOWEST)
+    return found
+
+
+def _key_problems(path: str, key: str) -> list[str]:
+    if not 1 <= len(key) <= LONGEST_LABEL:
+        return [f"{path}: expected 1 to {LONGEST_LABEL} characters, got {len(key)}"]
+    if not _LABEL_KEY.fullmatch(key):
+        text = "expected the key of a label, such as topology.kubernetes.io/zone: an optional lower-case domain and a"
+        return [f"{path}: {text} slash, then letters, digits, '-', '_' and '.' between letters or digits; got {key!r}"]
+    return []

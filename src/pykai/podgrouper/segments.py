@@ -1,0 +1,334 @@
+"""Subgroups of PyTorchJobs and LeaderWorkerSets, divided into segments where the workload asks for it (topo:10).
+
+A segment is a fixed number of workers that wants to be near each other, such as one rack of a job that spans ten. In:
+the owner's manifest and one of its pods. Out: `Parts`, all subgroups of the PodGroup and the one the pod belongs to;
+without segments these are the roles alone. No other kind is divided, and the index of a pod is the label its framework
+sets; `kai.scheduler/pod-index-label` is not read (topo:T-49).
+
+What goes wrong is told in two ways. A segment size that cannot be used is a `Problem` beside a sound result, the roles
+without segments: the workload runs, and its owner can be told (topo:TD-19). What leaves no sound result is a
+`SegmentError`: the pod cannot be assigned (no index, or one that no segment has), there would be too many segments, or
+the manifest contradicts itself. Both carry object, field, and what is wrong and to be done.
+
+Subtle: all pods share one PodGroup, so the subgroups must not depend on which pod asks. A PyTorchJob's size is
+therefore its template's, and a pod's own annotations count only where the template is silent (the size) or the pod is
+a worker (size and topology): a master or leader annotated otherwise must not rewrite the group.
+
+Subtle: a LeaderWorkerSet's leader has index 0 and is one of the group's size. When the workers alone divide evenly,
+segment 0 is the leader and a full segment of workers; otherwise the leader takes a worker's place in it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec import field
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.leniency import shown
+from pykai.api.meta import Int64, ObjectMeta, Wire
+from pykai.api.scheduling import SubGroup
+from pykai.core.problems import Problem
+from pykai.podgrouper.constraints import Annotations, segment_constraint
+
+MOST_SEGMENTS: Final = 10_000
+
+#: As Go reads whole numbers: no blanks, no underscores, only ASCII. More digits count nothing that exists.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+_ANNOTATIONS = "metadata.annotations"
+
+
+class SegmentError(ValueError):
+    """Subgroups cannot be made, or the pod belongs to none of them; `problem` says where, why and what to do."""
+
+    def __init__(self, subject: str, path: str, text: str) -> None:
+        self.problem = Problem(subject, path, text)
+        super().__init__(str(self.problem))
+
+
+class Parts(NamedTuple):
+    """A workload's division into subgroups, as one of its pods sees it."""
+
+    #: all subgroups, in the order in which the PodGroup lists them
+    sub_groups: tuple[SubGroup, ...]
+    #: the subgroup of the pod, empty for none
+    pod_sub_group: str
+    #: pods without which the group does not start, `minMember` of the PodGroup
+    min_member: int
+    #: what was asked for and left aside
+    problems: tuple[Problem, ...] = ()
+
+
+class _Template(Wire):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+class _ReplicaSpec(Wire):
+    replicas: Int64 | None = None
+    template: _Template = field(default_factory=_Template)
+
+    @property
+    def count(self) -> int:
+        """The training operator takes an absent number for 1."""
+        return 1 if self.replicas is None else max(0, self.replicas)
+
+
+class _SchedulingPolicy(Wire):
+    min_available: Int64 | None = None
+
+
+class _RunPolicy(Wire):
+    scheduling_policy: _SchedulingPolicy = field(default_factory=_SchedulingPolicy)
+
+
+class _ElasticPolicy(Wire):
+    min_replicas: Int64 | None = None
+
+
+class _PyTorchJobSpec(Wire):
+    run_policy: _RunPolicy = field(default_factory=_RunPolicy)
+    elastic_policy: _ElasticPolicy = field(default_factory=_ElasticPolicy)
+    pytorch_replica_specs: dict[str, _ReplicaSpec] = field(default_factory=dict)
+
+
+class PyTorchJob(Wire):
+    """As far as its subgroups go."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: _PyTorchJobSpec = field(default_factory=_PyTorchJobSpec)
+
+
+class _SubGroupPolicy(Wire):
+    #: anything, because a bad size is told and left aside instead of refusing the manifest
+    sub_group_size: Any = None
+    sub_group_policy_type: str = ""
+
+
+class _LeaderWorkerTemplate(Wire):
+    size: Int64 = 0
+    sub_group_policy: _SubGroupPolicy = field(default_factory=_SubGroupPolicy)
+    worker_template: _Template = field(default_factory=_Template)
+
+
+class _LeaderWorkerSetSpec(Wire):
+    startup_policy: str = ""
+    leader_worker_template: _LeaderWorkerTemplate = field(default_factory=_LeaderWorkerTemplate)
+
+
+class LeaderWorkerSet(Wire):
+    """As far as its subgroups go."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: _LeaderWorkerSetSpec = field(default_factory=_LeaderWorkerSetSpec)
+
+
+_Owner = TypeVar("_Owner", PyTorchJob, LeaderWorkerSet)
+
+
+def parts_of(owner: dict[str, Any], pod: Pod) -> Parts | None:
+    """The subgroups of the owner and the pod's place in them; none for kinds that have no segments (topo:T-49)."""
+    group = str(owner.get("apiVersion", "")).partition("/")[0]
+    divide = _KINDS.get((group, str(owner.get("kind", ""))))
+    return None if divide is None else divide(owner, pod)
+
+
+def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
+    """Subgroups `master` and `worker`, the latter divided into `worker-0`, `worker-1`, ... (topo:T-45).
+
+    Whether the job may have no replicas of a role is for its grouper to say.
+    """
+    job = _read(PyTorchJob, owner)
+    subject = _subject("PyTorchJob", job.metadata)
+    roles = job.spec.pytorch_replica_specs
+    masters = roles["Master"].count if "Master" in roles else 0
+    asked = (job.spec.run_policy.scheduling_policy.min_available, job.spec.elastic_policy.min_replicas)
+    least = next((number for number in asked if number is not None), sum(each.count for each in roles.values()))
+    role = pod.metadata.labels.get(names.KUBEFLOW_REPLICA_TYPE_LABEL, "")
+    place = role if role in ("master", "worker") else ""
+    groups = [SubGroup(name="master", min_member=masters)] if masters else []
+    worker = roles.get("Worker")
+    if worker is None:
+        return Parts(tuple(groups), place, least)
+
+    least_workers = max(0, least - masters)
+    path = "spec.pytorchReplicaSpecs.Worker"
+    template = worker.template.metadata.annotations
+    own = pod.metadata.annotations if role == "worker" else {}
+    said = (
+        _size_annotation(subject, f"{path}.template.{_ANNOTATIONS}", template),
+        _size_annotation(_subject("Pod", pod.metadata), _ANNOTATIONS, own),
+    )
+    # No size suits a job that has no workers for now; that is nothing to tell.
+    size, problems = _segment_size(said if worker.count else (), worker.count, "the number of workers")
+    if not size:
+        groups.append(SubGroup(name="worker", min_member=least_workers))
+        return Parts(tuple(groups), place, least, problems)
+
+    count = _counted(-(-worker.count // size), subject, path)
+    needed = -(-least_workers // size)
+    constraint = segment_constraint(own, template, job.metadata.annotations)
+    groups.append(SubGroup(name="worker", min_sub_group=count))
+    for number in range(count):
+        groups.append(
+            SubGroup(
+                name=f"worker-{number}",
+                parent="worker",
+                # Segments beyond the minimum are elastic: they may start with any number of their pods.
+                min_member=min(size, worker.count - number * size) if number < needed else 0,
+                topology_constraint=constraint,
+            )
+        )
+    if role == "worker":
+        place = f"worker-{_segmented_index(pod, names.KUBEFLOW_REPLICA_INDEX_LABEL, worker.count) // size}"
+    return Parts(tuple(groups), place, least)
+
+
+def leader_worker_parts(owner: dict[str, Any], pod: Pod) -> Parts:
+    """Subgroups `leader` and `workers`, or segments of them, of one replica of a LeaderWorkerSet (topo:T-46)."""
+    found = _read(LeaderWorkerSet, owner)
+    subject = _subject("LeaderWorkerSet", found.metadata)
+    form = found.spec.leader_worker_template
+    index = _index(pod, names.LWS_WORKER_INDEX_LABEL)
+    members = _group_size(found, subject, pod, index)
+    template = form.worker_template.metadata.annotations
+    path = "spec.leaderWorkerTemplate"
+    said = (
+        (subject, f"{path}.subGroupPolicy.subGroupSize", form.sub_group_policy.sub_group_size),
+        _size_annotation(subject, _ANNOTATIONS, found.metadata.annotations),
+        _size_annotation(subject, f"{path}.workerTemplate.{_ANNOTATIONS}", template),
+    )
+    # No size suits a leader that starts before its workers and is alone for now; that is nothing to tell.
+    size, problems = _segment_size(said if members > 1 else (), members, "the size of the group")
+    if not size:
+        groups = [SubGroup(name="leader", min_member=1)]
+        if members > 1:
+            groups.append(SubGroup(name="workers", min_member=members - 1))
+        return Parts(tuple(groups), "leader" if index == 0 else "workers", members, problems)
+
+    policy = form.sub_group_policy.sub_group_policy_type or "LeaderWorker"
+    if policy not in ("LeaderWorker", "LeaderExcluded"):
+        text = f'unknown policy "{policy}"; use LeaderWorker or LeaderExcluded'
+        raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
+    even = (members - 1) % size == 0
+    if policy == "LeaderExcluded" and not even:
+        text = f"LeaderExcluded needs segments of equal size, but {members - 1} workers are no multiple of {size}; "
+        text += "change the size of the group or of the segments, or use LeaderWorker"
+        raise SegmentError(subject, f"{path}.subGroupPolicy.subGroupPolicyType", text)
+    # Segments are cut from a row of pods: the workers if these divide evenly, else the leader and the workers.
+    first = 1 if even else 0
+    row = members - first
+    count = _counted(-(-row // size), subject, path)
+    own = pod.metadata.annotations if index else {}
+    constraint = segment_constraint(own, template, found.metadata.annotations)
+    groups = [
+        SubGroup(name=f"segment-{number}", min_member=min(size, row - number * size), topology_constraint=constraint)
+        for number in range(count)
+    ]
+    joined = policy == "LeaderWorker"
+    if joined:
+        groups[0] = SubGroup(name="segment-0", min_sub_group=2, topology_constraint=constraint)
+        groups.append(SubGroup(name="leader", parent="segment-0", min_member=1))
+        groups.append(SubGroup(name="workers", parent="segment-0", min_member=size if even else size - 1))
+    else:
+        groups.insert(0, SubGroup(name="leader", min_member=1))
+
+    index = _segmented_index(pod, names.LWS_WORKER_INDEX_LABEL, members)
+    number = (index - first) // size
+    place = "leader" if index == 0 else "workers" if joined and number == 0 else f"segment-{number}"
+    return Parts(tuple(groups), place, members)
+
+
+_KINDS: Final[Mapping[tuple[str, str], Callable[[dict[str, Any], Pod], Parts]]] = {
+    ("kubeflow.org", "PyTorchJob"): pytorch_parts,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): leader_worker_parts,
+}
+
+
+def _group_size(found: LeaderWorkerSet, subject: str, pod: Pod, index: int | None) -> int:
+    """How many pods of a replica start together, the leader included."""
+    size = found.spec.leader_worker_template.size
+    if size < 1:
+        text = f"expected the number of pods of a replica, 1 or more, got {size}; set it"
+        raise SegmentError(subject, "spec.leaderWorkerTemplate.size", text)
+    policy = found.spec.startup_policy or "LeaderCreated"
+    if policy == "LeaderCreated":
+        return size
+    if policy != "LeaderReady":
+        text = f'unknown policy "{policy}"; use LeaderCreated or LeaderReady'
+        raise SegmentError(subject, "spec.startupPolicy", text)
+    if index == 0 and not pod.spec.node_name:
+        return 1  # the workers are made when the leader is ready
+    told = _whole(pod.metadata.annotations.get(names.LWS_SIZE_ANNOTATION, ""))
+    return told if told is not None and told > 0 else size
+
+
+#: Object, field and value of a segment size.
+_Said = tuple[str, str, object]
+
+
+def _size_annotation(subject: str, path: str, annotations: Annotations) -> _Said:
+    key = names.SEGMENT_SIZE_ANNOTATION
+    return subject, f'{path}["{key}"]', annotations.get(key)
+
+
+def _segment_size(said: Iterable[_Said], most: int, what: str) -> tuple[int, tuple[Problem, ...]]:
+    """The first size that is given, 0 for no segments; the one judge of sizes of all kinds (topo:TD-19)."""
+    for subject, path, value in said:
+        if value is None or value == "":
+            continue
+        size = _whole(value) if isinstance(value, str) else value if isinstance(value, int) else None
+        if size is not None and 1 < size <= most:
+            return size, ()
+        text = f"{shown(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
+        return 0, (Problem(subject, path, text + "grouped without segments until it is mended"),)
+    return 0, ()
+
+
+def _counted(count: int, subject: str, path: str) -> int:
+    if count > MOST_SEGMENTS:
+        text = f"the number of subgroups created for the segmentation is {count}, more than {MOST_SEGMENTS}; "
+        raise SegmentError(subject, path, text + "use larger segments")
+    return count
+
+
+def _index(pod: Pod, label: str) -> int | None:
+    """The pod's number among its kind, if it has one."""
+    text = pod.metadata.labels.get(label)
+    if text is None:
+        return None
+    index = _whole(text)
+    if index is None or index < 0:
+        raise _index_error(pod, label, f"expected a whole number of 0 or more, got {shown(text)}")
+    return index
+
+
+def _segmented_index(pod: Pod, label: str, count: int) -> int:
+    """The index that says which segment the pod belongs to."""
+    index = _index(pod, label)
+    if index is None:
+        raise _index_error(pod, label, "missing, so the pod belongs to no segment")
+    if index >= count:
+        raise _index_error(pod, label, f"{index} is beyond the {count} pods that the workload is divided for")
+    return index
+
+
+def _index_error(pod: Pod, label: str, text: str) -> SegmentError:
+    advice = "; the controller of the workload sets this label, see that nothing changes it"
+    return SegmentError(_subject("Pod", pod.metadata), f'metadata.labels["{label}"]', text + advice)
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+
+
+def _read(wire_type: type[_Owner], owner: dict[str, Any]) -> _Owner:
+    try:
+        return decode_as(wire_type, owner)
+    except DecodeError as error:
+        raise SegmentError(error.subject, error.path, f"{error.problem}; mend the manifest") from None
+
+
+def _subject(kind: str, metadata: ObjectMeta) -> str:
+    return "/".join(part for part in (kind, metadata.namespace, metadata.name) if part)

@@ -1,0 +1,12 @@
+"""Says loudly, at the end of the run, that recorded cases were not there to be tested."""
+
+import pytest
+
+from tests.podgrouper.folder import FOLDER, MISSING
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A banner that nobody overlooks."""
+    if not FOLDER.is_dir():
+        terminalreporter.section("NO GROUPING CASES", sep="*", red=True, bold=True)
+        terminalreporter.write_line(MISSING, red=True)
