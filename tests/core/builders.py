@@ -35,6 +35,7 @@ from pykai.core.session import Session
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tables import Tables
+from pykai.core.volumes.books import VolumeBooks
 from pykai.scheduler.configuration import default_configuration, read_configuration
 
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -168,6 +169,13 @@ class Result:
         grants = moved.grants if moved is not None else ()
         contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, ZoneBooks)]
         return tuple((zone, dict(need)) for content in contents for zone, need in content)
+
+    def volumes_of(self, pod: str, namespace: str = "default") -> list[str]:
+        """Volumes chosen for a pod in this cycle, in the order of its claims by size."""
+        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        grants = moved.grants if moved is not None else ()
+        contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, VolumeBooks)]
+        return [share.volume for content in contents for share in content if share.volume]
 
     def left_out(self, group: str, namespace: str = "default") -> Unscheduled | None:
         """The record of a group with pods left waiting."""
@@ -354,10 +362,13 @@ class Cluster:
         uid: str | None = None,
         qos: str = "",
         numa: Mapping[str, Mapping[str, str | int]] | None = None,
+        claims: tuple[str, ...] = (),
+        ephemeral: tuple[str, ...] = (),
     ) -> Cluster:
         """A pod.  `on` puts it on a node (Running unless `phase`), `device` on shared GPUs there, `deleted` is how many
         seconds ago its deletion ended; `spec` is merged into the spec as the wire spells it; `qos` is
-        its QoS class, `numa` what the exporter saw it hold: zone -> amounts."""
+        its QoS class, `numa` what the exporter saw it hold: zone -> amounts; `claims` are the volume claims it uses,
+        `ephemeral` those made for it alone."""
         notes = dict(annotations or {})
         if numa is not None:
             notes["kai.scheduler/numa-placement-observed"] = numa_record(numa)
@@ -393,6 +404,10 @@ class Cluster:
             "containers": [{"name": "main", "resources": {"requests": resource_list(cpu, memory, gpu, extra)}}],
             **(spec or {}),
         }
+        volumes: list[Raw] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+        volumes += [{"name": each, "ephemeral": {}} for each in ephemeral]
+        if volumes:
+            body["volumes"] = [*body.get("volumes", ()), *volumes]
         if on:
             body["nodeName"] = on
         status: Raw = {"phase": phase or ("Running" if on else "Pending")}
@@ -537,6 +552,150 @@ class Cluster:
     def config_map(self, name: str, namespace: str = "default") -> Cluster:
         """A ConfigMap."""
         return self.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+
+    def storage_class(
+        self,
+        name: str = "fast",
+        *,
+        provisioner: str = "kubernetes.io/no-provisioner",
+        waits: bool = True,
+        zones: tuple[str, ...] = (),
+    ) -> Cluster:
+        """A StorageClass, of volumes that are there unless somebody makes them; `zones` where they may be made."""
+        terms = [{"matchLabelExpressions": [{"key": "zone", "values": list(zones)}]}] if zones else []
+        return self.add(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": provisioner,
+                "volumeBindingMode": "WaitForFirstConsumer" if waits else "Immediate",
+                "allowedTopologies": terms,
+            }
+        )
+
+    def volume(
+        self,
+        name: str,
+        *,
+        size: str | int = "10Gi",
+        on: str | tuple[str, ...] = (),
+        zone: str = "",
+        of: str | None = "fast",
+        claim: str = "",
+        claim_uid: str = "",
+        phase: str | None = None,
+        modes: tuple[str, ...] = ("ReadWriteOnce",),
+        labels: Mapping[str, str] | None = None,
+        driver: str = "",
+        deleted: bool = False,
+        namespace: str = "default",
+        **spec: Any,
+    ) -> Cluster:
+        """A PersistentVolume of class `of` that the nodes `on` reach (or those of a zone, or all), kept for or bound to
+        `claim`; `spec` are further fields as the wire spells them."""
+        meta: Raw = {"name": name, "labels": dict(labels or {})}
+        if deleted:
+            meta["deletionTimestamp"] = stamp(10)
+        body: Raw = {"capacity": {"storage": size}, "accessModes": list(modes), "storageClassName": of or "", **spec}
+        nodes = (on,) if isinstance(on, str) else on
+        if nodes or zone:
+            key, values = ("kubernetes.io/hostname", list(nodes)) if nodes else ("zone", [zone])
+            term = {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}
+            body["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+        if claim:
+            body["claimRef"] = {"name": claim, "namespace": namespace, "uid": claim_uid}
+        if driver:
+            body["csi"] = {"driver": driver, "volumeHandle": name}
+        status = {"phase": phase or ("Bound" if claim else "Available")}
+        return self.add(
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": body, "status": status}
+        )
+
+    def claim(
+        self,
+        name: str,
+        *,
+        size: str | int = "5Gi",
+        of: str | None = "fast",
+        bound_to: str = "",
+        selected_node: str = "",
+        phase: str | None = None,
+        modes: tuple[str, ...] = ("ReadWriteOnce",),
+        deleted: bool = False,
+        owner: str = "",
+        annotations: Mapping[str, str] | None = None,
+        namespace: str = "default",
+        uid: str = "",
+        **spec: Any,
+    ) -> Cluster:
+        """A PersistentVolumeClaim of class `of`, bound to a volume or waiting; `owner` is the uid of the pod it was
+        made for, `spec` are further fields as the wire spells them."""
+        notes = dict(annotations or {})
+        if bound_to:
+            notes["pv.kubernetes.io/bind-completed"] = "yes"
+        if selected_node:
+            notes["volume.kubernetes.io/selected-node"] = selected_node
+        meta: Raw = {"name": name, "namespace": namespace, "uid": uid or name, "annotations": notes}
+        if deleted:
+            meta["deletionTimestamp"] = stamp(10)
+        if owner:
+            meta["ownerReferences"] = [{"kind": "Pod", "uid": owner, "controller": True}]
+        body: Raw = {
+            "accessModes": list(modes),
+            "resources": {"requests": {"storage": size}},
+            "volumeName": bound_to,
+            **spec,
+        }
+        if of is not None:
+            body["storageClassName"] = of
+        status = {"phase": phase or ("Bound" if bound_to else "Pending")}
+        return self.add(
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": body, "status": status}
+        )
+
+    def csi_driver(self, name: str, *, tells_capacity: bool = True) -> Cluster:
+        """A CSIDriver."""
+        spec = {"storageCapacity": tells_capacity}
+        return self.add(
+            {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name}, "spec": spec}
+        )
+
+    def csi_node(self, name: str, **most: int | None) -> Cluster:
+        """A CSINode: how many volumes each driver attaches there at most, None for any number."""
+        drivers = [
+            {"name": driver, "allocatable": None if count is None else {"count": count}}
+            for driver, count in most.items()
+        ]
+        spec = {"drivers": drivers}
+        return self.add(
+            {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+        )
+
+    def storage_capacity(
+        self,
+        name: str,
+        *,
+        of: str = "fast",
+        room: str | int | None = "10Gi",
+        largest: str | int | None = None,
+        on: str = "",
+        zone: str = "",
+        nowhere: bool = False,
+    ) -> Cluster:
+        """A CSIStorageCapacity for one node, one zone, or all nodes; `nowhere` leaves the topology out."""
+        labels = {"kubernetes.io/hostname": on} if on else {"zone": zone} if zone else {}
+        return self.add(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "CSIStorageCapacity",
+                "metadata": {"name": name, "namespace": "csi"},
+                "storageClassName": of,
+                "nodeTopology": None if nowhere else {"matchLabels": labels},
+                "capacity": room,
+                "maximumVolumeSize": largest,
+            }
+        )
 
     def namespace(self, name: str, **labels: str) -> Cluster:
         """A Namespace with labels."""

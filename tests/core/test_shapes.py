@@ -567,10 +567,6 @@ WITH_CONFIG = container(PLAIN, envFrom=[{"configMapRef": {"name": "settings"}}])
             pod(container(PLAIN), annotations={"gpu-memory": "101"}),
         ),
         (pod(container({SLICE: 1})), pod(container(), annotations={SLICE: "1"})),
-        (
-            pod(container(PLAIN)),
-            pod(container(PLAIN), volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-        ),
         (pod(WITH_CONFIG), pod(WITH_CONFIG, annotations={"runai/shared-gpu-configmap": "set"})),
     ],
 )

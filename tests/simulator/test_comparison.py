@@ -67,7 +67,7 @@ def test_accepted_gpus_are_summed_over_a_group() -> None:
 
 
 def test_numa_zones_are_compared_in_any_order_and_unknown_fields_are_not_passed_over() -> None:
-    pod = PodView("ns/a-0", "ns/a", "Running", "n", numa_zones=("1", "0"))
-    assert compared({"podGroups": {"a": {"numaZones": ["0", "1"]}}}, pod) == []
-    assert compared({"pods": {"a-0": {"numaZones": ["0"]}}}, pod) == ["pod a-0: NUMA zones ['0', '1'], expected ['0']"]
+    pod = PodView("ns/a-0", "ns/a", "Running", "n", numa_zones=(1, 0))
+    assert compared({"podGroups": {"a": {"numaZones": [0, 1]}}}, pod) == []
+    assert compared({"pods": {"a-0": {"numaZones": [0]}}}, pod) == ["pod a-0: NUMA zones [0, 1], expected [0]"]
     assert compared({"pods": {"a-0": {"colour": "red"}}}, pod) == ["pod a-0: this runner cannot compare colour"]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pykai.core.status import Status
 from pykai.simulator.cases import Case
 from pykai.simulator.conformance import CaseRun, run_case
 from pykai.simulator.settings import read_settings
@@ -170,6 +171,20 @@ def test_a_configuration_of_the_case_is_the_whole_configuration() -> None:
     assert run_case(read(apart)) == []
 
 
+def test_a_case_may_choose_a_profile() -> None:
+    """By its settings or by its configuration (cycle:FLT-4)."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}
+    listed = [{"weight": 1, "preference": term}]
+    wish = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": listed}}}
+    made = cluster(nodes=2, gpus=2).queue("q", quota=4).gang("train", gpu=1, spec=wish).objects
+    raw = case(1, {"podGroups": {"train": {"node": "node-1"}}}) | {"objects": made}
+    assert run_case(read(raw)) != []
+    assert run_case(read(raw | {"settings": {"profile": "kubernetes"}})) == []
+    assert run_case(read(raw | {"schedulerConf": {"profile": "kubernetes"}})) == []
+    with pytest.raises(ValueError, match="unknown profile 'kube'"):
+        run_case(read(raw | {"schedulerConf": {"profile": "kube"}}))
+
+
 def test_settings_reach_the_shard_or_wait_for_their_action() -> None:
     settings = read_settings(
         {
@@ -195,3 +210,31 @@ def test_the_message_of_a_group_is_its_detailed_fit_error() -> None:
     assert line.startswith(
         'group train: message "\\nPodSchedulingErrors.\\nResources were found for 2 pods while 3 are'
     )
+
+
+def zoned_case(expect: Raw, **more: Any) -> Case:
+    """Two Guaranteed pods of three cores, and a node with two zones of four."""
+    zone = {"cpu": 4}
+    made = cluster(nodes=1).queue("q").zones("node-0", zone, zone).gang("train", 2, cpu=3, qos="Guaranteed")
+    return read(case(1, expect, **more) | {"objects": made.objects})
+
+
+def test_a_started_pod_keeps_its_numa_zones_and_its_class() -> None:
+    zones = {"pods": {f"train-{zone}": {"numaZones": [zone]} for zone in (0, 1)}}
+    assert run_case(zoned_case(zones), validate=True) == []
+    cycles = {"until_match": 1, "still_match_for": 2}
+    assert run_case(zoned_case(zones, cycles=cycles), validate=True) == []
+    wrong = {"pods": {"train-0": {"numaZones": [1]}}}
+    assert run_case(zoned_case(wrong)) == ["pod train-0: NUMA zones [0], expected [1]"]
+
+
+def test_a_pod_that_comes_back_has_its_class_but_no_zones() -> None:
+    made = zoned_case({}, cycles={"run": 2})
+    run = CaseRun(made)
+    run.step()
+    run.tables.assume("default/train-0", Status.RELEASING)
+    run.move_on(run.cycle())
+    back, stayed = (run.tables.snapshot(run.now_ns).tasks[f"default/train-{index}"] for index in (0, 1))
+    assert back.shape is stayed.shape
+    assert back.numa_record == ()
+    assert stayed.numa_record == (("zone-1", (("cpu", 3000),)),)

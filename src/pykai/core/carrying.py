@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.core.decisions import Bind, Evict, Nominate
 from pykai.core.gangs import Gang
+from pykai.core.numa.books import ZoneBooks
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.state import Outcome, Placement
@@ -123,4 +124,10 @@ def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: 
         received.portion,
         placement.gpu_groups,
         annotations,
+        tuple(
+            zone
+            for grant in placement.grants
+            if isinstance(grant.book, ZoneBooks)
+            for zone in grant.book.written(placement.row, grant.content)
+        ),
     )

@@ -1,9 +1,9 @@
 """What a pod asks for, once for all pods that ask for the same.
 
 A *shape* is everything about a pod that decides where it may run and what it costs there: requests, GPU sharing, node
-selector and affinity, tolerations, host ports, pod (anti-)affinity, config maps.  The engine filters and scores once
-per shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not part of it; labels
-matter only to other pods' affinity and travel beside the shape.
+selector and affinity, tolerations, host ports, pod (anti-)affinity, spread constraints, config maps.  The engine
+filters and scores once per shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not
+part of it; labels matter only to affinity and spread, and travel beside the shape.
 
 `ShapeRegister` interns shapes in two steps: equal raw specs are found by their bytes (the common case, a few
 microseconds), and different raw specs that mean the same are found by their meaning.
@@ -17,16 +17,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import floor
+from typing import Any
 
 import msgspec
 
 from pykai.api import names
-from pykai.api.core import Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
+from pykai.api.core import (
+    Affinity,
+    Container,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from pykai.api.quantity import QuantityError
 from pykai.core.axes import MOST, amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.numa.asks import NumaAsk, read_ask
+from pykai.core.volumes.asks import VolumeAsk
 
 #: Sums of absurd requests stop here (design: saturate, never overflow).
 SATURATED = MOST
+
+#: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
+HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 
 #: Raw specs remembered; specs that differ in every pod must not eat the memory.
 _MOST_RAW_SPECS = 50_000
@@ -65,6 +80,17 @@ class GpuAsk:
     legacy_mig: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What other objects make of the references of a pod, once they are looked up."""
+
+    volumes: tuple[VolumeAsk, ...] = ()
+    claims: tuple[Any, ...] = ()
+
+
+NOTHING_RESOLVED = Resolved()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """One interned scheduling request.  Compared by identity: equal meaning is the same object."""
@@ -82,12 +108,20 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     affinity: Affinity | None = None
+    #: preferred node affinity, without terms that mean nothing
+    preferred_nodes: tuple[PreferredSchedulingTerm, ...] = ()
+    #: topology spread constraints, in the order a node's reason is looked for
+    spread: tuple[TopologySpreadConstraint, ...] = ()
     #: config maps that must exist in the namespace, sorted
     config_maps: tuple[str, ...] = ()
-    #: the pod's namespace where the ask depends on it (config maps, pod affinity), else ""
+    #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread), else ""
     namespace: str = ""
+    #: what its persistent volume claims amount to
+    volumes: tuple[VolumeAsk, ...] = ()
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
     unsupported: tuple[str, ...] = ()
+    #: what it needs of NUMA zones, None when no node would align it (gpu:12.2)
+    numa: NumaAsk | None = None
     #: no GPU of any form (gpu:G-13)
     cpu_only: bool = True
     #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
@@ -277,8 +311,6 @@ def _unsupported(pod: Pod) -> tuple[str, ...]:
     found = []
     if pod.spec.resource_claims:
         found.append("resource claims (DRA)")
-    if any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in pod.spec.volumes):
-        found.append("persistent volume claims")
     return tuple(found)
 
 
@@ -287,6 +319,18 @@ def _required_node_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, .
     if node_affinity is None or node_affinity.required is None:
         return None
     return tuple(node_affinity.required.node_selector_terms)
+
+
+def _preferred_node_terms(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:
+    """Terms that can prefer a node: an empty one, or one without weight, means nothing."""
+    node_affinity = affinity.node_affinity if affinity is not None else None
+    if node_affinity is None:
+        return ()
+    return tuple(
+        term
+        for term in node_affinity.preferred
+        if term.weight > 0 and (term.preference.match_expressions or term.preference.match_fields)
+    )
 
 
 def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
@@ -309,7 +353,7 @@ def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
     )
 
 
-def _gather(pod: Pod) -> Shape:
+def _gather(pod: Pod, resolved: Resolved) -> Shape:
     """The shape of a pod, without a number yet."""
     spec = pod.spec
     requests, overhead = _pod_requests(pod)
@@ -317,6 +361,11 @@ def _gather(pod: Pod) -> Shape:
     affinity = spec.affinity
     interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     config_maps = _config_maps(pod)
+    spread = tuple(
+        constraint
+        for constraint in spec.topology_spread_constraints
+        if constraint.when_unsatisfiable in (HARD_SPREAD, SOFT_SPREAD)
+    )
     return Shape(
         requests=tuple(sorted((name, value) for name, value in requests.items() if value > 0)),
         overhead=tuple(sorted(overhead.items())),
@@ -327,9 +376,13 @@ def _gather(pod: Pod) -> Shape:
         tolerations=_tolerations(spec.tolerations),
         host_ports=_host_ports(pod),
         affinity=affinity if interpod else None,
+        preferred_nodes=_preferred_node_terms(affinity),
+        spread=spread,
         config_maps=config_maps,
-        namespace=pod.metadata.namespace if config_maps or interpod else "",
+        namespace=pod.metadata.namespace if config_maps or interpod or spread else "",
+        volumes=resolved.volumes,
         unsupported=_unsupported(pod),
+        numa=read_ask(pod, shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)),
         cpu_only=gpu.kind is GpuKind.NONE,
         shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
     )
@@ -344,16 +397,16 @@ class ShapeRegister:
     _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
 
-    def shape_of(self, pod: Pod) -> Shape:
+    def shape_of(self, pod: Pod, resolved: Resolved = NOTHING_RESOLVED) -> Shape:
         """The shape of a pod; raises RequestError when a request cannot be read."""
         try:
-            raw = self._encoder.encode(self._raw_parts(pod))
+            raw = self._encoder.encode((self._raw_parts(pod), resolved))
         except OverflowError:
             # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
-            return self._intern(_gather(pod))
+            return self._intern(_gather(pod, resolved))
         known = self._by_bytes.get(raw)
         if known is None:
-            known = self._intern(_gather(pod))
+            known = self._intern(_gather(pod, resolved))
             if len(self._by_bytes) >= _MOST_RAW_SPECS:
                 self._by_bytes.clear()
             self._by_bytes[raw] = known
@@ -378,7 +431,9 @@ class ShapeRegister:
             spec.tolerations,
             spec.volumes,
             spec.resource_claims,
+            spec.topology_spread_constraints,
             asks,
+            pod.status.qos_class,
             pod.metadata.namespace,
         )
 

@@ -21,12 +21,14 @@ from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
 from pykai.core.nodes import NodeFacts
+from pykai.core.numa.zones import NodeZones
 from pykai.core.problems import Problem
 from pykai.core.shapes import HostPort, Shape
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import Vectors
+from pykai.core.volumes.storage import Storage
 
 Made = TypeVar("Made")
 
@@ -148,12 +150,17 @@ class Snapshot:
     tasks: Mapping[str, Task]
     tasks_on: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
+    #: tasks with persistent volume claims
+    tasks_with_volumes: Mapping[str, Task]
     #: tasks that name no PodGroup
     tasks_without_group: Mapping[str, Task]
     #: tasks with a legacy MIG annotation
     legacy_mig_tasks: Mapping[str, Task]
     priority_classes: Mapping[str, PriorityClass]
     topologies: Mapping[str, Topology]
+    #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard
+    numa: Mapping[str, NodeZones]
+    storage: Storage
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]

@@ -20,6 +20,7 @@ import numpy as np
 from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import Object
+from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import Topology
 from pykai.core.axes import Axes, IntArray
@@ -27,13 +28,15 @@ from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, 
 from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
 from pykai.core.nodes import NodeFacts, read_node
+from pykai.core.numa.zones import NodeZones, read_zones
 from pykai.core.problems import Problem
-from pykai.core.shapes import GpuKind, HostPort, RequestError, Shape, ShapeRegister, hold_ports
+from pykai.core.shapes import GpuKind, HostPort, RequestError, Resolved, Shape, ShapeRegister, hold_ports
 from pykai.core.shard import Shard
 from pykai.core.snapshot import GroupEntry, NodeTable, Snapshot
 from pykai.core.status import QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, has_ended, read_task
 from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
+from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject
 
 
 class Tables:
@@ -48,6 +51,8 @@ class Tables:
         self.queues: dict[str, Queue] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
         self.topologies: dict[str, Topology] = {}
+        self.numa: dict[str, NodeZones] = {}
+        self.storage = Storage()
         self.config_maps: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
         #: replaced with every change
@@ -65,6 +70,7 @@ class Tables:
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
+        self._with_volumes: dict[str, Task] = {}
         self._without_group: dict[str, Task] = {}
         self._legacy_mig: dict[str, Task] = {}
         self._problems: dict[str, list[Problem]] = {}
@@ -105,6 +111,10 @@ class Tables:
             self.namespaces[item.metadata.name] = dict(item.metadata.labels)
         elif isinstance(item, Topology):
             self.topologies[item.metadata.name] = item
+        elif isinstance(item, NodeResourceTopology):
+            self._apply_zones(item)
+        elif isinstance(item, StorageObject):
+            self._reread_volumes(self.storage.apply(item))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
@@ -130,6 +140,11 @@ class Tables:
             self.namespaces.pop(name, None)
         elif kind == "Topology":
             self.topologies.pop(name, None)
+        elif kind == "NodeResourceTopology":
+            self.numa.pop(name, None)
+            self._problems.pop(f"NodeResourceTopology/{name}", None)
+        elif kind in STORAGE_KINDS:
+            self._reread_volumes(self.storage.remove(kind, namespace, name))
 
     def assume(self, pod_key: str, status: Status | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
@@ -152,7 +167,16 @@ class Tables:
         if before is not None and before.metadata.uid != pod.metadata.uid:
             self._forced.pop(key, None)
         self._pods[key] = pod
+        others = self.storage.use(key, pod)
         self._reread(key)
+        self._reread_volumes(others)
+
+    def _reread_volumes(self, keys: set[str]) -> None:
+        """Make the tasks of pods anew whose claims now mean something else."""
+        for key in sorted(keys):
+            task = self._tasks.get(key)
+            if task is None or task.shape.volumes != self.storage.resolve(self._pods[key]):
+                self._reread(key)
 
     def _reread(self, key: str, settled: Status | None = None) -> None:
         """Make the task of a pod anew, in the `settled` state if one is given."""
@@ -165,10 +189,11 @@ class Tables:
             return
         subject = f"Pod/{key}"
         self._problems.pop(subject, None)
+        problems: list[Problem] = []
         try:
-            shape = self.shapes.shape_of(pod)
+            shape = self.shapes.shape_of(pod, Resolved(volumes=self.storage.resolve(pod)))
         except RequestError as error:
-            self._problems[subject] = [Problem(subject, "", f"{error}; the pod waits until this is mended")]
+            problems.append(Problem(subject, "", f"{error}; the pod waits until this is mended"))
             shape = self._unreadable
         task = read_task(
             pod,
@@ -177,7 +202,10 @@ class Tables:
             self._assumed(key, pod) if settled is None else settled,
             self.shard.scheduler_name,
             self.shard.reservation_app,
+            problems.append,
         )
+        if problems:
+            self._problems[subject] = problems
         self._tasks[key] = task
         self._attach(task)
 
@@ -192,7 +220,9 @@ class Tables:
         self._forced.pop(key, None)
         self._problems.pop(f"Pod/{key}", None)
         if self._pods.pop(key, None) is not None:
+            others = self.storage.use(key, None)
             self._reread(key)
+            self._reread_volumes(others)
 
     def _attach(self, task: Task) -> None:
         if task.group_key:
@@ -210,6 +240,8 @@ class Tables:
             self._terminating[task.key] = task
         if task.shape.affinity is not None:
             self._with_affinity[task.key] = task
+        if task.shape.volumes:
+            self._with_volumes[task.key] = task
         if task.shape.gpu.legacy_mig:
             self._legacy_mig[task.key] = task
 
@@ -227,6 +259,7 @@ class Tables:
                 del self._tasks_on[task.node]
         self._terminating.pop(task.key, None)
         self._with_affinity.pop(task.key, None)
+        self._with_volumes.pop(task.key, None)
         self._without_group.pop(task.key, None)
         self._legacy_mig.pop(task.key, None)
 
@@ -381,6 +414,16 @@ class Tables:
         mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
         seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, Seat(mib, holding), sign)
 
+    def _apply_zones(self, topology: NodeResourceTopology) -> None:
+        name = topology.metadata.name
+        problems: list[Problem] = []
+        zones = read_zones(topology, problems.append)
+        if zones is None:
+            self.numa.pop(name, None)
+        else:
+            self.numa[name] = zones
+        self._problems[f"NodeResourceTopology/{name}"] = problems
+
     # -- groups, queues, bind requests ------------------------------------------------------------------------------
 
     def _apply_group(self, podgroup: PodGroup) -> None:
@@ -517,10 +560,13 @@ class Tables:
             tasks=self._tasks,
             tasks_on=self._tasks_on,
             tasks_with_affinity=self._with_affinity,
+            tasks_with_volumes=self._with_volumes,
             tasks_without_group=self._without_group,
             legacy_mig_tasks=self._legacy_mig,
             priority_classes=self.priority_classes,
             topologies=self.topologies,
+            numa=self.numa,
+            storage=self.storage,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
             problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),

@@ -13,6 +13,8 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.core.groups import Report
+from pykai.core.numa.records import Record, read_record
 from pykai.core.shapes import Shape
 from pykai.core.status import ACTIVE_USED, Status
 
@@ -58,6 +60,8 @@ class Task:
     kubeflow_master: bool
     ray_head: bool
     task_priority: tuple[int, int]
+    #: in which NUMA zones of its node it lies, () when nobody has written it down (gpu:N-15)
+    numa_record: Record = ()
 
     @property
     def holds_node(self) -> bool:
@@ -125,6 +129,7 @@ def read_task(
     forced: Status | None,
     scheduler_name: str,
     reservation_app: str,
+    report: Report,
 ) -> Task:
     """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
     meta, spec = pod.metadata, pod.spec
@@ -158,4 +163,5 @@ def read_task(
         kubeflow_master=role in names.KUBEFLOW_FIRST_ROLES,
         ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
         task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
+        numa_record=read_record(pod, request, report) if node and shape.numa is not None else (),
     )

@@ -5,7 +5,8 @@ Slow on purpose and independent of the journal; switched on in all tests by `Pol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
 from pykai.core.minimum import core_of
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
+from pykai.core.state import Grant
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
@@ -32,6 +34,7 @@ def _expect(same: bool, what: str) -> None:
 def check_state(session: Session) -> None:
     """Raise Disagreement if a column, device, port, counter or queue figure is not the sum of its tasks."""
     _check_nodes(session)
+    _check_books(session)
     _check_queues(session)
     _check_gangs(session)
 
@@ -94,6 +97,32 @@ def _holders(session: Session) -> Iterator[tuple[Task, Status, int, tuple[str, .
                 yield task, task.status, rows[task.node], task.gpu_groups
         elif moved.status not in (Status.RELEASING, Status.PENDING):
             yield task, moved.status, moved.row, moved.gpu_groups
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """Books that can be added up."""
+
+    def agrees(self, holders: Iterable[tuple[int, object, int]]) -> bool:
+        """Whether the books are what these hold: (node row, content, how it is held)."""
+
+
+def _check_books(session: Session) -> None:
+    state, rows = session.state, session.snapshot.nodes.rows
+    held: list[tuple[Grant, int, int]] = []
+    for key, task in session.snapshot.tasks.items():
+        moved, leaving = state.moved.get(key), state.leaving.get(key)
+        if leaving is not None:
+            held.extend((grant, leaving.row, holding_of(Status.RELEASING)) for grant in leaving.grants)
+        if moved is None:
+            if task.holds_node and task.node in rows:
+                held.extend((g, rows[task.node], holding_of(task.status)) for g in state.held_before(task))
+        elif moved.status not in (Status.RELEASING, Status.PENDING):
+            held.extend((grant, moved.row, holding_of(moved.status)) for grant in moved.grants)
+    for book in state.books:
+        if isinstance(book, Countable):
+            own = [(row, grant.content, holding) for grant, row, holding in held if grant.book is book]
+            _expect(book.agrees(own), f"{type(book).__name__} differ from what the tasks hold")
 
 
 def _check_queues(session: Session) -> None:

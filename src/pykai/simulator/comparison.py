@@ -43,7 +43,8 @@ class PodView:
     gpu_groups: tuple[str, ...] = ()
     #: GPUs its placement was accepted with, MIG slices not counted
     gpus_accepted: float = 0.0
-    numa_zones: tuple[str, ...] = ()
+    #: numbers of the NUMA zones it has something of
+    numa_zones: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -10,24 +10,28 @@ messages of waiting groups and the fair shares are those of the cycles that ran.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pykai.api import names
 from pykai.api.decode import decode_object
 from pykai.core.actions import ACTIONS
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Unscheduled
+from pykai.core.decisions import Bind, Unscheduled
 from pykai.core.explain import detailed_group_text
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
-from pykai.core.plugins import DEFAULT_PLUGINS, PLANNED
+from pykai.core.numa.books import Content, ZoneBooks
+from pykai.core.plugins import DEFAULT_PROFILE, PLANNED, PROFILES
 from pykai.core.policy import Policy
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import Snapshot
+from pykai.core.state import Placement
 from pykai.core.status import ACTIVE_USED, STATUS_NAMES, Status
 from pykai.core.tables import Tables
+from pykai.core.tasks import Task
 from pykai.core.vectors import IDLE, RELEASING
 from pykai.scheduler.configuration import read_configuration
 from pykai.scheduler.flags import Flags
@@ -36,6 +40,10 @@ from pykai.simulator.comparison import Outcome, PodView, differences, plain_stat
 from pykai.simulator.settings import read_settings
 
 _WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
+#: Annotations of a pod that has started; one that comes back is without them.
+_WRITTEN_ON_STARTED = frozenset(
+    (names.RECEIVED_TYPE_ANNOTATION, names.NUMA_PREDICTED_ANNOTATION, names.NUMA_OBSERVED_ANNOTATION)
+)
 _ENVIRONMENT = ("evictedPodsNeverLeave", "predicatesPlugin", "gpuMemoryNotSynced")
 
 Shares = dict[str, tuple[float, float, float]]
@@ -91,14 +99,11 @@ class CaseRun:
 
     def move_on(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
-        received = {f"{bind.namespace}/{bind.pod}": bind.received_type for bind in session.binds.values()}
-        nodes = session.snapshot.nodes.names
         for key, task in list(session.snapshot.tasks.items()):
             placement = session.state.moved.get(key)
             status = task.status if placement is None else placement.status
             if status is Status.BINDING and placement is not None:
-                raw = _started(self.pods[key], nodes[placement.row], placement.gpu_groups, received.get(key, ""))
-                self._replace(key, raw)
+                self._replace(key, _started(self.pods[key], session.binds[key]))
             elif status is Status.RELEASING:
                 if self._never_leaves(task.group_key):
                     # Without the time of its deletion it cannot come to count as stuck.
@@ -138,11 +143,13 @@ def _without_gpu_memory(raw: Raw) -> Raw:
 
 def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> Policy:
     """What to run: the built-in configuration or that of the case, without what the case switches off."""
-    content = dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case)}
+    content = (
+        dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case, settings)}
+    )
     off = {"predicates"} if case.environment.get("predicatesPlugin") == "off" else set()
     if "tiers" in content:
         content["tiers"] = [_without(tier, off) for tier in content["tiers"]]
-    configuration = read_configuration(content)
+    configuration = read_configuration(content, settings.profile)
     if configuration.problems:
         raise CaseError("; ".join(str(problem) for problem in configuration.problems))
     policy = configuration.policy
@@ -155,8 +162,9 @@ def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> 
     )
 
 
-def _built_in_tiers(case: Case) -> list[Raw]:
-    plugins: list[Raw] = [{"name": name, "arguments": dict(arguments)} for name, arguments in DEFAULT_PLUGINS]
+def _built_in_tiers(case: Case, settings: Flags) -> list[Raw]:
+    built_in = PROFILES[settings.profile or DEFAULT_PROFILE]
+    plugins: list[Raw] = [{"name": name, "arguments": dict(arguments)} for name, arguments in built_in]
     if any(raw["kind"] == "NodeResourceTopology" for raw in case.objects):
         plugins.append({"name": "numa"})
     return [{"plugins": plugins}]
@@ -174,19 +182,22 @@ def _without(tier: Any, off: set[str]) -> Any:
     return {**tier, "plugins": kept}
 
 
-def _started(raw: Raw, node: str, gpu_groups: Sequence[str], received: str) -> Raw:
+def _started(raw: Raw, bind: Bind) -> Raw:
     """The pod running on its node, with the labels and annotations a binder writes."""
     meta = raw["metadata"]
     labels = dict(meta.get("labels") or {})
-    if len(gpu_groups) == 1:
-        labels[names.GPU_GROUP_LABEL] = gpu_groups[0]
-    for group in gpu_groups if len(gpu_groups) > 1 else ():
+    if len(bind.gpu_groups) == 1:
+        labels[names.GPU_GROUP_LABEL] = bind.gpu_groups[0]
+    for group in bind.gpu_groups if len(bind.gpu_groups) > 1 else ():
         labels[names.GPU_GROUP_LABEL_PREFIX + group] = group
-    annotations = {**(meta.get("annotations") or {}), names.RECEIVED_TYPE_ANNOTATION: received}
+    annotations = {**(meta.get("annotations") or {}), names.RECEIVED_TYPE_ANNOTATION: bind.received_type}
+    if bind.numa_zones:
+        zones = [{"zone": zone, "amount": dict(amounts)} for zone, amounts in bind.numa_zones]
+        annotations[names.NUMA_PREDICTED_ANNOTATION] = json.dumps(zones)
     return {
         **raw,
         "metadata": {**meta, "labels": labels, "annotations": annotations},
-        "spec": {**raw["spec"], "nodeName": node},
+        "spec": {**raw["spec"], "nodeName": bind.node},
         "status": {**raw.get("status", {}), "phase": "Running"},
     }
 
@@ -201,9 +212,10 @@ def _recreated(raw: Raw) -> Raw:
     meta = _without_deletion(raw)["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
-    meta["annotations"] = {key: value for key, value in annotations.items() if key != names.RECEIVED_TYPE_ANNOTATION}
+    meta["annotations"] = {key: value for key, value in annotations.items() if key not in _WRITTEN_ON_STARTED}
     spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
-    return {**raw, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+    kept = {key: value for key, value in raw.get("status", {}).items() if key == "qosClass"}
+    return {**raw, "metadata": meta, "spec": spec, "status": {**kept, "phase": "Pending"}}
 
 
 def _is_gpu_group(label: str) -> bool:
@@ -231,6 +243,7 @@ def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
             node=node,
             gpu_groups=gpu_groups,
             gpus_accepted=_gpus_accepted(session, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
+            numa_zones=_numa_zones(snapshot, task, placement),
         )
     for row, name in enumerate(snapshot.nodes.names):
         gpu_axes = snapshot.axes.gpu_axes
@@ -246,6 +259,16 @@ def _gpus_accepted(session: Session, snapshot: Snapshot, key: str, node: str) ->
     if row is None or shape.gpu.kind is GpuKind.MIG:
         return 0.0
     return session.state.amounts_on(shape, row)[2] / 100.0
+
+
+def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> tuple[int, ...]:
+    """Zones a pod has something of: by what the cycle gave it, otherwise by its record."""
+    if placement is not None:
+        held = [cast(Content, grant.content) for grant in placement.grants if isinstance(grant.book, ZoneBooks)]
+        return tuple(zone for content in held for zone, _ in content)
+    known = snapshot.numa.get(task.node)
+    ids = known.layout.zones if known is not None else ()
+    return tuple(ids.index(zone) for zone, _ in task.numa_record if zone in ids)
 
 
 def _messages(session: Session) -> dict[str, str]:

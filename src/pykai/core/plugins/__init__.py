@@ -8,7 +8,9 @@ from pykai.api import names
 from pykai.core.groups import Report
 from pykai.core.hooks import Plugin
 from pykai.core.plugins.arguments import read_arguments
+from pykai.core.plugins.kubernetes import NodeAffinity, TaintToleration, TopologySpread
 from pykai.core.plugins.minruntime import MinRuntime
+from pykai.core.plugins.numa import Numa
 from pykai.core.plugins.orders import ORDERS
 from pykai.core.plugins.predicates import Predicates
 from pykai.core.plugins.proportion import Proportion
@@ -23,6 +25,7 @@ from pykai.core.plugins.scores import (
     ResourceType,
 )
 from pykai.core.plugins.topology import TopologyPlugin
+from pykai.core.plugins.volumes import VolumeLimits
 
 CATALOGUE: Mapping[str, type] = {
     "predicates": Predicates,
@@ -37,12 +40,16 @@ CATALOGUE: Mapping[str, type] = {
     "podaffinity": PodAffinity,
     "minruntime": MinRuntime,
     "topology": TopologyPlugin,
+    "numa": Numa,
+    "topologyspread": TopologySpread,
+    "nodeaffinity": NodeAffinity,
+    "tainttoleration": TaintToleration,
+    "volumelimits": VolumeLimits,
 }
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.
 PLANNED = (
     "dynamicresources",
-    "numa",
     "reflectjoborder",
     "snapshot",
 )
@@ -70,6 +77,14 @@ DEFAULT_PLUGINS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("sg-nodelocalgreedy", {}),
     ("sg-multinodegang", {}),
 )
+
+#: The built-in configurations by name, see docs/profiles.md: as KAI Scheduler decides, and with what only the default
+#: scheduler of Kubernetes honours (cycle:FLT-4, Do better).
+DEFAULT_PROFILE = "default"
+PROFILES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
+    DEFAULT_PROFILE: DEFAULT_PLUGINS,
+    "kubernetes": (*DEFAULT_PLUGINS, ("topologyspread", {}), ("nodeaffinity", {}), ("tainttoleration", {})),
+}
 
 DEFAULT_ACTIONS = names.DEFAULT_ACTIONS
 

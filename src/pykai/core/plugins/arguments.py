@@ -36,6 +36,11 @@ def a_flag(text: str) -> bool:
     return lowered == "true"
 
 
+def a_list(text: str) -> frozenset[str]:
+    """Words with commas between them, none for an empty text."""
+    return frozenset(word for part in text.split(",") if (word := part.strip()))
+
+
 def a_long_span(text: str) -> int:
     """A duration that is not negative, days and weeks allowed, in nanoseconds."""
     try:
