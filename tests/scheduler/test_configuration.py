@@ -452,3 +452,35 @@ def test_queue_depth_keeps_the_best_groups_of_every_leaf() -> None:
         base.gang(f"{queue}-low", queue=queue, gpu=1).gang(f"{queue}-high", queue=queue, gpu=1, priority="high")
     result = base.with_policy(queue_depth=depth).schedule()
     assert sorted(result.order()) == ["a-high", "b-high"]
+
+
+THREE = ["topologyspread", "nodeaffinity", "tainttoleration"]
+
+
+def test_a_profile_says_which_plugins_are_on_where_the_file_lists_none() -> None:
+    """cycle:FLT-4"""
+    assert names(load_configuration("profile: kubernetes")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: kubernetes\ntiers: []")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: kubernetes\ntiers:\n- plugins:\n  - name: predicates")) == ["predicates"]
+    assert names(load_configuration("profile: kubernetes\ntiers: all of them")) == [*DEFAULT_NAMES, *THREE]
+
+
+def test_a_profile_that_is_asked_for_wins_over_the_file() -> None:
+    assert names(load_configuration("profile: default", "kubernetes")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: kubernetes", "default")) == DEFAULT_NAMES
+    assert names(load_configuration("", "kubernetes")) == [*DEFAULT_NAMES, *THREE]
+
+
+@pytest.mark.parametrize("profile", ["kube", "7", "[kubernetes]"])
+def test_an_unknown_profile_is_named_and_the_default_one_used(profile: str) -> None:
+    read = load_configuration(f"profile: {profile}")
+    assert names(read) == DEFAULT_NAMES
+    (problem,) = read.problems
+    assert problem.field == "profile"
+    assert "known are default, kubernetes; default is used" in problem.text
+
+
+def test_a_reloaded_file_keeps_the_profile_that_was_asked_for() -> None:
+    kept = LastGood("", "kubernetes")
+    assert kept.reload("queueDepthPerAction: {allocate: 1}", lambda text: None)
+    assert names(kept.current) == [*DEFAULT_NAMES, *THREE]

@@ -53,7 +53,7 @@ PART_21 = {
 
 
 #: Flags upstream does not have, off by default.
-OURS = {"honour-preemption-policy": "false"}
+OURS = {"honour-preemption-policy": "false", "profile": ""}
 
 
 def test_every_flag_of_part_21_is_there_with_its_default() -> None:
@@ -207,3 +207,14 @@ def test_the_table_says_what_each_flag_is_for() -> None:
     for flag in FLAGS:
         assert flag.meaning
         assert bool(flag.part) != (flag.meaning == "accepted, without effect"), flag.name
+
+
+def test_the_profile_is_one_that_exists() -> None:
+    """cycle:FLT-4"""
+    assert read_flags({"--profile": "kubernetes"}).profile == "kubernetes"
+    assert read_flags({}).profile == ""
+    read = read_flags({"profile": "kube"})
+    assert read.profile == ""
+    assert [problem.text for problem in read.problems] == [
+        "'kube': expected one of default, kubernetes; the default '' is used"
+    ]

@@ -1,7 +1,8 @@
 """The scheduler configuration file (cycle:7.1): YAML to a policy, with every mistake named and none of them fatal.
 
-Upstream's files work unchanged.  What is missing comes from the built-in configuration; an unknown action, plugin or
-argument is reported with its path and skipped.  Only a file that is no YAML mapping at all is an error: at start-up it
+Upstream's files work unchanged.  What is missing comes from a built-in configuration, the `profile` (docs/profiles.md)
+that the file names or, before that, the flag `--profile`; an unknown profile, action, plugin or argument is reported
+with its path and skipped.  Only a file that is no YAML mapping at all is an error: at start-up it
 stops the program, in a running service `LastGood` keeps the configuration that worked.
 
 Plugins of others are found through the entry-point group `pykai.plugins`; see docs/plugins.md.
@@ -18,7 +19,7 @@ import yaml
 
 from pykai.core.actions import ACTIONS
 from pykai.core.groups import Report
-from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PLUGINS, PLANNED, built_in, known_plugins
+from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PLANNED, PROFILES, built_in, known_plugins
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.core.problems import Problem
@@ -28,7 +29,7 @@ from pykai.scheduler.usage import UsageConfig, read_usage
 ENTRY_POINT_GROUP = "pykai.plugins"
 _SUBJECT = "scheduler configuration"
 
-_KEYS = ("actions", "tiers", "queueDepthPerAction", "usageDBConfig", "scenarioSearchBudgets")
+_KEYS = ("profile", "actions", "tiers", "queueDepthPerAction", "usageDBConfig", "scenarioSearchBudgets")
 #: Keys of a plugin entry; the switches are accepted and, as upstream, without effect (cycle:7.1).
 _PLUGIN_SWITCHES = (
     "disableJobOrder",
@@ -84,8 +85,11 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def load_configuration(text: str) -> Configuration:
-    """The configuration in a file's text; raises ConfigurationError when it is not a YAML mapping."""
+def load_configuration(text: str, profile: str = "") -> Configuration:
+    """The configuration in a file's text; raises ConfigurationError when it is not a YAML mapping.
+
+    A profile given here wins over the one the file names.
+    """
     try:
         loader = _Loader(text)
         content = loader.get_single_data()
@@ -94,20 +98,20 @@ def load_configuration(text: str) -> Configuration:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"the configuration is not valid YAML: {error}") from error
     if content is None:
-        return default_configuration()
+        return default_configuration(profile)
     if not isinstance(content, dict):
         raise ConfigurationError(f"the configuration must be a mapping with the keys {', '.join(_KEYS)}")
-    read = read_configuration(content)
+    read = read_configuration(content, profile)
     return replace(read, problems=(*loader.doubles, *read.problems))
 
 
-def default_configuration() -> Configuration:
-    """The built-in configuration (cycle:CFG-2)."""
-    return read_configuration({})
+def default_configuration(profile: str = "") -> Configuration:
+    """A built-in configuration, that of cycle:CFG-2 unless another is named."""
+    return read_configuration({}, profile)
 
 
-def read_configuration(content: Mapping[str, Any]) -> Configuration:
-    """A configuration already parsed from YAML or JSON."""
+def read_configuration(content: Mapping[str, Any], profile: str = "") -> Configuration:
+    """A configuration already parsed from YAML or JSON; a profile given here wins over the one it names."""
     problems: list[Problem] = []
     report = problems.append
     for key in content:
@@ -116,7 +120,7 @@ def read_configuration(content: Mapping[str, Any]) -> Configuration:
     actions = _actions(content.get("actions"), report)
     policy = Policy(
         actions=actions,
-        plugins=tuple(_plugins(content.get("tiers"), report)),
+        plugins=tuple(_plugins(content.get("tiers"), _profile(profile or content.get("profile"), report), report)),
         queue_depth=_queue_depth(content.get("queueDepthPerAction"), actions, report),
         search_budgets=read_budgets(content.get("scenarioSearchBudgets"), report),
     )
@@ -160,15 +164,26 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[
     return depth
 
 
-def _plugins(value: object, report: Report) -> Iterator[NamedPlugin]:
+def _profile(value: object, report: Report) -> str:
+    """Whose plugins stand where the file lists none."""
+    if value is None or value == "":
+        return DEFAULT_PROFILE
+    if not isinstance(value, str) or value not in PROFILES:
+        text = f"unknown profile {value!r}; known are {', '.join(PROFILES)}; {DEFAULT_PROFILE} is used"
+        report(Problem(_SUBJECT, "profile", text))
+        return DEFAULT_PROFILE
+    return value
+
+
+def _plugins(value: object, profile: str, report: Report) -> Iterator[NamedPlugin]:
     if value is None or value == []:
-        for built, given in DEFAULT_PLUGINS:
+        for built, given in PROFILES[profile]:
             if built not in PLANNED:
                 yield from _plugin(built, given, "built-in", report)
         return
     if not isinstance(value, list):
         report(Problem(_SUBJECT, "tiers", "expected a list of tiers; the built-in plugins are used"))
-        yield from _plugins(None, report)
+        yield from _plugins(None, profile, report)
         return
     seen: set[str] = set()
     for path, entry in _entries(value, report):
@@ -253,13 +268,14 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report)
 class LastGood:
     """The configuration of a running service: a broken file changes nothing."""
 
-    def __init__(self, text: str) -> None:
-        self.current = load_configuration(text)
+    def __init__(self, text: str, profile: str = "") -> None:
+        self._profile = profile
+        self.current = load_configuration(text, profile)
 
     def reload(self, text: str, report: Callable[[str], None]) -> bool:
         """Take over a new file; False and a report when it cannot be used."""
         try:
-            self.current = load_configuration(text)
+            self.current = load_configuration(text, self._profile)
         except ConfigurationError as error:
             report(f"{error}; the last good configuration stays in use")
             return False

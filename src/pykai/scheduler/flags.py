@@ -16,6 +16,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.core.plugins import PROFILES
 from pykai.core.policy import Policy
 from pykai.core.problems import Problem
 from pykai.core.shard import Shard
@@ -53,6 +54,13 @@ def at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
 a_count = at_least(0)
 a_port = at_least(1, 65535)
+
+
+def a_profile(text: str) -> str:
+    """The name of a built-in configuration, or nothing."""
+    if text and text not in PROFILES:
+        raise ValueError(f"expected one of {', '.join(PROFILES)}")
+    return text
 
 
 def a_span(text: str) -> int:
@@ -226,6 +234,14 @@ FLAGS: tuple[Flag, ...] = (
         "cycle:POL-7",
         own="honour_preemption_policy",
     ),
+    Flag(
+        "profile",
+        "",
+        a_profile,
+        "built-in configuration, before what the configuration file names (not in KAI Scheduler)",
+        "cycle:FLT-4",
+        own="profile",
+    ),
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 
@@ -246,6 +262,8 @@ class Flags:
     #: how long a gang may be incomplete before it is evicted; negative = for ever
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     honour_preemption_policy: bool = False
+    #: for `load_configuration`; "" = as the configuration file says
+    profile: str = ""
     #: every other flag by name, defaults included
     other: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()

@@ -161,15 +161,16 @@ class SpreadIndex:
 
     def came(self, task: Task, row: int) -> None:
         """A task now holds the node."""
-        self._moved[task.key] = (task, row)
         self._change(task, row, 1)
+        self._moved[task.key] = (task, row)
 
     def went(self, task: Task, row: int) -> None:
         """A task no longer holds the node."""
-        self._moved[task.key] = (task, -1)
         self._change(task, row, -1)
+        self._moved[task.key] = (task, -1)
 
     def _change(self, task: Task, row: int, sign: int) -> None:
+        """Follow a task; what is counted for the first time here still sees it where it was (`_moved`)."""
         self._epoch += 1
         if task.shape.spread and self._nodes.rows.get(task.node) != row:
             for rule in self._rules_of(task).hard:
