@@ -64,6 +64,7 @@ SUB_REQUEST = {
     "allocationMode": "All",
     "count": 2,
     "tolerations": [TOLERATION],
+    "capacity": {"requests": {"memory": "10Gi"}},
 }
 EXACTLY = {**{key: value for key, value in SUB_REQUEST.items() if key != "name"}, "adminAccess": True}
 REQUESTS = [{"name": "r", "exactly": EXACTLY}, {"name": "s", "firstAvailable": [SUB_REQUEST]}]
@@ -284,7 +285,7 @@ SAMPLES: list[dict[str, Any]] = [
                         "driverVersion": {"version": "1.2.3"},
                     },
                     "capacity": {"memory": {"value": "40Gi"}},
-                    "consumesCounters": [{"counterSet": "slices"}],
+                    "consumesCounters": [{"counterSet": "slices", "counters": {"memory": {"value": "10Gi"}}}],
                     "taints": [{"key": "broken", "value": "yes", "effect": "NoSchedule"}],
                     "bindingConditions": ["attached"],
                     "nodeName": "node-1",
@@ -292,6 +293,7 @@ SAMPLES: list[dict[str, Any]] = [
                     "allNodes": True,
                 }
             ],
+            "sharedCounters": [{"name": "slices", "counters": {"memory": {"value": "40Gi"}}}],
         },
     },
     {
@@ -317,5 +319,60 @@ SAMPLES: list[dict[str, Any]] = [
                 "resources": [{"name": "cpu", "capacity": "8", "allocatable": 7, "available": 6.5}],
             }
         ],
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": METADATA,
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast",
+            "volumeMode": "Block",
+            "volumeAttributesClassName": "gold",
+            "claimRef": {"name": "data", "namespace": "team", "uid": "u-3"},
+            "nodeAffinity": {"required": NODE_SELECTOR},
+            "csi": {"driver": "csi.example.com", "volumeHandle": "vol-1"},
+        },
+        "status": {"phase": "Bound"},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": METADATA,
+        "spec": {
+            "accessModes": ["ReadWriteOncePod"],
+            "selector": SELECTOR,
+            "resources": {"requests": {"storage": 5}},
+            "volumeName": "pv-1",
+            "storageClassName": "",
+            "volumeMode": "Filesystem",
+            "volumeAttributesClassName": "gold",
+        },
+        "status": {"phase": "Lost"},
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": METADATA,
+        "provisioner": "csi.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}],
+    },
+    {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": METADATA, "spec": {"storageCapacity": True}},
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": METADATA,
+        "spec": {"drivers": [{"name": "csi.example.com", "allocatable": {"count": 0}}]},
+    },
+    {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": METADATA,
+        "storageClassName": "fast",
+        "nodeTopology": SELECTOR,
+        "capacity": "100Gi",
+        "maximumVolumeSize": 0,
     },
 ]

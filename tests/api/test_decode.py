@@ -179,7 +179,7 @@ def test_null_reads_as_absent_in_every_field(kind: str) -> None:
 
 MAPS = {
     "labels", "annotations", "requests", "limits", "allocatable", "capacity", "nodeSelector", "overhead", "matchLabels",
-    "attributes", "amount",
+    "attributes", "amount", "counters",
 }  # fmt: skip
 
 

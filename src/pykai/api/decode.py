@@ -26,6 +26,14 @@ from pykai.api.meta import Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice, upgrade_v1beta1
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
+from pykai.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from pykai.api.topology import Topology
 
 #: Any object that `decode_object` returns.
@@ -43,6 +51,12 @@ Object = (
     | ResourceSlice
     | DeviceClass
     | NodeResourceTopology
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSIDriver
+    | CSINode
+    | CSIStorageCapacity
 )
 
 #: Kind to type.
@@ -60,6 +74,12 @@ KINDS: dict[str, type[Object]] = {
     "ResourceSlice": ResourceSlice,
     "DeviceClass": DeviceClass,
     "NodeResourceTopology": NodeResourceTopology,
+    "PersistentVolume": PersistentVolume,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "StorageClass": StorageClass,
+    "CSIDriver": CSIDriver,
+    "CSINode": CSINode,
+    "CSIStorageCapacity": CSIStorageCapacity,
 }
 
 #: Kind to the API group in which it is read; the core group is the empty text.
@@ -77,6 +97,12 @@ GROUPS: dict[str, str] = {
     "ResourceSlice": names.DRA_GROUP,
     "DeviceClass": names.DRA_GROUP,
     "NodeResourceTopology": names.NUMA_GROUP,
+    "PersistentVolume": "",
+    "PersistentVolumeClaim": "",
+    "StorageClass": names.STORAGE_GROUP,
+    "CSIDriver": names.STORAGE_GROUP,
+    "CSINode": names.STORAGE_GROUP,
+    "CSIStorageCapacity": names.STORAGE_GROUP,
 }
 
 #: JSON, or a document already parsed.

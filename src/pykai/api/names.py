@@ -16,6 +16,7 @@ SCHEDULING_GROUP: Final = "scheduling.run.ai"
 KAI_GROUP: Final = "kai.scheduler"
 DRA_GROUP: Final = "resource.k8s.io"
 NUMA_GROUP: Final = "topology.node.k8s.io"
+STORAGE_GROUP: Final = "storage.k8s.io"
 PRIORITY_GROUP: Final = "scheduling.k8s.io"
 QUEUE_API_VERSION: Final = "scheduling.run.ai/v2"
 POD_GROUP_API_VERSION: Final = "scheduling.run.ai/v2alpha2"
@@ -113,6 +114,12 @@ KUBEFLOW_FIRST_ROLES: Final = frozenset({"master", "launcher"})
 RAY_NODE_TYPE_LABEL: Final = "ray.io/node-type"
 RAY_HEAD: Final = "head"
 
+# Labels and annotations of workload frameworks that say which part of its workload a pod is.
+KUBEFLOW_REPLICA_TYPE_LABEL: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
+LWS_WORKER_INDEX_LABEL: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE_ANNOTATION: Final = "leaderworkerset.sigs.k8s.io/size"
+
 # Resource names.
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -129,6 +136,9 @@ MIG_PREFIX: Final = "nvidia.com/mig-"
 GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
 
 # DRA.
+#: GPUs that nodes offer by ResourceSlices, as a resource of the node: a name of our own that ends as GPUs' names do.
+DRA_GPU: Final = "resource.k8s.io/gpu"
+POD_CLAIM_NAME_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 EXTENDED_RESOURCE_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 DEVICE_CLASS_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 DRA_DELETE_PROTECTION_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -139,8 +149,20 @@ DRA_GPU_MARK: Final = "gpu"
 CLAIM_MAX_CONSUMERS: Final = 256
 CLAIM_MAX_RESULTS: Final = 32
 
-# Storage.
+# Storage: what claims are told and tell, and the labels that say in which zone a volume lies.
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED_ANNOTATION: Final = "pv.kubernetes.io/bind-completed"
+STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+#: a zone label of a volume -> the label that nodes may have instead
+ZONE_LABELS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
 
 # `BindRequest.spec.receivedResourceType`.
 RECEIVED_REGULAR: Final = "Regular"

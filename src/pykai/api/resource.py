@@ -39,6 +39,12 @@ class DeviceToleration(Wire):
     toleration_seconds: Int64 | None = None
 
 
+class CapacityRequirements(Wire):
+    """Shares of a device that several claims may use at once."""
+
+    requests: dict[str, RawQuantity] = field(default_factory=dict)
+
+
 class ExactDeviceRequest(Wire):
     """Devices of one class: `count` of them, or All."""
 
@@ -48,6 +54,7 @@ class ExactDeviceRequest(Wire):
     count: Int64 = 0
     admin_access: bool = False
     tolerations: list[DeviceToleration] = field(default_factory=list)
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceSubRequest(Wire):
@@ -59,6 +66,7 @@ class DeviceSubRequest(Wire):
     allocation_mode: str = ""
     count: Int64 = 0
     tolerations: list[DeviceToleration] = field(default_factory=list)
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceRequest(Wire):
@@ -182,10 +190,22 @@ class DeviceTaint(Wire):
     effect: str = ""
 
 
+class Counter(Wire):
+    value: RawQuantity = 0
+
+
+class CounterSet(Wire):
+    """What the partitions of a larger device share: named amounts that all of them together do not exceed."""
+
+    name: str = ""
+    counters: dict[str, Counter] = field(default_factory=dict)
+
+
 class DeviceCounterConsumption(Wire):
     """A share of a counter set; its presence marks a partition of a larger device."""
 
     counter_set: str = ""
+    counters: dict[str, Counter] = field(default_factory=dict)
 
 
 class Device(Wire):
@@ -212,6 +232,7 @@ class ResourceSliceSpec(Wire):
     all_nodes: bool = False
     per_device_node_selection: bool = False
     devices: list[Device] = field(default_factory=list)
+    shared_counters: list[CounterSet] = field(default_factory=list)
 
 
 class ResourceSlice(Wire):
@@ -234,7 +255,7 @@ class DeviceClass(Wire):
     spec: DeviceClassSpec = field(default_factory=DeviceClassSpec)
 
 
-_EXACT_FIELDS = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations")
+_EXACT_FIELDS = ("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity")
 
 
 def upgrade_v1beta1(document: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from pykai.api import names
+from pykai.core.claims.books import ClaimBooks
 from pykai.core.decisions import Bind, Evict, Nominate
 from pykai.core.gangs import Gang
 from pykai.core.numa.books import ZoneBooks
@@ -124,10 +125,18 @@ def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: 
         received.portion,
         placement.gpu_groups,
         annotations,
-        tuple(
-            zone
-            for grant in placement.grants
-            if isinstance(grant.book, ZoneBooks)
-            for zone in grant.book.written(placement.row, grant.content)
-        ),
+        **_given(task, placement),
     )
+
+
+def _given(task: Task, placement: Placement) -> dict[str, Any]:
+    """What a BindRequest says of claims and zones."""
+    found: dict[str, Any] = {}
+    row = placement.row
+    for book, content in placement.grants:
+        if isinstance(book, ZoneBooks):
+            found["numa_zones"] = tuple(book.written(row, content))
+        elif isinstance(book, ClaimBooks):
+            found["claims"] = book.written(task, row, content)
+            found["extended_claim"] = book.written_extended(task, row, content)
+    return found

@@ -18,7 +18,7 @@ from pykai.core.actions import ACTIONS
 from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
-from pykai.core.hooks import Rules
+from pykai.core.hooks import Ask, PreFailure, Rules
 from pykai.core.memory import Memory
 from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
@@ -39,6 +39,8 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
         else named.plugin.prepare(snapshot)
         for named in policy.plugins
     )
+    if not any(named.name == "dynamicresources" for named in policy.plugins):
+        rules.pre_place += (_no_claims,)
     if not any(named.name == "topology" for named in policy.plugins):
         problems += _constraints_not_kept(snapshot)
     sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
@@ -75,6 +77,16 @@ def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -
     if memory is not None:
         memory.keep(snapshot, policy, plan, session.state.until_ns)
     return plan
+
+
+def _no_claims(state: State, ask: Ask) -> PreFailure | None:
+    """Without the plugin nobody gives a pod its devices (gpu:D-2)."""
+    if not ask.shape.claims:
+        return None
+    claims = ", ".join(claim.name for claim in ask.shape.claims)
+    text = f"pod {{pod}} cannot be scheduled, it references resource claims {claims} "
+    text += "while dynamic resource allocation is not available in the cluster"
+    return PreFailure("DynamicResources", text, unresolvable=True)
 
 
 def _constraints_not_kept(snapshot: Snapshot) -> Iterator[Problem]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from pykai.api.resource import AllocationResult
+from pykai.api.scheduling import ExtendedResourceClaimAllocation
+
 #: cpu milli, memory bytes, GPU devices
 Figures = tuple[float, float, float]
 
@@ -25,6 +28,10 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     gpu_portion: str = "0.00"
     gpu_groups: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
+    #: what each claim of the pod gets, by its name there (gpu:7)
+    claims: tuple[tuple[str, AllocationResult], ...] = ()
+    #: the claim behind its extended resources
+    extended_claim: ExtendedResourceClaimAllocation | None = None
     #: what it is expected to take of which NUMA zone: zone id, (resource, quantity) (gpu:N-18)
     numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 

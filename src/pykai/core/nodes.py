@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykai.api import names
 from pykai.api.core import Node
@@ -56,6 +56,24 @@ class NodeFacts:
     shared_resource: str
     #: no GPU of any form (cycle:NOD-5)
     cpu_only: bool
+    #: GPUs among the devices of its ResourceSlices (gpu:D-6)
+    dra_gpus: int = 0
+
+    def with_dra_gpus(self, count: int) -> NodeFacts:
+        """The same node with so many GPUs in its slices."""
+        if count == self.dra_gpus:
+            return self
+        own = {name: amount for name, amount in self.allocatable if name != names.DRA_GPU}
+        if count:
+            own[names.DRA_GPU] = count
+        devices = sum(amount for name, amount in own.items() if is_gpu(name))
+        return replace(
+            self,
+            allocatable=tuple(sorted(own.items())),
+            gpu_count=self.gpu_count - self.dra_gpus + count,
+            cpu_only=not self.mig_enabled and devices == 0,
+            dra_gpus=count,
+        )
 
 
 def _integer(text: str | None) -> int | None:

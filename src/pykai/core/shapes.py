@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import floor
-from typing import Any
 
 import msgspec
 
@@ -28,12 +27,14 @@ from pykai.api.core import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodSpec,
     PreferredSchedulingTerm,
     Toleration,
     TopologySpreadConstraint,
 )
 from pykai.api.quantity import QuantityError
 from pykai.core.axes import MOST, amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.claims.asks import PodClaim
 from pykai.core.numa.asks import NumaAsk, read_ask
 from pykai.core.volumes.asks import VolumeAsk
 
@@ -85,7 +86,10 @@ class Resolved:
     """What other objects make of the references of a pod, once they are looked up."""
 
     volumes: tuple[VolumeAsk, ...] = ()
-    claims: tuple[Any, ...] = ()
+    claims: tuple[PodClaim, ...] = ()
+    #: its containers with those requests only that a device class stands behind, and the names of these
+    extended: PodSpec | None = None
+    backed: tuple[str, ...] = ()
 
 
 NOTHING_RESOLVED = Resolved()
@@ -118,6 +122,12 @@ class Shape:
     namespace: str = ""
     #: what its persistent volume claims amount to
     volumes: tuple[VolumeAsk, ...] = ()
+    #: what it claims of devices (gpu:11)
+    claims: tuple[PodClaim, ...] = ()
+    #: extended resources that a device class stands behind: left out of `requests`, served by the claim books
+    backed: tuple[tuple[str, int], ...] = ()
+    #: the containers that want them
+    extended: PodSpec | None = None
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
     unsupported: tuple[str, ...] = ()
     #: what it needs of NUMA zones, None when no node would align it (gpu:12.2)
@@ -307,13 +317,6 @@ def _config_maps(pod: Pod) -> tuple[str, ...]:
     return tuple(sorted(name for name in needed if name and not (prefix and name.startswith(prefix))))
 
 
-def _unsupported(pod: Pod) -> tuple[str, ...]:
-    found = []
-    if pod.spec.resource_claims:
-        found.append("resource claims (DRA)")
-    return tuple(found)
-
-
 def _required_node_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...] | None:
     node_affinity = affinity.node_affinity if affinity is not None else None
     if node_affinity is None or node_affinity.required is None:
@@ -358,6 +361,8 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
     spec = pod.spec
     requests, overhead = _pod_requests(pod)
     gpu, cost = _gpu_ask(pod, requests)
+    claimed = sum(claim.gpus for claim in resolved.claims)
+    backed = tuple((name, requests.pop(name)) for name in resolved.backed if requests.get(name, 0) > 0)
     affinity = spec.affinity
     interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
     config_maps = _config_maps(pod)
@@ -370,7 +375,7 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
         requests=tuple(sorted((name, value) for name, value in requests.items() if value > 0)),
         overhead=tuple(sorted(overhead.items())),
         gpu=gpu,
-        gpu_hundredths=cost,
+        gpu_hundredths=min(cost + 100 * claimed, SATURATED),
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=_required_node_terms(affinity),
         tolerations=_tolerations(spec.tolerations),
@@ -381,9 +386,11 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
         config_maps=config_maps,
         namespace=pod.metadata.namespace if config_maps or interpod or spread else "",
         volumes=resolved.volumes,
-        unsupported=_unsupported(pod),
+        claims=resolved.claims,
+        backed=backed,
+        extended=resolved.extended if backed else None,
         numa=read_ask(pod, shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)),
-        cpu_only=gpu.kind is GpuKind.NONE,
+        cpu_only=gpu.kind is GpuKind.NONE and not claimed,
         shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
     )
 

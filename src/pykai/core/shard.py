@@ -20,6 +20,7 @@ class Shard:
     gpu_worker_label: str = names.GPU_WORKER_NODE_LABEL
     cpu_worker_label: str = names.CPU_WORKER_NODE_LABEL
     mig_label: str = names.MIG_ENABLED_NODE_LABEL
+    queue_label: str = names.QUEUE_LABEL
     full_hierarchy: bool = True
     stuck_after_ns: int = names.STUCK_IN_RELEASING_S * 1_000_000_000
 

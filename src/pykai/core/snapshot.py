@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from pykai.core.status import Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import Storage
+
+if TYPE_CHECKING:
+    # Its inventory of devices is laid out over the node table below.
+    from pykai.core.claims.index import ClaimIndex
 
 Made = TypeVar("Made")
 
@@ -152,6 +156,8 @@ class Snapshot:
     tasks_with_affinity: Mapping[str, Task]
     #: tasks with persistent volume claims
     tasks_with_volumes: Mapping[str, Task]
+    #: tasks with claims of devices, or extended resources that a device class stands behind
+    tasks_with_claims: Mapping[str, Task]
     #: tasks that name no PodGroup
     tasks_without_group: Mapping[str, Task]
     #: tasks with a legacy MIG annotation
@@ -161,6 +167,7 @@ class Snapshot:
     #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard
     numa: Mapping[str, NodeZones]
     storage: Storage
+    claims: ClaimIndex
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]

@@ -618,8 +618,9 @@ class State:
             self._seat(task.shape, here.row, here.gpu_groups, was, -1)
             self._seat(task.shape, here.row, here.gpu_groups, becomes, 1)
         if here.grants:
-            self._book(task, here.row, here.grants, was, -1)
+            # In this order, because what nobody holds any more may be given back.
             self._book(task, here.row, here.grants, becomes, 1)
+            self._book(task, here.row, here.grants, was, -1)
 
     def _seat(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
         """Seat a tenant on shared GPUs, or take it off them; the whole-GPU column follows (gpu:4)."""

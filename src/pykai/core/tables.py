@@ -24,6 +24,8 @@ from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import Topology
 from pykai.core.axes import Axes, IntArray
+from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
+from pykai.core.claims.inventory import Inventory
 from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, seat, tenant_mib
 from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
@@ -53,6 +55,7 @@ class Tables:
         self.topologies: dict[str, Topology] = {}
         self.numa: dict[str, NodeZones] = {}
         self.storage = Storage()
+        self.claims = ClaimIndex(self.shard.queue_label)
         self.config_maps: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
         #: replaced with every change
@@ -71,6 +74,11 @@ class Tables:
         self._terminating: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
         self._with_volumes: dict[str, Task] = {}
+        self._with_claims: dict[str, Task] = {}
+        #: node -> GPUs that its ResourceSlices offer
+        self._dra_gpus: dict[str, int] = {}
+        #: the devices these were counted from
+        self._counted: Inventory | None = None
         self._without_group: dict[str, Task] = {}
         self._legacy_mig: dict[str, Task] = {}
         self._problems: dict[str, list[Problem]] = {}
@@ -115,6 +123,8 @@ class Tables:
             self._apply_zones(item)
         elif isinstance(item, StorageObject):
             self._reread_volumes(self.storage.apply(item))
+        elif isinstance(item, ClaimObject):
+            self._reread_claims(self.claims.apply(item))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
@@ -145,6 +155,8 @@ class Tables:
             self._problems.pop(f"NodeResourceTopology/{name}", None)
         elif kind in STORAGE_KINDS:
             self._reread_volumes(self.storage.remove(kind, namespace, name))
+        elif kind in CLAIM_KINDS:
+            self._reread_claims(self.claims.remove(kind, namespace, name))
 
     def assume(self, pod_key: str, status: Status | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
@@ -168,6 +180,7 @@ class Tables:
             self._forced.pop(key, None)
         self._pods[key] = pod
         others = self.storage.use(key, pod)
+        self.claims.use(key, pod)
         self._reread(key)
         self._reread_volumes(others)
 
@@ -177,6 +190,12 @@ class Tables:
             task = self._tasks.get(key)
             if task is None or task.shape.volumes != self.storage.resolve(self._pods[key]):
                 self._reread(key)
+
+    def _reread_claims(self, keys: set[str]) -> None:
+        """The same for claims of devices."""
+        for key in sorted(keys):
+            self.claims.use(key, self._pods[key])
+            self._reread(key)
 
     def _reread(self, key: str, settled: Status | None = None) -> None:
         """Make the task of a pod anew, in the `settled` state if one is given."""
@@ -190,19 +209,26 @@ class Tables:
         subject = f"Pod/{key}"
         self._problems.pop(subject, None)
         problems: list[Problem] = []
+        request = self._live_request(key, pod)
+        claimed = self.claims.resolve(pod, placed=bool(pod.spec.node_name) or request is not None)
         try:
-            shape = self.shapes.shape_of(pod, Resolved(volumes=self.storage.resolve(pod)))
+            shape = self.shapes.shape_of(
+                pod,
+                Resolved(self.storage.resolve(pod), claimed.claims, claimed.extended, claimed.backed),
+            )
         except RequestError as error:
             problems.append(Problem(subject, "", f"{error}; the pod waits until this is mended"))
             shape = self._unreadable
         task = read_task(
             pod,
             shape,
-            self._live_request(key, pod),
+            request,
             self._assumed(key, pod) if settled is None else settled,
             self.shard.scheduler_name,
             self.shard.reservation_app,
             problems.append,
+            claimed.keys if shape.claims else (),
+            claimed.synthetic,
         )
         if problems:
             self._problems[subject] = problems
@@ -221,6 +247,7 @@ class Tables:
         self._problems.pop(f"Pod/{key}", None)
         if self._pods.pop(key, None) is not None:
             others = self.storage.use(key, None)
+            self.claims.use(key, None)
             self._reread(key)
             self._reread_volumes(others)
 
@@ -242,6 +269,8 @@ class Tables:
             self._with_affinity[task.key] = task
         if task.shape.volumes:
             self._with_volumes[task.key] = task
+        if task.shape.claims or task.shape.extended is not None:
+            self._with_claims[task.key] = task
         if task.shape.gpu.legacy_mig:
             self._legacy_mig[task.key] = task
 
@@ -260,6 +289,7 @@ class Tables:
         self._terminating.pop(task.key, None)
         self._with_affinity.pop(task.key, None)
         self._with_volumes.pop(task.key, None)
+        self._with_claims.pop(task.key, None)
         self._without_group.pop(task.key, None)
         self._legacy_mig.pop(task.key, None)
 
@@ -303,7 +333,7 @@ class Tables:
             self._remove_node(name)
             return
         problems: list[Problem] = []
-        facts = read_node(node, self.shard.mig_label, problems.append)
+        facts = read_node(node, self.shard.mig_label, problems.append).with_dra_gpus(self._dra_gpus.get(name, 0))
         subject = f"Node/{name}"
         self._problems.pop(subject, None)
         if problems:
@@ -523,6 +553,32 @@ class Tables:
             if task.status is not wanted and self._assumed(key, self._pods[key]) is None:
                 self._reread(key, wanted)
 
+    def _current_nodes(self) -> NodeTable:
+        """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed."""
+        if self._node_table is None:
+            self._node_table = NodeTable.of(self._facts)
+        table = self._node_table
+        if not self.claims.slices and not self._dra_gpus:
+            return table
+        inventory = self.claims.inventory(table)
+        if inventory is self._counted:
+            return table
+        self._counted = inventory
+        offered = {table.names[row]: int(count) for row, count in enumerate(inventory.gpu_capacity()) if count}
+        self._problems["ResourceSlice"] = [
+            Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken
+        ]
+        if offered != self._dra_gpus:
+            before, self._dra_gpus = self._dra_gpus, offered
+            for name in sorted(before.keys() | offered.keys()):
+                if name in self._facts and before.get(name, 0) != offered.get(name, 0):
+                    self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
+            table = self._node_table = NodeTable.of(self._facts)
+            # Names and labels are the same, so the devices stay where they are.
+            self.claims.same_nodes(table)
+            self._grow_axes()
+        return table
+
     def queue_tree(self) -> QueueTree:
         """The forest of queues, built anew only when a queue changed."""
         if self._tree is None:
@@ -538,9 +594,7 @@ class Tables:
         """The view a cycle works on; valid until the next change of the tables."""
         self._settle_terminating(now_ns)
         self._grow_axes()
-        if self._node_table is None:
-            self._node_table = NodeTable.of(self._facts)
-        table = self._node_table
+        table = self._current_nodes()
         slots = [self._slots[name] for name in table.names]
         tree = self.queue_tree()
         return Snapshot(
@@ -561,12 +615,14 @@ class Tables:
             tasks_on=self._tasks_on,
             tasks_with_affinity=self._with_affinity,
             tasks_with_volumes=self._with_volumes,
+            tasks_with_claims=self._with_claims,
             tasks_without_group=self._without_group,
             legacy_mig_tasks=self._legacy_mig,
             priority_classes=self.priority_classes,
             topologies=self.topologies,
             numa=self.numa,
             storage=self.storage,
+            claims=self.claims,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
             problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),

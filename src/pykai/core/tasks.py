@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.core.claims.extended import CLAIM_NAME
 from pykai.core.groups import Report
 from pykai.core.numa.records import Record, read_record
 from pykai.core.shapes import Shape
@@ -62,6 +64,12 @@ class Task:
     task_priority: tuple[int, int]
     #: in which NUMA zones of its node it lies, () when nobody has written it down (gpu:N-15)
     numa_record: Record = ()
+    #: key of the claim behind each of the shape's claims, "" where there is none (gpu:D-5)
+    claim_keys: tuple[str, ...] = ()
+    #: key of the claim behind its extended resources, "" while there is none
+    extended_key: str = ""
+    #: what its BindRequest says its claims get, by their names in the pod (gpu:D-8)
+    claim_allocations: tuple[tuple[str, AllocationResult], ...] = ()
 
     @property
     def holds_node(self) -> bool:
@@ -112,6 +120,14 @@ def _gpu_groups(labels: dict[str, str], request: BindRequest | None) -> tuple[st
     return tuple(found)
 
 
+def _claim_allocations(request: BindRequest) -> tuple[tuple[str, AllocationResult], ...]:
+    found = [(entry.name, entry.allocation) for entry in request.spec.resource_claim_allocations]
+    extended = request.spec.extended_resource_claim_allocation
+    if extended is not None:
+        found.append((CLAIM_NAME, extended.allocation))
+    return tuple((name, allocation) for name, allocation in found if allocation is not None)
+
+
 def instant_or_zero(text: str | None) -> int:
     """A timestamp in nanoseconds; absent or unreadable is the beginning of time (oldest)."""
     if not text:
@@ -130,6 +146,8 @@ def read_task(
     scheduler_name: str,
     reservation_app: str,
     report: Report,
+    claim_keys: tuple[str, ...] = (),
+    extended_key: str = "",
 ) -> Task:
     """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
     meta, spec = pod.metadata, pod.spec
@@ -164,4 +182,7 @@ def read_task(
         ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
         task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
         numa_record=read_record(pod, request, report) if node and shape.numa is not None else (),
+        claim_keys=claim_keys,
+        extended_key=extended_key,
+        claim_allocations=_claim_allocations(request) if request is not None else (),
     )

@@ -12,11 +12,12 @@ import numpy as np
 
 from pykai.api import names
 from pykai.core.axes import PODS
+from pykai.core.claims.books import ClaimBooks
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
 from pykai.core.minimum import core_of
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
-from pykai.core.state import Grant
+from pykai.core.state import Books, Grant
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
@@ -67,6 +68,9 @@ def _check_nodes(session: Session) -> None:
             columns[IDLE, PODS, row] += found[group].idle_gpus
             columns[RELEASING, PODS, row] += found[group].releasing_gpus
             columns[FREE, PODS, row] += found[group].idle_gpus + found[group].releasing_gpus
+    for book, own in _held_by_books(session):
+        if isinstance(book, ClaimBooks):
+            columns += book.charged(own)
     _expect(bool((columns == state.columns).all()), "node columns differ from the sum of their tasks")
     _expect({row: d for row, d in devices.items() if d} == state.devices, "shared GPUs differ from their tenants")
     _expect(ports == state.ports, "host ports differ from those of the tasks")
@@ -107,7 +111,8 @@ class Countable(Protocol):
         """Whether the books are what these hold: (node row, content, how it is held)."""
 
 
-def _check_books(session: Session) -> None:
+def _held_by_books(session: Session) -> Iterator[tuple[Books, list[tuple[int, object, int]]]]:
+    """What all tasks hold, by books: node row, content, how."""
     state, rows = session.state, session.snapshot.nodes.rows
     held: list[tuple[Grant, int, int]] = []
     for key, task in session.snapshot.tasks.items():
@@ -120,8 +125,12 @@ def _check_books(session: Session) -> None:
         elif moved.status not in (Status.RELEASING, Status.PENDING):
             held.extend((grant, moved.row, holding_of(moved.status)) for grant in moved.grants)
     for book in state.books:
+        yield book, [(row, grant.content, holding) for grant, row, holding in held if grant.book is book]
+
+
+def _check_books(session: Session) -> None:
+    for book, own in _held_by_books(session):
         if isinstance(book, Countable):
-            own = [(row, grant.content, holding) for grant, row, holding in held if grant.book is book]
             _expect(book.agrees(own), f"{type(book).__name__} differ from what the tasks hold")
 
 

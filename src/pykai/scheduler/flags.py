@@ -131,7 +131,7 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, a_text, "shard label", "cycle:SNP-3", shard="node_pool_key"),
     Flag("partition-label-value", "", a_text, "shard value", "cycle:SNP-3", shard="node_pool"),
-    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "shared claims of one queue", "gpu:11"),
+    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "shared claims of one queue", "gpu:D-9", shard="queue_label"),
     Flag("scheduler-conf", "", a_text, "configuration file", "cycle:CFG-1"),
     Flag("schedule-period", "1s", a_pause, "idle time between cycles", "cycle:CYC-1"),
     Flag("leader-elect", "false", a_switch, "one of several replicas is active", "cycle:PRC-5"),

@@ -36,6 +36,7 @@ from pykai.core.vectors import IDLE, RELEASING
 from pykai.scheduler.configuration import read_configuration
 from pykai.scheduler.flags import Flags
 from pykai.simulator.cases import Case, CaseError, Raw
+from pykai.simulator.claims import release, reserve
 from pykai.simulator.comparison import Outcome, PodView, differences, plain_status
 from pykai.simulator.settings import read_settings
 
@@ -103,15 +104,18 @@ class CaseRun:
             placement = session.state.moved.get(key)
             status = task.status if placement is None else placement.status
             if status is Status.BINDING and placement is not None:
-                self._replace(key, _started(self.pods[key], session.binds[key]))
+                bind = session.binds[key]
+                self._replace(key, _started(self.pods[key], bind, reserve(self.tables, task, bind)))
             elif status is Status.RELEASING:
                 if self._never_leaves(task.group_key):
                     # Without the time of its deletion it cannot come to count as stuck.
                     self._replace(key, _without_deletion(self.pods[key]))
                     self.tables.assume(key, Status.RELEASING)
                 else:
+                    release(self.tables, task)
                     self._replace(key, _recreated(self.pods[key]))
             elif status is Status.PIPELINED:
+                release(self.tables, task)
                 self._replace(key, _recreated(self.pods[key]))
 
     def _never_leaves(self, group_key: str) -> bool:
@@ -182,8 +186,8 @@ def _without(tier: Any, off: set[str]) -> Any:
     return {**tier, "plugins": kept}
 
 
-def _started(raw: Raw, bind: Bind) -> Raw:
-    """The pod running on its node, with the labels and annotations a binder writes."""
+def _started(raw: Raw, bind: Bind, extended_claim: str = "") -> Raw:
+    """The pod running on its node, with the labels, annotations and claim names a binder writes."""
     meta = raw["metadata"]
     labels = dict(meta.get("labels") or {})
     if len(bind.gpu_groups) == 1:
@@ -194,11 +198,14 @@ def _started(raw: Raw, bind: Bind) -> Raw:
     if bind.numa_zones:
         zones = [{"zone": zone, "amount": dict(amounts)} for zone, amounts in bind.numa_zones]
         annotations[names.NUMA_PREDICTED_ANNOTATION] = json.dumps(zones)
+    status = {**raw.get("status", {}), "phase": "Running"}
+    if extended_claim:
+        status["extendedResourceClaimStatus"] = {"resourceClaimName": extended_claim}
     return {
         **raw,
         "metadata": {**meta, "labels": labels, "annotations": annotations},
         "spec": {**raw["spec"], "nodeName": bind.node},
-        "status": {**raw.get("status", {}), "phase": "Running"},
+        "status": status,
     }
 
 
@@ -214,7 +221,7 @@ def _recreated(raw: Raw) -> Raw:
     meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
     meta["annotations"] = {key: value for key, value in annotations.items() if key not in _WRITTEN_ON_STARTED}
     spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
-    kept = {key: value for key, value in raw.get("status", {}).items() if key == "qosClass"}
+    kept = {key: value for key, value in raw.get("status", {}).items() if key in ("qosClass", "resourceClaimStatuses")}
     return {**raw, "metadata": meta, "spec": spec, "status": {**kept, "phase": "Pending"}}
 
 
@@ -225,7 +232,7 @@ def _is_gpu_group(label: str) -> bool:
 def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
     """What the cluster looks like: right after the actions, or after the cluster has moved on."""
     state = session.state
-    snapshot = case_run.tables.snapshot(case_run.now_ns) if moved_on else session.snapshot
+    snapshot = case_run.open().snapshot if moved_on else session.snapshot
     columns = snapshot.columns if moved_on else state.columns
     outcome = Outcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
     for key, task in snapshot.tasks.items():

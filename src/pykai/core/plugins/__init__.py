@@ -8,6 +8,7 @@ from pykai.api import names
 from pykai.core.groups import Report
 from pykai.core.hooks import Plugin
 from pykai.core.plugins.arguments import read_arguments
+from pykai.core.plugins.dynamicresources import DynamicResources
 from pykai.core.plugins.kubernetes import NodeAffinity, TaintToleration, TopologySpread
 from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.plugins.numa import Numa
@@ -29,6 +30,7 @@ from pykai.core.plugins.volumes import VolumeLimits
 
 CATALOGUE: Mapping[str, type] = {
     "predicates": Predicates,
+    "dynamicresources": DynamicResources,
     "proportion": Proportion,
     "nodeavailability": NodeAvailability,
     "gpusharingorder": GpuSharingOrder,
@@ -49,7 +51,6 @@ CATALOGUE: Mapping[str, type] = {
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.
 PLANNED = (
-    "dynamicresources",
     "reflectjoborder",
     "snapshot",
 )

@@ -28,6 +28,13 @@ def a_number(text: str) -> float:
     return value
 
 
+def a_count(text: str) -> int:
+    """A whole number that is not negative."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise ValueError("expected a whole number that is not negative")
+    return int(text)
+
+
 def a_flag(text: str) -> bool:
     """true or false."""
     lowered = text.lower()

@@ -23,6 +23,7 @@ from pykai.core.place.gpus import choose_devices
 from pykai.core.place.ports import taken_ports
 from pykai.core.place.reasons import PODS_EXCEEDED
 from pykai.core.plugins.arguments import Reader
+from pykai.core.plugins.volumes import both_keys, volume_hooks
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
@@ -137,6 +138,7 @@ class Predicates:
         nodes = snapshot.nodes
         index = affinity_index(snapshot)
         legacy = _legacy_mig_pods(snapshot)
+        volumes = volume_hooks(snapshot)
         legacy_texts = (
             f"MIG job cannot be scheduled on node with legacy MIG jobs: <[{' '.join(pods)}]>"
             for pods in legacy.values()
@@ -145,6 +147,9 @@ class Predicates:
 
         def refuse_all(state: State, ask: Ask, rows: Rows) -> IntArray:
             return np.ones(len(nodes), dtype=np.int64)[rows]
+
+        def offers_dra_gpus(state: State, ask: Ask, rows: Rows) -> IntArray:
+            return _where(_column(nodes, "DRA GPUs", lambda row: nodes.facts[row].dra_gpus > 0), rows)
 
         def memory_unknown(state: State, ask: Ask, rows: Rows) -> IntArray:
             return _where(~nodes.gpu_mib_known, rows)
@@ -175,6 +180,13 @@ class Predicates:
                 refuse_all,
                 _NODES,
                 lambda ask: ask.shape.gpu.legacy_mig,
+            ),
+            NodeCheck(
+                "GPUs of slices",
+                ("fractional/shared GPU pods are not yet supported on DRA-only nodes",),
+                offers_dra_gpus,
+                _NODES,
+                _shared,
             ),
             NodeCheck(
                 "MIG",
@@ -211,6 +223,7 @@ class Predicates:
                 lambda ask: bool(ask.shape.node_selector) or ask.shape.node_terms is not None,
             ),
             NodeCheck("pod affinity", AFFINITY_TEXTS, index.refused, Scope.ROW, index.concerns),
+            *volumes.node_checks,
         ]
         if snapshot.shard.restrict_nodes:
             checks.append(
@@ -225,10 +238,11 @@ class Predicates:
                 )
             )
         return Hooks(
-            pre_place=(_too_large(snapshot), _missing_config_maps(snapshot)),
+            pre_place=(*volumes.pre_place, _too_large(snapshot), _missing_config_maps(snapshot)),
             node_checks=tuple(checks),
-            ask_key=index.key if index.active else None,
+            ask_key=both_keys(index.key if index.active else None, volumes.ask_key),
             observer=index if index.active else None,
+            books=volumes.books,
         )
 
 

@@ -165,7 +165,7 @@ class _Search:
         """The deepest domain that holds all nodes of the set (topo:5, step 2; TD-1)."""
         found = ROOT
         for codes in self._tree.codes[1 : self._levels.common + 1, self._rows]:
-            if not len(codes) or (codes != codes[0]).any():
+            if not len(codes) or (codes != codes[0]).any() or not self._tree.named(int(codes[0])):
                 break
             found = int(codes[0])
         return found
@@ -220,8 +220,11 @@ class _Search:
         tree, demand = self._tree, self._demand
         told = sorted(domains, key=lambda number: (-self._room[number], tree.ids[number]))
         found: list[Refusal] = []
+        loads = demand.loads(tree, self._rows, shared=True)
         for number in told[:_MOST_TOLD]:
-            short = [] if demand.homogeneous else [(n, a, float(f[number])) for n, a, f in self._loads if a > f[number]]
+            # Pods of several sizes may each find a place, only not all of them together.
+            by_count = demand.homogeneous and self._room[number] < demand.count
+            short = [] if by_count else [(n, a, float(f[number])) for n, a, f in loads if a > f[number]]
             found.append(
                 DomainShort(
                     tree.ids[number], self._node.name, int(self._room[number]), demand.count, tuple(sorted(short))

@@ -19,7 +19,7 @@ import numpy as np
 from pykai.core.axes import IntArray
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, leaves_of
 from pykai.core.hooks import EVERY_NODE, Ask
-from pykai.core.place.fit import big_enough, shared_axes
+from pykai.core.place.fit import big_enough, fits_in, shared_axes
 from pykai.core.place.topology import active_rows, levels_of, pinned, tree_of
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
@@ -45,7 +45,8 @@ class _Kind:
         allowed = ranking.allowed
         if ask.shape.shared:
             allowed = allowed & (shared_axes(state.snapshot) >= 0) & big_enough(state.snapshot.nodes, ask.shape)
-            counts: IntArray = np.where(allowed & (ranking.scores > -np.inf), _MANY, 0)
+            # Devices only: what else keeps it off a node now may go with a victim elsewhere.
+            counts: IntArray = np.where(allowed & fits_in(state, state.free, ask, slice(None)), _MANY, 0)
         else:
             counts = self._places(state.free)
             counts[~allowed] = 0

@@ -86,6 +86,8 @@ def _constraints(shape: Shape) -> Hashable:
         repr(shape.preferred_nodes),
         repr(shape.spread),
         shape.config_maps,
+        shape.claims,
+        shape.backed,
         shape.volumes,
         shape.namespace,
         shape.gpu.kind,

@@ -1,0 +1,235 @@
+"""What a claim asks for, as a value: equal specs are equal, so pods made from one template share all work.
+
+`ClaimAsk.of` resolves device classes right away: an alternative carries the selectors of its class followed by its own
+(gpu:D-20), and the configuration of its class.  What cannot be granted on any node (an unknown class, an unknown mode,
+too many devices, shares of a device) is a `Refusal` instead of an ask.
+
+A request is a list of alternatives, best first; `exactly` is a list of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pykai.api.core import Toleration
+from pykai.api.resource import (
+    DeviceClass,
+    DeviceConfiguration,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
+
+#: Devices one claim may be given (gpu:D-21); the API server takes no longer list.
+MOST_RESULTS: Final = 32
+#: A namespace with this label set to "true" may look at devices that others use.
+ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
+
+
+class Features(NamedTuple):
+    """What goes beyond KAI Scheduler and may be switched off (gpu:D-23)."""
+
+    #: a claim may have a prioritised list (`firstAvailable`); otherwise it is refused
+    prioritized_lists: bool = True
+    #: taints of devices keep requests away; otherwise they are ignored
+    device_taints: bool = True
+
+
+#: Everything switched on.
+FEATURES: Final = Features()
+
+
+class PodClaim(NamedTuple):
+    """A claim as one of the things a pod asks for; equal pods have equal ones."""
+
+    #: what the pod calls it
+    name: str
+    #: namespace/name where it matters which claim it is: the pod names it, or it has its devices already; else ""
+    key: str = ""
+    #: None when it cannot be read
+    ask: ClaimAsk | None = None
+    #: GPUs it costs a queue
+    gpus: int = 0
+    #: a shared claim of GPUs must say whose it is (gpu:D-9); `queue` is what it says
+    queue_checked: bool = False
+    queue: str | None = None
+    #: why it cannot be used, "" when it can; may contain `{pod}`
+    problem: str = ""
+
+
+class Refusal(NamedTuple):
+    """Why claims get no devices; `text` is empty when the devices simply do not suffice (gpu:D-10)."""
+
+    text: str = ""
+
+    def on(self, node: str) -> str:
+        """The sentence for one node."""
+        if not self.text:
+            return f"cannot allocate all DRA claims on node {node}"
+        return f"cannot allocate DRA claims on node {node}: {self.text}"
+
+
+class Config(NamedTuple):
+    """Parameters for a driver, as text that compares."""
+
+    driver: str
+    parameters: bytes
+    #: names of requests they are for, none means all
+    requests: tuple[str, ...] = ()
+
+
+class Bears(NamedTuple):
+    """A toleration of device taints."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+    seconds: int | None
+
+    def wire(self) -> Toleration:
+        """The same in the shape node taints are matched with."""
+        return Toleration(key=self.key, operator=self.operator, value=self.value, effect=self.effect)
+
+
+class Alternative(NamedTuple):
+    """One way to satisfy a request."""
+
+    #: as results call it: `request`, or `request/alternative`
+    name: str
+    device_class: str
+    #: CEL expressions, those of the class first
+    selectors: tuple[str, ...]
+    #: how many devices; 0 = all that are selected
+    wanted: int
+    #: look at devices that others hold, take none
+    admin: bool
+    tolerations: tuple[Bears, ...]
+    class_config: tuple[Config, ...]
+
+
+class RequestAsk(NamedTuple):
+    name: str
+    #: best first
+    alternatives: tuple[Alternative, ...]
+
+
+class Constraint(NamedTuple):
+    """Devices agree in an attribute, or differ in it."""
+
+    #: names of requests (with all their alternatives) or of single alternatives, none means all
+    requests: tuple[str, ...]
+    attribute: str
+    distinct: bool
+
+    def covers(self, name: str) -> bool:
+        """Whether devices of the request or alternative of this name are concerned."""
+        return names(self.requests, name)
+
+
+def names(requests: tuple[str, ...], name: str) -> bool:
+    """Whether a list of requests means this request or alternative; an empty list means every one."""
+    return not requests or name in requests or name.partition("/")[0] in requests
+
+
+class ClaimAsk(NamedTuple):
+    """A claim to the allocator."""
+
+    requests: tuple[RequestAsk, ...]
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[Config, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        spec: ResourceClaimSpec,
+        classes: Mapping[str, DeviceClass],
+        claim: str = "",
+        features: Features = FEATURES,
+    ) -> ClaimAsk | Refusal:
+        """The ask of a spec, with classes resolved; `claim` is `namespace/name` for texts."""
+        requests = []
+        for request in spec.devices.requests:
+            if request.first_available and not features.prioritized_lists:
+                return Refusal(f"claim {claim} request {request.name}: prioritised lists are switched off")
+            alternatives = []
+            for name, wanted in _alternatives(request):
+                read = _alternative(name, wanted, classes, claim)
+                if isinstance(read, Refusal):
+                    return read
+                alternatives.append(read)
+            if not alternatives:
+                return Refusal(f"claim {claim} request {request.name} names no devices")
+            requests.append(RequestAsk(request.name, tuple(alternatives)))
+        if sum(min(way.wanted or 1 for way in request.alternatives) for request in requests) > MOST_RESULTS:
+            return Refusal(f"claim {claim} asks for more than {MOST_RESULTS} devices")
+        constraints = []
+        for constraint in spec.devices.constraints:
+            attribute = constraint.match_attribute or constraint.distinct_attribute
+            if not attribute:
+                return Refusal(f"claim {claim} has a constraint of a kind that is not supported")
+            constraints.append(Constraint(tuple(constraint.requests), attribute, not constraint.match_attribute))
+        return cls(tuple(requests), tuple(constraints), _config(spec.devices.config))
+
+    @property
+    def admin(self) -> bool:
+        """Whether some request wants administrative access; see `may_administer`."""
+        return any(way.admin for way in self.alternatives())
+
+    def alternatives(self) -> Iterator[Alternative]:
+        """All alternatives of all requests."""
+        for request in self.requests:
+            yield from request.alternatives
+
+
+def may_administer(namespace_labels: Mapping[str, str]) -> bool:
+    """Whether claims of a namespace with these labels may have administrative access."""
+    return namespace_labels.get(ADMIN_ACCESS_LABEL) == "true"
+
+
+def _alternatives(request: DeviceRequest) -> Iterator[tuple[str, ExactDeviceRequest | DeviceSubRequest]]:
+    if request.exactly is not None:
+        yield request.name, request.exactly
+    for sub in request.first_available:
+        yield f"{request.name}/{sub.name}", sub
+
+
+def _alternative(
+    name: str, wanted: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass], claim: str
+) -> Alternative | Refusal:
+    device_class = classes.get(wanted.device_class_name)
+    if device_class is None:
+        return Refusal(f"device class {wanted.device_class_name} does not exist for claim {claim} request {name}")
+    if wanted.allocation_mode not in ("", "ExactCount", "All"):
+        return Refusal(f"claim {claim} request {name}: allocation mode {wanted.allocation_mode} is not supported")
+    if wanted.capacity is not None and wanted.capacity.requests:
+        return Refusal(f"claim {claim} request {name}: shares of a device (capacity) are not supported")
+    selectors: list[str] = []
+    for selector in [*device_class.spec.selectors, *wanted.selectors]:
+        if selector.cel is None:
+            return Refusal(f"claim {claim} request {name} has a selector of a kind that is not supported")
+        selectors.append(selector.cel.expression)
+    return Alternative(
+        name=name,
+        device_class=wanted.device_class_name,
+        selectors=tuple(selectors),
+        wanted=0 if wanted.allocation_mode == "All" else max(wanted.count, 1),
+        admin=isinstance(wanted, ExactDeviceRequest) and wanted.admin_access,
+        tolerations=tuple(
+            Bears(item.key, item.operator, item.value, item.effect, item.toleration_seconds)
+            for item in wanted.tolerations
+        ),
+        class_config=_config(device_class.spec.config),
+    )
+
+
+def _config(configs: Iterable[DeviceConfiguration]) -> tuple[Config, ...]:
+    return tuple(
+        Config(config.opaque.driver, msgspec.json.encode(config.opaque.parameters), tuple(config.requests))
+        for config in configs
+        if config.opaque is not None
+    )

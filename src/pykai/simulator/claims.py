@@ -1,0 +1,62 @@
+"""What a binder and the controllers of Kubernetes do to ResourceClaims: give, reserve, take back (gpu:D-12, D-17)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pykai.api import names
+from pykai.api.meta import ObjectMeta, OwnerReference
+from pykai.api.resource import (
+    AllocationResult,
+    ConsumerReference,
+    DeviceClaim,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
+from pykai.core.decisions import Bind
+from pykai.core.tables import Tables
+from pykai.core.tasks import Task
+
+
+def reserve(tables: Tables, task: Task, bind: Bind) -> str:
+    """Give a pod that starts its claims; the name of the claim behind its extended resources, "" without one."""
+    keys = {claim.name: key for claim, key in zip(task.shape.claims, task.claim_keys, strict=True)}
+    for name, allocation in bind.claims:
+        claim = tables.claims.claims.get(keys[name])
+        if claim is not None:
+            tables.apply(_reserved(claim, task, allocation))
+    extended = bind.extended_claim
+    if extended is None or extended.allocation is None:
+        return ""
+    made = ResourceClaim(
+        metadata=ObjectMeta(
+            name=f"{task.name}-extended-resources",
+            namespace=task.namespace,
+            annotations={names.EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+            owner_references=[OwnerReference(kind="Pod", name=task.name, uid=task.uid)],
+        ),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=extended.device_requests)),
+    )
+    tables.apply(_reserved(made, task, extended.allocation))
+    return made.metadata.name
+
+
+def _reserved(claim: ResourceClaim, task: Task, allocation: AllocationResult) -> ResourceClaim:
+    users = [user for user in claim.status.reserved_for if user.uid != task.uid]
+    users.append(ConsumerReference(resource="pods", name=task.name, uid=task.uid))
+    given = claim.status.allocation if claim.status.allocation is not None else allocation
+    return replace(claim, status=ResourceClaimStatus(allocation=given, reserved_for=users))
+
+
+def release(tables: Tables, task: Task) -> None:
+    """Take the reservations of a pod back that is gone; a claim without any gives its devices back."""
+    for key in task.claim_keys:
+        claim = tables.claims.claims.get(key)
+        if claim is None or all(user.uid != task.uid for user in claim.status.reserved_for):
+            continue
+        users = [user for user in claim.status.reserved_for if user.uid != task.uid]
+        allocation = claim.status.allocation if users else None
+        tables.apply(replace(claim, status=ResourceClaimStatus(allocation=allocation, reserved_for=users)))
+    if task.extended_key:
+        tables.remove("ResourceClaim", *task.extended_key.split("/", 1))
