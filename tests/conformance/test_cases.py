@@ -2,7 +2,7 @@
 
 `WHOLE` files count in full.  `ENDS` record only how many pods of each group run after many cycles of a random cluster,
 and KAI's own end is sometimes the middle of an endless eviction: there a difference must be shown to be as good, and
-nearly all must be equal.  Files that wait for more of the engine (DRA, NUMA, the texts of topology) are run by
+nearly all must be equal.  Files that wait for more of the engine (DRA, the texts of topology) are run by
 `kai conformance` and join here when it can pass them.
 """
 
@@ -16,10 +16,10 @@ from pykai.simulator.differences import compare
 from tests.conformance.folder import FOLDER, MISSING
 
 WHOLE = (
-    *(f"allocate.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "subgroups")),
+    *(f"allocate.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
     *(f"consolidation.{part}.jsonl" for part in ("core", "gpu-sharing", "subgroups")),
-    *(f"preempt.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "subgroups")),
-    *(f"reclaim.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "subgroups")),
+    *(f"preempt.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
+    *(f"reclaim.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
     *(f"stalegangeviction.{part}.jsonl" for part in ("core", "subgroups")),
     *(f"whole-cycle.{part}.jsonl" for part in ("core", "gpu-sharing", "mig", "subgroups")),
     "waves.allocate.jsonl",

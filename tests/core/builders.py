@@ -74,6 +74,8 @@ class Part:
     gated: int = 0
     #: how the pods of a leaf are, as `Cluster.pod` takes it
     pod: Raw = field(default_factory=dict)
+    #: further fields of its entry as the wire spells them
+    spec: Raw = field(default_factory=dict)
 
 
 def leaf(name: str, minimum: int | None = 1, *, running: int = 0, pending: int = 0, gated: int = 0, **pod: Any) -> Part:
@@ -463,7 +465,7 @@ class Cluster:
                 entry["parent"] = parent
             if part.minimum is not None:
                 entry["minSubGroup" if part.parts else "minMember"] = part.minimum
-            entries.append(entry)
+            entries.append({**entry, **part.spec})
         spec: Raw = {"preemptibility": "preemptible", "subGroups": entries, **(group_spec or {})}
         if needs is not None:
             spec["minSubGroup"] = needs

@@ -432,13 +432,13 @@ def test_a_negative_legacy_mig_annotation_is_no_credit() -> None:
 # Claims.
 
 
-def test_a_pod_with_resource_claims_is_refused_rather_than_misplaced() -> None:
+def test_a_pod_whose_resource_claim_does_not_exist_waits() -> None:
     """gpu:G-8 is not served yet, and guessing would start the pod without its devices."""
     claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     result = cluster(nodes=1, gpus=1).queue("q").gang("dra", spec=claim).gang("plain").schedule()
     assert result.bound("plain") == 1
     assert result.bound("dra") == 0
-    assert "resource claims (DRA)" in result.why("dra")
+    assert "resource claim default/mine does not exist" in result.why("dra")
 
 
 # Interning: one shape for one meaning.

@@ -3,6 +3,10 @@
 The tree is walked with a mark at every level: a set that fails is rolled back before the next is tried.  A subgroup
 that found a place keeps it while its siblings look for theirs, as in KAI; only when the whole gang fails that way, and
 some subgroup had another set to try, are those tried too, as many as the budget allows (topo:T-38, TD-6).
+
+In that second walk those go first who must be in the smallest domain.  Of equal pods, what is left of a domain does not
+depend on who of them took what, so nobody with a choice takes what another one needs, and when all is tried in vain
+there is no way.  Where that order cannot be had (subgroups of subgroups, two topologies), the refusal says so.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from pykai.core.decisions import WaysSpent
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
 from pykai.core.hooks import NodeSet, NoSets
 from pykai.core.place.task import Manner, place_batch
+from pykai.core.place.topology import ROOT, required_level
 from pykai.core.session import Failure, Session
 from pykai.core.tasks import Task
 
@@ -33,9 +38,9 @@ def place_subgroups(
     again = _Walk(session, gang, batches, manner, MOST_RETRIES)
     if again.find(nodes):
         return None
-    if not again.cut_short:
-        return again.failure
-    return walk.failure._replace(refusals=(*walk.failure.refusals, WaysSpent(MOST_RETRIES)))
+    if again.complete:
+        return walk.failure
+    return walk.failure._replace(refusals=(*walk.failure.refusals, WaysSpent(again.tried)))
 
 
 class _Walk:
@@ -47,6 +52,8 @@ class _Walk:
         self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
         self._manner = manner
         self._retries = retries
+        #: how often a subgroup with a place was asked for another one
+        self.tried = 0
         #: some subgroup had more sets to try when the budget was spent
         self.cut_short = False
         #: the last one
@@ -68,6 +75,8 @@ class _Walk:
         if not tasks:
             yield True
             return
+        # Until a set says otherwise: a plugin may offer none without a word.
+        self.failure = Failure(0, self._first_batch(tasks), 0, "no set of nodes can hold the subgroup", {}, False)
         state = self._session.state
         counts: Counter[str] = Counter()
         for candidate in self._sets(node, tasks, nodes):
@@ -86,10 +95,40 @@ class _Walk:
                 self.failure = self.failure._replace(nodes=dict(sorted(counts.items())))
 
     def _may_retry(self) -> bool:
-        self._retries -= 1
-        if self._retries < 0:
+        if self.tried == self._retries:
             self.cut_short = True
-        return self._retries >= 0
+            return False
+        self.tried += 1
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """After a walk in vain: whether there is no way at all, as far as equal pods go."""
+        wanted = list(self._levels(self._gang.root, ("", ROOT)))
+        levels = [level for _, level in wanted]
+        one_tree = len({topology for topology, level in wanted if level}) < 2
+        return not self.cut_short and one_tree and levels == sorted(levels, reverse=True)
+
+    def _levels(self, node: BranchRun | LeafRun, above: tuple[str, int]) -> Iterator[tuple[str, int]]:
+        """The levels that bind the leaves, in the order in which they are placed."""
+        here = max(above, required_level(self._session.snapshot, node), key=lambda item: item[1])
+        if isinstance(node, LeafRun):
+            if id(node) in self._batches:
+                yield here
+            return
+        for child in self._order(node):
+            yield from self._levels(child, here)
+
+    def _order(self, node: BranchRun) -> list[LeafRun | BranchRun]:
+        order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
+        if not self._retries:
+            return order
+        return sorted(order, key=lambda child: (-self._deepest(child), -len(self._tasks_below(child))))
+
+    def _deepest(self, node: BranchRun | LeafRun) -> int:
+        """The deepest level that is required at or below a subgroup."""
+        own = required_level(self._session.snapshot, node)[1]
+        return max([own, *map(self._deepest, node.children)]) if isinstance(node, BranchRun) else own
 
     def _sets(self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet) -> Iterator[NodeSet]:
         """The node sets of a subgroup, those of one plugin inside those of the one before it (topo:T-39)."""
@@ -102,8 +141,13 @@ class _Walk:
             if isinstance(offered, NoSets):
                 self.failure = Failure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
                 return
+            none = True
             for each in offered:
+                none = False
                 yield from narrowed(each, position + 1)
+            if none:
+                text = "no set of nodes can hold the subgroup"
+                self.failure = Failure(0, self._first_batch(tasks), 0, text, {}, False)
 
         makers = self._session.rules.sets_for(self._gang)
         return narrowed(nodes, 0)
@@ -114,8 +158,7 @@ class _Walk:
     def _inside(self, node: BranchRun | LeafRun, candidate: NodeSet) -> Iterator[bool]:
         """Ways to place a subgroup on one set of nodes."""
         if isinstance(node, BranchRun):
-            order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
-            yield from self._one_by_one(order, 0, candidate)
+            yield from self._one_by_one(self._order(node), 0, candidate)
             return
         index, batch = self._batches[id(node)]
         failure = place_batch(self._session, self._gang, batch, index, candidate, self._manner)

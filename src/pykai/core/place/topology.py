@@ -21,8 +21,8 @@ from pykai.api import names
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
 from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray
-from pykai.core.devices import portion_hundredths
 from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.place.fit import tenant_mibs
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
@@ -59,7 +59,11 @@ class DomainTree:
         """The domains of a level."""
         return range(self.first[level], self.first[level + 1])
 
-    def sums(self, column: IntArray, rows: IntArray) -> FloatArray:
+    def named(self, domain: int) -> bool:
+        """Whether its own label has a value; an empty one makes a domain, but says nothing in a message."""
+        return bool(self.ids[domain]) and not self.ids[domain].endswith(".")
+
+    def sums(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
         """[domain] the sum of a column over those of the rows that lie in it."""
         values = np.broadcast_to(column[rows], (len(self.codes), len(rows)))
         found = np.bincount(self.codes[:, rows].ravel(), weights=values.ravel(), minlength=len(self))
@@ -136,6 +140,16 @@ def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Le
     return Levels(required, preferred if preferred > required else ROOT)
 
 
+def required_level(snapshot: Snapshot, node: BranchRun | LeafRun) -> tuple[str, int]:
+    """The topology and the level in it that a subgroup must be inside one domain of; ("", ROOT) = none."""
+    wanted = node.topology
+    tree = tree_of(snapshot, wanted.topology) if wanted is not None and wanted.topology else None
+    if tree is None or wanted is None:
+        return "", ROOT
+    levels = levels_of(tree, wanted, node.name)
+    return ("", ROOT) if isinstance(levels, str) else (wanted.topology, levels.required)
+
+
 def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int] | None:
     """Nodes of pods of a subgroup that run or are about to, None when there is no such pod.
 
@@ -156,32 +170,32 @@ def pinned(tree: DomainTree, level: int, rows: list[int]) -> BoolArray:
     return np.isin(codes, sorted(held))
 
 
-def free_hundredths(state: State) -> IntArray:
-    """[node] GPUs idle or being released in hundredths, the rest of shared ones included (topo:TD-13)."""
-    free: IntArray = np.zeros(len(state.snapshot.nodes), dtype=np.int64)
+def _gpu_mibs(nodes: NodeTable) -> IntArray:
+    """[node] memory of each of its GPUs."""
+    return nodes.remember("gpu mib", lambda: np.array([node.gpu_mib for node in nodes.facts], dtype=np.int64))
+
+
+def free_gpu_mib(state: State) -> IntArray:
+    """[node] memory of GPUs idle or being released, the rest of shared ones included (topo:TD-13)."""
+    mibs = _gpu_mibs(state.snapshot.nodes)
+    free: IntArray = np.zeros(len(mibs), dtype=np.int64)
     for axis in state.snapshot.axes.gpu_axes:
-        free += 100 * np.maximum(state.free[axis], 0)
+        free += mibs * np.maximum(state.free[axis], 0)
     for row, devices in state.devices.items():
-        mib = state.snapshot.nodes.facts[row].gpu_mib
         for device in devices.values():
             # One whose tenants all leave is a whole GPU being released, unless it is promised already.
             if device.live or device.pipelined:
-                free[row] += max(0, 100 * (mib - device.allocated_mib + device.releasing_mib) // mib)
+                free[row] += max(0, int(mibs[row]) - device.allocated_mib + device.releasing_mib)
     return free
 
 
-def asked_hundredths(nodes: NodeTable, shape: Shape) -> IntArray:
-    """[node] hundredths of a GPU a shared request takes there; an amount of memory depends on the node."""
-
-    def make() -> IntArray:
-        ask = shape.gpu
-        if ask.kind is not GpuKind.MEMORY:
-            return np.full(len(nodes), max(1, shape.gpu_hundredths), dtype=np.int64)
-        sizes = [(node.gpu_mib, node.gpu_label_mib) for node in nodes.facts]
-        known = {size: max(1, ask.devices * portion_hundredths(ask, *size)) for size in set(sizes)}
-        return np.array([known[size] for size in sizes], dtype=np.int64)
-
-    return nodes.remember(("asked hundredths", shape.gpu), make)
+def least_hundredths(nodes: NodeTable, shape: Shape) -> int:
+    """What a shared request takes of the GPUs of any node at least, cut to hundredths for each device: what fits never
+    adds up to more than there is."""
+    ask = shape.gpu
+    largest = int(_gpu_mibs(nodes).max(initial=1))
+    each = 100 * ask.memory_mib // largest if ask.kind is GpuKind.MEMORY else int(100 * ask.portion)
+    return ask.devices * each
 
 
 class Demand:
@@ -196,15 +210,18 @@ class Demand:
         size = len(snapshot.axes)
         self._sums: IntArray = np.zeros(size, dtype=np.int64)
         asking: IntArray = np.zeros(size, dtype=np.int64)
-        self._shared_sum = with_gpu = 0
-        self._shared: IntArray | None = None
+        #: hundredths of GPUs that shared requests take: as they say, and at least
+        self._shared_sum = self._shared_least = with_gpu = 0
+        self._gpu_mib: IntArray | None = None
         for shape, count in self.shapes.items():
             charge = snapshot.vectors[shape].charge
             self._sums += count * charge
             asking += count * (charge > 0)
             with_gpu += count * (shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION))
             if shape.shared:
-                self._shared_sum += count * shape.gpu_hundredths
+                least = least_hundredths(snapshot.nodes, shape)
+                self._shared_sum += count * (shape.gpu_hundredths or least)
+                self._shared_least += count * least
         gpu_axes = set(snapshot.axes.gpu_axes)
         others = [axis for axis in range(2, size) if axis not in gpu_axes]
         #: whether a shortage is told in pods or in resources (topo:T-19)
@@ -221,9 +238,8 @@ class Demand:
         for axis, amount in asked:
             np.minimum(counts, state.free[axis] // amount, out=counts)
         if shape.shared:
-            if self._shared is None:
-                self._shared = free_hundredths(state)
-            np.minimum(counts, self._shared // asked_hundredths(state.snapshot.nodes, shape), out=counts)
+            asked_mib = np.maximum(shape.gpu.devices * tenant_mibs(state.snapshot.nodes, shape), 1)
+            np.minimum(counts, self._free_gpu_mib() // asked_mib, out=counts)
         return np.clip(counts, 0, self.count)
 
     def room(self, tree: DomainTree, rows: IntArray, allowed: Callable[[Shape], BoolArray] | None = None) -> FloatArray:
@@ -239,30 +255,47 @@ class Demand:
             found += np.minimum(tree.sums(places, rows), count)
         return found
 
-    def loads(self, tree: DomainTree, rows: IntArray) -> list[tuple[str, float, FloatArray]]:
-        """What is asked for in all, resource by resource: its name, how much, and [domain] how much is free."""
+    def loads(self, tree: DomainTree, rows: IntArray, *, shared: bool = False) -> list[tuple[str, float, FloatArray]]:
+        """What is asked for in all, resource by resource: its name, how much, and [domain] how much is free.
+
+        All GPUs are one resource (topo:5.4), with the rest of shared ones if `shared`.
+        """
         state = self._state
-        names = state.snapshot.axes.names
+        axes = state.snapshot.axes
         found = [
-            (names[axis], float(self._sums[axis]), tree.sums(state.free[axis], rows))
+            (axes.names[axis], float(self._sums[axis]), tree.sums(state.free[axis], rows))
             for axis in np.flatnonzero(self._sums).tolist()
-            if axis != PODS
+            if axis != PODS and axis not in axes.gpu_axes
         ]
-        if self._shared_sum:
-            whole = state.free[state.snapshot.axes.gpu_axes].sum(axis=0)
-            found.append(("/gpu", self._shared_sum / 100.0, tree.sums(whole, rows)))
+        gpus = float(self._sums[axes.gpu_axes].sum()) + self._shared_sum / 100.0
+        if gpus:
+            free = self._free_gpus() if shared else state.free[axes.gpu_axes].sum(axis=0)
+            found.append(("/gpu", gpus, tree.sums(free, rows)))
         return found
 
     def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
         """[domain] has less than all of them ask for together; several kinds may compete for one node."""
         short: BoolArray = np.zeros(len(tree), dtype=np.bool_)
         if len(self.shapes) > 1:
-            for name, asked, free in self.loads(tree, rows):
-                if name == "/gpu":
-                    # Rests of shared GPUs are room, too; whole ones that others of the tasks take are not deducted.
-                    free = tree.sums(free_hundredths(self._state), rows) / 100.0
-                short |= free < asked
+            # A node that is overdrawn takes nothing from the others.
+            free = np.maximum(self._state.free, 0)
+            for axis in np.flatnonzero(self._sums).tolist():
+                if axis != PODS:
+                    short |= tree.sums(free[axis], rows) < self._sums[axis]
+            if self._shared_least:
+                whole = int(self._sums[self._state.snapshot.axes.gpu_axes].sum())
+                short |= tree.sums(self._free_gpus(), rows) < whole + self._shared_least / 100.0
         return short
+
+    def _free_gpu_mib(self) -> IntArray:
+        if self._gpu_mib is None:
+            self._gpu_mib = free_gpu_mib(self._state)
+        return self._gpu_mib
+
+    def _free_gpus(self) -> FloatArray:
+        """[node] GPUs, the rest of shared ones included."""
+        found: FloatArray = self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes)
+        return found
 
 
 def ratios(loads: list[tuple[str, float, FloatArray]], size: int) -> FloatArray:
