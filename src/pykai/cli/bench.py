@@ -14,7 +14,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
 def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> None:
-    """Measure SHAPE (fill, gang, full, reclaim, frag or apply) on a cluster of --nodes nodes.
+    """Measure SHAPE (fill, gang, full, reclaim, frag, racks, racks64 or apply) on a cluster of --nodes nodes.
 
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
@@ -30,6 +30,7 @@ def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> Non
                 f"{found.microseconds_a_pod:>8.1f} us/pod  floor {found.floor_seconds:.6f} s  "
                 f"ratio {found.ratio:>7.2f}  peak {found.peak_mib:>6.1f} MiB  {found.decisions} decisions"
                 + (f", {found.evictions} evictions" if found.evictions else "")
+                + (f", too many refused in {found.refusal_seconds:.6f} s" if found.refusal_seconds is not None else "")
                 + (f", unchanged {found.second_seconds:.6f} s" if found.second_seconds is not None else "")
             )
 

@@ -14,7 +14,10 @@ Shapes:
   back, everyone is told why; `second_seconds` is the next cycle with nothing changed;
 - `reclaim`: one queue holds the whole cluster with one-GPU jobs, the three others ask for their quota in 8-GPU jobs;
 - `frag`: 5 of 8 GPUs used on every node by one-GPU jobs, n/8 jobs waiting that need a whole node; consolidation may
-  move any number of jobs.
+  move any number of jobs;
+- `racks`: 8-GPU nodes in racks of 16 and zones of 8 racks, filled by gangs of 512 one-GPU pods that require a zone and
+  prefer a rack; `refusal_seconds` is a cycle on the full cluster with one such gang, and one of 64, too many;
+- `racks64`: the same by gangs of 64 that require a rack.
 """
 
 from __future__ import annotations
@@ -31,7 +34,16 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from pykai.api.meta import ObjectMeta
-from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue, QueueResource, QueueResources, QueueSpec
+from pykai.api.scheduling import (
+    PodGroup,
+    PodGroupSpec,
+    Queue,
+    QueueResource,
+    QueueResources,
+    QueueSpec,
+    TopologyConstraint,
+)
+from pykai.api.topology import Topology, TopologyLevel, TopologySpec
 from pykai.core.cycle import schedule
 from pykai.core.memory import Memory
 from pykai.core.tables import Tables
@@ -64,6 +76,8 @@ class Measurement:
     evictions: int = 0
     #: the next cycle with nothing changed, where that is measured
     second_seconds: float | None = None
+    #: a cycle in which gangs find no place and are told why, where that is measured
+    refusal_seconds: float | None = None
 
     def record(self) -> dict[str, object]:
         """As it is printed."""
@@ -75,10 +89,11 @@ class Measurement:
         return 1e6 * self.seconds / max(self.pods, 1)
 
 
-def _node(index: int) -> Node:
+def _node(index: int, **labels: str) -> Node:
     name = f"node-{index:05}"
+    marks = {"kubernetes.io/hostname": name, names.GPU_MEMORY_NODE_LABEL: "81920", **labels}
     return Node(
-        metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name, names.GPU_MEMORY_NODE_LABEL: "81920"}),
+        metadata=ObjectMeta(name=name, labels=marks),
         status=NodeStatus(allocatable={"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}),
     )
 
@@ -94,14 +109,19 @@ def _queues(department_quota: float = 8, team_quota: float = 4) -> list[Queue]:
     return departments + [queue(name, f"department-{index // 2}", team_quota) for index, name in enumerate(_QUEUES)]
 
 
-def _job(index: int, pods: int, gpus: int, queue: str = "", node: str = "") -> list[PodGroup | Pod]:
+def _job(
+    index: int, pods: int, gpus: int, queue: str = "", node: str = "", topology: TopologyConstraint | None = None
+) -> list[PodGroup | Pod]:
     """A job; it waits unless a node is named."""
     group = f"job-{index:06}"
     made: list[PodGroup | Pod] = [
         PodGroup(
             metadata=ObjectMeta(name=group, namespace="bench", uid=group),
             spec=PodGroupSpec(
-                queue=queue or _QUEUES[index % len(_QUEUES)], min_member=pods, preemptibility=names.PREEMPTIBLE
+                queue=queue or _QUEUES[index % len(_QUEUES)],
+                min_member=pods,
+                preemptibility=names.PREEMPTIBLE,
+                topology_constraint=topology,
             ),
         )
     ]
@@ -251,6 +271,49 @@ def frag(nodes: int) -> Measurement:
     return _time("frag", tables, nodes, wanted, GPUS_PER_NODE)
 
 
+_NODES_PER_RACK, _RACKS_PER_ZONE = 16, 8
+_NET = "net"
+_IN_ZONE = TopologyConstraint(topology=_NET, required_topology_level="zone", preferred_topology_level="rack")
+_IN_RACK = TopologyConstraint(topology=_NET, required_topology_level="rack")
+
+
+def racks(nodes: int) -> Measurement:
+    """Gangs of 512 fill zones, rack by rack."""
+    return _racks("racks", nodes, 512, _IN_ZONE)
+
+
+def racks64(nodes: int) -> Measurement:
+    """Gangs of 64 fill racks."""
+    return _racks("racks64", nodes, 64, _IN_RACK)
+
+
+def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint) -> Measurement:
+    tables = Tables()
+    for index in range(nodes):
+        rack = index // _NODES_PER_RACK
+        tables.apply(_node(index, zone=f"z{rack // _RACKS_PER_ZONE}", rack=f"r{rack % _RACKS_PER_ZONE}"))
+    levels = [TopologyLevel(node_label="zone"), TopologyLevel(node_label="rack")]
+    tables.apply(Topology(metadata=ObjectMeta(name=_NET), spec=TopologySpec(levels=levels)))
+    for queue in _queues(nodes * GPUS_PER_NODE / 2, nodes * GPUS_PER_NODE / 4):
+        tables.apply(queue)
+    gangs = nodes * GPUS_PER_NODE // pods
+    waiting: dict[str, Pod] = {}
+    for index in range(gangs):
+        for item in _job(index, pods, 1, topology=topology):
+            tables.apply(item)
+            if isinstance(item, Pod):
+                waiting[item.metadata.name] = item
+    found = _time(shape, tables, nodes, gangs * pods, 1)
+    for bind in schedule(tables.snapshot(_NOW_NS), default_configuration().policy).binds:
+        tables.apply(_moved(waiting[bind.pod], bind.node, "Running"))
+    for index, (size, level) in enumerate(((512, _IN_ZONE), (64, _IN_RACK)), gangs):
+        for item in _job(index, size, 1, topology=level):
+            tables.apply(item)
+    refusal = _time(shape, tables, nodes, 1, 1)
+    assert not refusal.decisions, "the cluster was full"
+    return replace_policy(found, refusal_seconds=refusal.seconds)
+
+
 def apply(nodes: int, changes: int = 4000) -> Measurement:
     """Running pods of a full cluster finish and come back: seconds are for one changed pod.
 
@@ -290,7 +353,16 @@ def _moved(pod: Pod, node: str, phase: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node), status=PodStatus(phase=phase))
 
 
-SHAPES = {"fill": fill, "gang": gang, "full": full, "reclaim": reclaim, "frag": frag, "apply": apply}
+SHAPES = {
+    "fill": fill,
+    "gang": gang,
+    "full": full,
+    "reclaim": reclaim,
+    "frag": frag,
+    "racks": racks,
+    "racks64": racks64,
+    "apply": apply,
+}
 
 #: What `make bench` runs.
 SIZES = {
@@ -299,6 +371,8 @@ SIZES = {
     "full": (100, 500, 1000),
     "reclaim": (100, 500, 1000),
     "frag": (100, 500, 1000),
+    "racks": (256, 1024),
+    "racks64": (256, 1024),
     "apply": (500, 5000),
 }
 
@@ -309,5 +383,7 @@ COMPARED = {
     "full": (100, 1000),
     "reclaim": (100, 1000),
     "frag": (100, 1000),
+    "racks": (256, 1024),
+    "racks64": (256, 1024),
     "apply": (500, 5000),
 }
