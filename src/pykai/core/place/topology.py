@@ -20,7 +20,7 @@ import numpy as np
 from pykai.api import names
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
-from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray
+from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray, is_gpu
 from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
 from pykai.core.place.fit import tenant_mibs
 from pykai.core.shapes import GpuKind, Shape
@@ -65,9 +65,12 @@ class DomainTree:
 
     def sums(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
         """[domain] the sum of a column over those of the rows that lie in it."""
-        values = np.broadcast_to(column[rows], (len(self.codes), len(rows)))
-        found = np.bincount(self.codes[:, rows].ravel(), weights=values.ravel(), minlength=len(self))
-        return found.astype(np.float64, copy=False)
+        found = np.bincount(self.codes[-1, rows], weights=column[rows], minlength=len(self)).astype(np.float64)
+        for level in range(len(self.codes) - 1, 0, -1):
+            # Each level is the sum of the one below it.
+            below = slice(self.first[level], self.first[level + 1])
+            found += np.bincount(self.parents[below], weights=found[below], minlength=len(self))
+        return found
 
 
 def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
@@ -212,6 +215,8 @@ class Demand:
         asking: IntArray = np.zeros(size, dtype=np.int64)
         #: hundredths of GPUs that shared requests take: as they say, and at least
         self._shared_sum = self._shared_least = with_gpu = 0
+        #: GPUs that are served by claims (topo:T-59)
+        self._claimed = 0
         self._gpu_mib: IntArray | None = None
         for shape, count in self.shapes.items():
             charge = snapshot.vectors[shape].charge
@@ -220,8 +225,11 @@ class Demand:
             with_gpu += count * (shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION))
             if shape.shared:
                 least = least_hundredths(snapshot.nodes, shape)
-                self._shared_sum += count * (shape.gpu_hundredths or least)
+                # An amount of memory weighs nothing in the order of domains: recorded decisions are so.
+                self._shared_sum += count * shape.gpu_hundredths
                 self._shared_least += count * least
+            claimed = sum(claim.gpus for claim in shape.claims)
+            self._claimed += count * (claimed + sum(amount for name, amount in shape.backed if is_gpu(name)))
         gpu_axes = set(snapshot.axes.gpu_axes)
         others = [axis for axis in range(2, size) if axis not in gpu_axes]
         #: whether a shortage is told in pods or in resources (topo:T-19)
@@ -267,7 +275,7 @@ class Demand:
             for axis in np.flatnonzero(self._sums).tolist()
             if axis != PODS and axis not in axes.gpu_axes
         ]
-        gpus = float(self._sums[axes.gpu_axes].sum()) + self._shared_sum / 100.0
+        gpus = float(self._sums[axes.gpu_axes].sum()) + self._shared_sum / 100.0 + self._claimed
         if gpus:
             free = self._free_gpus() if shared else state.free[axes.gpu_axes].sum(axis=0)
             found.append(("/gpu", gpus, tree.sums(free, rows)))

@@ -119,15 +119,12 @@ class _Search:
             held = self._pinned()
             if held is not None:
                 relevant &= held
-        chosen = [
-            number
-            for depth in range(levels.deepest, levels.required - 1, -1)
-            for number in order[depth]
-            if self._fits[number] and relevant[number]
-        ]
+        enough = self._fits & relevant
+        by_level = [order[depth] for depth in range(levels.deepest, levels.required - 1, -1)]
+        chosen: list[int] = np.concatenate([numbers[enough[numbers]] for numbers in by_level]).tolist()
         if not chosen:
-            short = self._short([number for number in order[levels.required] if relevant[number]], level)
-            return NoSets((*short, no_domain))
+            coarsest = order[levels.required]
+            return NoSets((*self._short(coarsest[relevant[coarsest]].tolist(), level), no_domain))
         scores = self._scores(order[levels.preferred], sticky) if levels.preferred else self._nodes.scores
         return self._make(self._worth_trying(chosen), scores)
 
@@ -170,28 +167,27 @@ class _Search:
             found = int(codes[0])
         return found
 
-    def _order(self, sticky: BoolArray) -> list[list[int]]:
+    def _order(self, sticky: BoolArray) -> list[IntArray]:
         """Level -> its domains as the sorted tree lists them: fullest first under each parent, then by id (step 7)."""
         tree = self._tree
         full = ratios(self._loads, len(tree))
         if self._how.order == "spread":
             full = -full
         place: IntArray = np.zeros(len(tree), dtype=np.int64)
-        found = [[ROOT]]
+        found: list[IntArray] = [np.array([ROOT])]
         for level in range(1, self._levels.deepest + 1):
             numbers = np.arange(tree.first[level], tree.first[level + 1])
             keys = (numbers, -full[numbers], ~sticky[numbers], place[tree.parents[numbers]])
             ordered = numbers[np.lexsort(keys)]
             place[ordered] = np.arange(len(ordered))
-            found.append(ordered[self._present[ordered]].tolist())
+            found.append(ordered[self._present[ordered]])
         return found
 
-    def _scores(self, order: list[int], sticky: BoolArray) -> FloatArray:
+    def _scores(self, order: IntArray, sticky: BoolArray) -> FloatArray:
         """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, with the steps of TD-11)."""
         worth: FloatArray = np.zeros(len(self._tree) + 1)
-        ranked = sorted(order, key=lambda number: bool(sticky[number]))
-        for place, number in enumerate(ranked, 1):
-            worth[number] = _BAND * place / len(ranked)
+        ranked = order[np.argsort(sticky[order], kind="stable")]
+        worth[ranked] = _BAND * np.arange(1, len(ranked) + 1) / len(ranked)
         found: FloatArray = worth[self._tree.codes[self._levels.preferred]]
         return found
 
