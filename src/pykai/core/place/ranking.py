@@ -24,8 +24,10 @@ _ALL = slice(None)
 #: Up to so many changed rows are repaired one by one.
 _FEW_ROWS = 16
 
-#: Rankings kept at a time; asks that differ from task to task must not eat the memory.
+#: Rankings kept at a time, and rows in all of them; asks and node sets that differ from task to task must not eat the
+#: memory.
 _MOST_RANKINGS = 2048
+_MOST_ROWS = 6_000_000
 
 
 class Ranking:
@@ -137,7 +139,7 @@ class Rankings:
         key = (nodes, self.key(ask))
         made = self._made.get(key)
         if made is None:
-            if len(self._made) >= _MOST_RANKINGS:
+            if len(self._made) >= min(_MOST_RANKINGS, 1 + _MOST_ROWS // max(1, len(state.snapshot.nodes))):
                 self._made.clear()
             made = self._made[key] = Ranking(state, self._rules, ask, nodes)
         else:
