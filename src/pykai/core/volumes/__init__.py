@@ -1,0 +1,2 @@
+"""Persistent volumes: what claims ask for (`storage.py`), which nodes can serve them (`placing.py`), who has what in a
+cycle (`books.py`)."""

@@ -1,0 +1,134 @@
+"""What a pod asks of storage, without names: part of its shape, so that pods with equal asks are filtered once.
+
+A claim is *bound* (its volume says which nodes reach it), *waiting* (WaitForFirstConsumer: the node decides which
+volume it gets or where one is made), or it has a *problem* that no node can mend.  The name of a claim is in its ask
+only where it matters: in the text of a problem, where several pods share the claim, where a volume is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pykai.api import names
+from pykai.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from pykai.api.meta import LabelSelector, LabelSelectorRequirement
+from pykai.api.storage import TopologySelectorTerm
+
+#: Why a pod waits whose claims bind without it (cycle:FLT-9).
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+
+
+class Requirement(NamedTuple):
+    """One expression over labels or fields."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def as_wire(self) -> NodeSelectorRequirement:
+        """The expression as node selectors spell it."""
+        return NodeSelectorRequirement(key=self.key, operator=self.operator, values=list(self.values))
+
+
+class PlaceTerm(NamedTuple):
+    """Expressions over labels and fields of a node that must all hold."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...] = ()
+
+    def as_term(self) -> NodeSelectorTerm:
+        """The term as node selectors spell it."""
+        return NodeSelectorTerm(
+            match_expressions=[found.as_wire() for found in self.expressions],
+            match_fields=[found.as_wire() for found in self.fields],
+        )
+
+
+#: Nodes of which one of the terms holds; None = every node, () = none.
+Place = tuple[PlaceTerm, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeAsk:
+    """One claim of a pod."""
+
+    #: why no node can serve it, "" when one may
+    problem: str = ""
+    #: it has its volume, or waits for the pod to get a node
+    bound: bool = False
+    #: the volume it is bound to is not there
+    lost: bool = False
+    #: which nodes reach the volume it is bound to
+    place: Place = None
+    #: zone labels of that volume with their values
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    #: CSI driver that attaches it, "" when none does
+    driver: str = ""
+    #: key of the claim if several pods use it, else ""
+    shared: str = ""
+    #: no two pods may use it at a time
+    once: bool = False
+    #: made for this pod and gone with it: gives its size back to its class
+    own: bool = False
+    storage_class: str = ""
+    #: bytes a waiting claim, or one of its own, asks for
+    size: int = 0
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = ""
+    attributes_class: str = ""
+    #: labels a volume must have; None = any
+    selector: tuple[Requirement, ...] | None = None
+    #: volumes kept for this very claim
+    reserved: tuple[str, ...] = ()
+    #: node on which its volume is being made
+    selected_node: str = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the choice of a node decides which volume it gets."""
+        return not self.bound and not self.problem
+
+
+def requirements(listed: Iterable[NodeSelectorRequirement | LabelSelectorRequirement]) -> tuple[Requirement, ...]:
+    """Expressions as values that can be compared and hashed."""
+    return tuple(Requirement(found.key, found.operator, tuple(found.values)) for found in listed)
+
+
+def selector_requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
+    """A label selector as expressions; none for one that selects everything."""
+    equal = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return equal + requirements(selector.match_expressions)
+
+
+def place_of_selector(selector: NodeSelector | None) -> Place:
+    """Where a node affinity lets a volume be used."""
+    if selector is None:
+        return None
+    return tuple(
+        PlaceTerm(requirements(term.match_expressions), requirements(term.match_fields))
+        for term in selector.node_selector_terms
+    )
+
+
+def place_of_labels(selector: LabelSelector | None) -> Place:
+    """Nodes a label selector selects: all if it is empty, none if it is absent."""
+    if selector is None:
+        return ()
+    wanted = selector_requirements(selector)
+    return (PlaceTerm(wanted),) if wanted else None
+
+
+def place_of_topologies(terms: Iterable[TopologySelectorTerm]) -> Place:
+    """Where a class lets volumes be made: anywhere unless it says."""
+    found = tuple(
+        PlaceTerm(tuple(Requirement(e.key, "In", tuple(e.values)) for e in term.match_label_expressions))
+        for term in terms
+    )
+    return found or None
+
+
+def zones_of(labels: dict[str, str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The zone labels of a volume; one may name several zones."""
+    return tuple((key, tuple(labels[key].split("__"))) for key in sorted(names.ZONE_LABELS) if key in labels)

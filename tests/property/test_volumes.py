@@ -1,0 +1,279 @@
+"""Volumes in random clusters: nothing is given twice, nothing is over-filled, undo is exact, history does not matter.
+
+Clusters are small and crowded: few volumes, little room, low limits, claims in every state, pods that share claims,
+pods that leave.  What a cycle gave out is counted anew from its placements by code that shares nothing with the books.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykai.api.decode import Object, decode_object
+from pykai.core.cycle import open_session, run
+from pykai.core.devices import holding_of
+from pykai.core.place.gang import place_gang
+from pykai.core.plugins import DEFAULT_PLUGINS
+from pykai.core.reckoning import reckon
+from pykai.core.session import Session
+from pykai.core.state import Books, Placement
+from pykai.core.status import Status
+from pykai.core.tables import Tables
+from pykai.core.tasks import Task
+from pykai.core.validate import check_state
+from pykai.core.volumes.books import AttachBooks, Share, Use, VolumeBooks
+from tests.core.builders import NOW_NS, Cluster, cluster
+
+GI = 1 << 30
+ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+_PLUGINS = [{"name": name, "arguments": dict(arguments)} for name, arguments in DEFAULT_PLUGINS]
+CONFIGURATION = {
+    "actions": ", ".join(ACTIONS),
+    "tiers": [{"plugins": [*_PLUGINS, {"name": "volumelimits"}]}],
+}
+NODES = 4
+
+
+def _volume(world: Cluster, random: Random, name: str) -> None:
+    on: Any = random.choice([(), (), ("node-0",), ("node-1",), ("node-1", "node-2"), ("node-9",)])
+    how: dict[str, Any] = random.choice([{}, {}, {}, {"phase": "Released"}, {"deleted": True}, {"claim": "c0"}])
+    world.volume(name, size=f"{random.randrange(1, 6)}Gi", on=on, of=random.choice(["fast", "fast", "made"]), **how)
+
+
+def _claim(world: Cluster, random: Random, name: str) -> None:
+    how: dict[str, Any] = random.choice(
+        [
+            *[{}] * 12,
+            {"of": "slow"},
+            {"deleted": True},
+            {"selected_node": "node-1"},
+            {"modes": ("ReadWriteOncePod",)},
+            {"bound_to": "bound", "modes": ("ReadWriteOncePod",)},
+            {"bound_to": "bound"},
+            {"bound_to": "nowhere"},
+        ]
+    )
+    how = {"of": random.choice(["fast", "made"]), **how}
+    if name == "j0-0-tmp":
+        how = random.choice([{"of": "made"}, {"of": "made", "bound_to": "bound"}, how])
+        how = {**how, "owner": random.choice(["j0-0"] * 7 + ["another"])}
+    world.claim(name, size=f"{random.randrange(1, 5)}Gi", **how)
+
+
+def _pods(world: Cluster, random: Random, index: int, claims: list[str]) -> None:
+    picked = tuple(sorted(random.sample(claims, random.randrange(3))))
+    how: dict[str, Any] = {"claims": picked, "gpu": random.randrange(3), "queue": random.choice(["a", "a", "b"])}
+    state = random.choice(["waiting"] * 4 + ["running"] * 4 + ["leaving"])
+    if state != "waiting":
+        how["on"] = f"node-{random.randrange(NODES)}"
+        how["gpu"] = random.randrange(3)
+        how["queue"] = "b"
+    if state == "leaving":
+        how["deleted"] = -30
+    if index == 0 and random.randrange(2):
+        how["ephemeral"] = ("tmp",)
+    world.gang(f"j{index}", random.choice([1, 1, 2]), **how)
+    if state == "waiting" and random.randrange(4) == 0:
+        world.bind_request(f"j{index}-0", f"node-{random.randrange(NODES)}")
+
+
+def a_cluster(random: Random) -> Cluster:
+    """A crowded cluster."""
+    world = cluster(nodes=NODES, gpus=3).queue("a", quota=10).queue("b", quota=2).storage_class()
+    world.storage_class("made", provisioner="d").csi_driver("d", tells_capacity=bool(random.randrange(3)))
+    world.volume("bound", driver="d", claim="somebody", on=random.choice([(), ("node-0", "node-1")]))
+    for row in range(NODES):
+        if random.randrange(2):
+            world.csi_node(f"node-{row}", d=random.randrange(4))
+    for name in ("r0", "r1", "r2"):
+        where = random.choice(["", "node-0", "node-1", "node-2"])
+        world.storage_capacity(name, of="made", room=f"{random.randrange(9)}Gi", on=where)
+    claims = [*(f"c{n}" for n in range(random.randrange(1, 12))), "j0-0-tmp"]
+    for n in range(random.randrange(8)):
+        _volume(world, random, f"v{n}")
+    for name in claims:
+        _claim(world, random, name)
+    for index in range(random.randrange(1, 14)):
+        _pods(world, random, index, claims)
+    return world.configured(CONFIGURATION).taking(*ACTIONS)
+
+
+def books_of(session: Session) -> tuple[VolumeBooks | None, AttachBooks | None]:
+    volume = (book for book in session.state.books if isinstance(book, VolumeBooks))
+    attach = (book for book in session.state.books if isinstance(book, AttachBooks))
+    return next(volume, None), next(attach, None)
+
+
+def holders(session: Session) -> Iterator[tuple[Task, Placement]]:
+    """Every task on every node it holds, with its grants: one that is moved holds two."""
+    state = session.state
+    for key, task in session.snapshot.tasks.items():
+        moved, leaving = state.moved.get(key), state.leaving.get(key)
+        if leaving is not None:
+            yield task, leaving._replace(status=Status.RELEASING)
+        if moved is None:
+            if task.holds_node and task.node in session.snapshot.nodes.rows:
+                yield task, state.seat_of(task)
+        elif moved.status not in (Status.RELEASING, Status.PENDING):
+            yield task, moved
+
+
+def counted(session: Session, book: Books) -> dict[object, tuple[int, ...]]:
+    """What a book should hold: every item by holding, from the placements."""
+    counts: dict[object, list[int]] = {}
+    for _, here in holders(session):
+        for grant in here.grants:
+            if grant.book is book:
+                assert isinstance(grant.content, tuple)
+                for item in grant.content:
+                    counts.setdefault(item, [0, 0, 0])[holding_of(here.status)] += 1
+    return {item: tuple(found) for item, found in counts.items()}
+
+
+def figures(session: Session) -> list[dict[str, object]]:
+    return [book.figures() for book in books_of(session) if book is not None]
+
+
+def check_books(session: Session) -> None:
+    """Books hold what placements hold, and nothing is given out twice or beyond what there is."""
+    volumes, attached = books_of(session)
+    storage = session.snapshot.storage
+    if volumes is not None:
+        shares = counted(session, volumes)
+        assert shares == volumes.figures()["shares"]
+        owners: dict[str, set[str]] = {}
+        spent: Counter[str] = Counter()
+        given_back: Counter[str] = Counter()
+        for share, (live, releasing, pipelined) in shares.items():
+            assert isinstance(share, Share)
+            if share.volume and live + pipelined:
+                owners.setdefault(share.volume, set()).add(share.owner)
+            if share.pool and not share.back and live + pipelined:
+                spent[share.pool] += share.size
+            if share.back and releasing and not live + pipelined:
+                given_back[share.pool] += share.size
+        assert all(len(found) == 1 for found in owners.values()), owners
+        rooms = {pool.name: pool.room for pools in storage.pools.values() for pool in pools.values()}
+        assert all(amount <= rooms[pool] + given_back[pool] for pool, amount in spent.items())
+        for _, here in holders(session):
+            for grant in here.grants:
+                for item in grant.content if grant.book is volumes else ():  # type: ignore[attr-defined]
+                    assert item.volume or item.row == here.row
+    if attached is not None:
+        assert counted(session, attached) == attached.figures()["uses"]
+
+
+def attachments(session: Session) -> Counter[tuple[str, str]]:
+    """Node and driver -> volumes attached, leavers left out."""
+    _, attached = books_of(session)
+    busy: Counter[tuple[str, str]] = Counter()
+    for use, (live, _, pipelined) in counted(session, attached).items() if attached is not None else ():
+        assert isinstance(use, Use)
+        if use.driver and live + pipelined:
+            busy[session.snapshot.nodes.names[use.row], use.driver] += 1
+        elif not use.driver:
+            # Those who were there before are as many as they are.
+            busy["claim", use.volume] = live + pipelined
+    return busy
+
+
+@settings(max_examples=150, deadline=None)
+@given(random=st.randoms(use_true_random=True))
+def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None:
+    session = a_cluster(random).session()
+    check_books(session)
+    before = attachments(session)
+    run(session)
+    check_state(session)
+    check_books(session)
+    for (node, what), count in attachments(session).items():
+        most = 1 if node == "claim" else session.snapshot.storage.limits.get(node, {}).get(what)
+        assert most is None or count <= max(most, before[node, what])
+
+
+@settings(max_examples=150, deadline=None)
+@given(random=st.randoms(use_true_random=True))
+def test_undo_restores_the_books(random: Random) -> None:
+    session = a_cluster(random).session()
+    state = session.state
+    before = figures(session)
+    mark = state.mark()
+    for gang in session.waiting():
+        if gang.queue >= 0:
+            place_gang(session, gang)
+    middle, between = state.mark(), figures(session)
+    for task, here in list(holders(session)):
+        entry = session.snapshot.groups.get(task.group_key)
+        if entry is None or entry.group is None or task.key in state.leaving or here.status is Status.RELEASING:
+            continue
+        gang = session.gang(entry)
+        state.evict(gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
+    check_books(session)
+    state.rollback(middle)
+    assert figures(session) == between
+    check_books(session)
+    state.rollback(mark)
+    assert figures(session) == before
+    check_books(session)
+
+
+@settings(max_examples=150, deadline=None)
+@given(random=st.randoms(use_true_random=True))
+def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
+    """The same cluster by way of others: objects of two more clusters come, change and go again."""
+    tables = Tables()
+    current: dict[tuple[str, str, str], Object] = {}
+    worlds = [a_cluster(random) for _ in range(3)]
+    for world in worlds:
+        mixed = list(world.objects)
+        random.shuffle(mixed)
+        for raw in mixed:
+            meta = raw["metadata"]
+            key = (raw["kind"], meta.get("namespace", ""), meta["name"])
+            current[key] = decode_object(raw)
+            tables.apply(current[key])
+        gone = random.sample(sorted(current), len(current) // 3)
+        for key in gone:
+            del current[key]
+            tables.remove(*key)
+        tables.snapshot(NOW_NS)
+    objects = list(current.values())
+    random.shuffle(objects)
+    fresh = Tables(objects=objects)
+    assert vars(tables.storage) == vars(fresh.storage)
+    assert tables._with_volumes.keys() == fresh._with_volumes.keys()
+    policy = worlds[-1].policy()
+    plans = []
+    for each in (tables, fresh):
+        snapshot = each.snapshot(NOW_NS)
+        session = open_session(snapshot, policy)
+        run(session)
+        asks = {key: task.shape.volumes for key, task in snapshot.tasks.items()}
+        plans.append((asks, reckon(session).encoded()))
+    assert plans[0] == plans[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(random=st.randoms(use_true_random=True))
+def test_the_columns_say_what_a_look_at_every_node_says(random: Random) -> None:
+    """Kinds of nodes and single rows must agree; the cluster is larger than what is looked at one by one."""
+    world = a_cluster(random)
+    for n in range(80):
+        world.node(f"more-{n}", gpus=1)
+    session = world.session()
+    books, _ = books_of(session)
+    for gang in session.waiting():
+        for task in (task for leaf in gang.leaves for task in leaf.tasks):
+            if books is not None and books.concerns(task.shape):
+                ask: Any = type("AskLike", (), {"shape": task.shape, "task": task})()
+                size = len(session.snapshot.nodes)
+                at_once = books.refused(session.state, ask, slice(None)).tolist()
+                one_by_one = [int(books.refused(session.state, ask, slice(row, row + 1))[0]) for row in range(size)]
+                assert at_once == one_by_one
+        if gang.queue >= 0:
+            place_gang(session, gang)
