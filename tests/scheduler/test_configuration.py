@@ -35,6 +35,7 @@ DEFAULT_NAMES = [
     "subgrouporder",
     "taskorder",
     "nominatednode",
+    "dynamicresources",
     "nodeplacement",
     "minruntime",
     "topology",
@@ -94,8 +95,7 @@ def test_the_built_in_configuration_is_that_of_cfg_2() -> None:
 def test_the_whole_list_of_cfg_2_stands_in_its_order() -> None:
     """cycle:CFG-2, the plugins that decide nothing in this version included."""
     assert [name for name, _ in DEFAULT_PLUGINS] == [
-        *DEFAULT_NAMES[:13],
-        "dynamicresources",
+        *DEFAULT_NAMES[:14],
         "nodeplacement",
         "minruntime",
         "topology",
@@ -454,21 +454,21 @@ def test_queue_depth_keeps_the_best_groups_of_every_leaf() -> None:
     assert sorted(result.order()) == ["a-high", "b-high"]
 
 
-THREE = ["topologyspread", "nodeaffinity", "tainttoleration"]
+WISHES = ["topologyspread", "nodeaffinity", "tainttoleration", "volumelimits"]
 
 
 def test_a_profile_says_which_plugins_are_on_where_the_file_lists_none() -> None:
     """cycle:FLT-4"""
-    assert names(load_configuration("profile: kubernetes")) == [*DEFAULT_NAMES, *THREE]
-    assert names(load_configuration("profile: kubernetes\ntiers: []")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: kubernetes")) == [*DEFAULT_NAMES, *WISHES]
+    assert names(load_configuration("profile: kubernetes\ntiers: []")) == [*DEFAULT_NAMES, *WISHES]
     assert names(load_configuration("profile: kubernetes\ntiers:\n- plugins:\n  - name: predicates")) == ["predicates"]
-    assert names(load_configuration("profile: kubernetes\ntiers: all of them")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: kubernetes\ntiers: all of them")) == [*DEFAULT_NAMES, *WISHES]
 
 
 def test_a_profile_that_is_asked_for_wins_over_the_file() -> None:
-    assert names(load_configuration("profile: default", "kubernetes")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("profile: default", "kubernetes")) == [*DEFAULT_NAMES, *WISHES]
     assert names(load_configuration("profile: kubernetes", "default")) == DEFAULT_NAMES
-    assert names(load_configuration("", "kubernetes")) == [*DEFAULT_NAMES, *THREE]
+    assert names(load_configuration("", "kubernetes")) == [*DEFAULT_NAMES, *WISHES]
 
 
 @pytest.mark.parametrize("profile", ["kube", "7", "[kubernetes]"])
@@ -483,4 +483,4 @@ def test_an_unknown_profile_is_named_and_the_default_one_used(profile: str) -> N
 def test_a_reloaded_file_keeps_the_profile_that_was_asked_for() -> None:
     kept = LastGood("", "kubernetes")
     assert kept.reload("queueDepthPerAction: {allocate: 1}", lambda text: None)
-    assert names(kept.current) == [*DEFAULT_NAMES, *THREE]
+    assert names(kept.current) == [*DEFAULT_NAMES, *WISHES]

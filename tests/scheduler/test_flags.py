@@ -91,12 +91,13 @@ def test_flags_that_shape_the_model_reach_the_shard() -> None:
             "--gpu-worker-node-label-key": "gpu",
             "--cpu-worker-node-label-key": "cpu",
             "--mig-worker-node-label-key": "mig",
+            "--queue-label-key": "team",
             "--full-hierarchy-fairness": "false",
             "--stuck-in-releasing-threshold": "30s",
         }
     )
     assert read.problems == ()
-    assert read.shard == Shard("other", "pool", "blue", "held", True, "gpu", "cpu", "mig", False, 30_000_000_000)
+    assert read.shard == Shard("other", "pool", "blue", "held", True, "gpu", "cpu", "mig", "team", False, 30_000_000_000)
 
 
 def test_flags_that_shape_decisions_have_a_field() -> None:

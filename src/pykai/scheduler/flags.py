@@ -159,7 +159,7 @@ FLAGS: tuple[Flag, ...] = (
         "detailed-fit-errors", "false", a_switch, "explanations node by node", "cycle:EXP-4", own="detailed_fit_errors"
     ),
     Flag("update-pod-eviction-condition", "false", a_switch, "DisruptionTarget on evicted pods", "cycle:OUT-6"),
-    Flag("schedule-csi-storage", "false", a_switch, "storage capacity decides too", "cycle:SNP-15"),
+    Flag("schedule-csi-storage", "false", a_switch, "accepted, without effect", ""),
     Flag(
         "use-scheduling-signatures",
         "true",

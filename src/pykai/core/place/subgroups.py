@@ -75,8 +75,6 @@ class _Walk:
         if not tasks:
             yield True
             return
-        # Until a set says otherwise: a plugin may offer none without a word.
-        self.failure = Failure(0, self._first_batch(tasks), 0, "no set of nodes can hold the subgroup", {}, False)
         state = self._session.state
         counts: Counter[str] = Counter()
         for candidate in self._sets(node, tasks, nodes):

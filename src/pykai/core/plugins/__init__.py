@@ -84,7 +84,13 @@ DEFAULT_PLUGINS: tuple[tuple[str, Mapping[str, str]], ...] = (
 DEFAULT_PROFILE = "default"
 PROFILES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
     DEFAULT_PROFILE: DEFAULT_PLUGINS,
-    "kubernetes": (*DEFAULT_PLUGINS, ("topologyspread", {}), ("nodeaffinity", {}), ("tainttoleration", {})),
+    "kubernetes": (
+        *DEFAULT_PLUGINS,
+        ("topologyspread", {}),
+        ("nodeaffinity", {}),
+        ("tainttoleration", {}),
+        ("volumelimits", {}),
+    ),
 }
 
 DEFAULT_ACTIONS = names.DEFAULT_ACTIONS

@@ -193,6 +193,10 @@ class VolumeBooks:
             codes[row] = self._code(shape, row)
         return codes
 
+    def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
+        """Whether the books are what these tasks hold."""
+        return _count(held) == self._counts
+
     def figures(self) -> dict[str, object]:
         """Everything booked, for comparison."""
         return {
@@ -516,6 +520,10 @@ class AttachBooks:
         taken = any(self._in_use(found, 1) for found in ask.shape.volumes)
         return np.full(len(self._nodes), int(taken), dtype=np.int64)[rows]
 
+    def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
+        """Whether the books are what these tasks hold."""
+        return _count(held) == self._counts
+
     def figures(self) -> dict[str, object]:
         """Everything booked, for comparison."""
         return {
@@ -562,3 +570,13 @@ def _uses(shape: Shape, task_key: str, row: int) -> tuple[Use, ...]:
         if ask.once and ask.shared:
             uses.append(Use(ask.shared))
     return tuple(uses)
+
+
+def _count(held: Iterable[tuple[int, object, int]]) -> dict[object, list[int]]:
+    """What tasks hold, as (row, content, holding): how many hold each share live, releasing and pipelined."""
+    counts: dict[object, list[int]] = {}
+    for _, content, holding in held:
+        assert isinstance(content, tuple)
+        for share in content:
+            counts.setdefault(share, [0, 0, 0])[holding] += 1
+    return counts
