@@ -11,26 +11,29 @@ from pykai.cli import main
 from pykai.simulator.bench import COMPARED, SIZES
 
 KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions", "evictions"}
+MORE = {"full": {"second_seconds"}, "racks": {"refusal_seconds"}, "racks64": {"refusal_seconds"}}
 
 
 @pytest.mark.parametrize(
-    ("shape", "pods", "decisions", "evictions"),
+    ("shape", "nodes", "pods", "decisions", "evictions"),
     [
-        ("fill", 64, 64, 0),
-        ("gang", 8, 8, 0),
-        ("full", 64, 0, 0),
-        ("reclaim", 6, 6, 48),
-        ("frag", 1, 6, 5),
-        ("apply", 1, 8000, 0),
+        ("fill", 8, 64, 64, 0),
+        ("gang", 8, 8, 8, 0),
+        ("full", 8, 64, 0, 0),
+        ("reclaim", 8, 6, 6, 48),
+        ("frag", 8, 1, 6, 5),
+        ("racks", 64, 512, 512, 0),
+        ("racks64", 16, 128, 128, 0),
+        ("apply", 8, 1, 8000, 0),
     ],
 )
-def test_a_measurement_is_one_line_of_json(shape: str, pods: int, decisions: int, evictions: int) -> None:
-    result = CliRunner().invoke(main, ["bench", shape, "--nodes", "8", "--json"])
+def test_a_measurement_is_one_line_of_json(shape: str, nodes: int, pods: int, decisions: int, evictions: int) -> None:
+    result = CliRunner().invoke(main, ["bench", shape, "--nodes", str(nodes), "--json"])
     assert result.exit_code == 0, result.output
     (line,) = result.output.splitlines()
     record = json.loads(line)
-    assert set(record) == (KEYS | {"second_seconds"} if shape == "full" else KEYS)
-    assert (record["shape"], record["nodes"], record["pods"]) == (shape, 8, pods)
+    assert set(record) == KEYS | MORE.get(shape, set())
+    assert (record["shape"], record["nodes"], record["pods"]) == (shape, nodes, pods)
     assert (record["decisions"], record["evictions"]) == (decisions, evictions)
     assert record["seconds"] > 0
     assert record["floor_seconds"] > 0
@@ -45,7 +48,7 @@ def test_without_json_it_is_a_line_for_people() -> None:
 def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "fill, gang, full, reclaim, frag, apply" in result.output
+    assert "fill, gang, full, reclaim, frag, racks, racks64, apply" in result.output
 
 
 def test_the_usual_sizes_hold_those_that_are_compared() -> None:
