@@ -22,8 +22,8 @@ MORE = {"full": {"second_seconds"}, "racks": {"refusal_seconds"}, "racks64": {"r
         ("full", 8, 64, 0, 0),
         ("reclaim", 8, 6, 6, 48),
         ("frag", 8, 1, 6, 5),
-        ("racks", 64, 512, 512, 0),
-        ("racks64", 16, 128, 128, 0),
+        ("racks", 256, 2048, 2048, 0),
+        ("racks64", 32, 256, 256, 0),
         ("apply", 8, 1, 8000, 0),
     ],
 )
