@@ -2,8 +2,7 @@
 
 `WHOLE` files count in full.  `ENDS` record only how many pods of each group run after many cycles of a random cluster,
 and KAI's own end is sometimes the middle of an endless eviction: there a difference must be shown to be as good, and
-nearly all must be equal.  Files that wait for more of the engine (DRA, the texts of topology) are run by
-`kai conformance` and join here when it can pass them.
+nearly all must be equal.
 """
 
 from collections.abc import Iterator
@@ -16,12 +15,12 @@ from pykai.simulator.differences import compare
 from tests.conformance.folder import FOLDER, MISSING
 
 WHOLE = (
-    *(f"allocate.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
+    *(f"allocate.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups", "topology")),
     *(f"consolidation.{part}.jsonl" for part in ("core", "gpu-sharing", "subgroups")),
     *(f"preempt.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
     *(f"reclaim.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups")),
     *(f"stalegangeviction.{part}.jsonl" for part in ("core", "subgroups")),
-    *(f"whole-cycle.{part}.jsonl" for part in ("core", "gpu-sharing", "mig", "subgroups")),
+    *(f"whole-cycle.{part}.jsonl" for part in ("core", "dra", "gpu-sharing", "mig", "subgroups", "topology")),
     "waves.allocate.jsonl",
 )
 #: File -> how many of a hundred cases must be equal.
@@ -37,8 +36,8 @@ def whole() -> Iterator[Case]:
 
 
 def ends(name: str) -> list[Case]:
-    """Cases of which the end counts; those that name a topology are for `kai conformance`."""
-    return [case for case in read_cases(FOLDER / name) if not case.names_topology]
+    """Cases of which the end counts."""
+    return list(read_cases(FOLDER / name))
 
 
 if FOLDER.is_dir():
@@ -65,8 +64,9 @@ if FOLDER.is_dir():
     def test_fair_shares_are_as_recorded(case: Case) -> None:
         assert run_case(case, ("fairShares",)) == []
 
-    def test_every_file_has_cases() -> None:
-        """A folder with an empty or renamed file must not pass for a tested one."""
+    def test_every_file_is_tested_and_has_cases() -> None:
+        """A folder with an empty, renamed or new file must not pass for a tested one."""
+        assert {path.name for path in FOLDER.glob("*.jsonl")} == {*WHOLE, *ENDS}
         counted = {name: sum(1 for _ in read_cases(FOLDER / name)) for name in (*WHOLE, *ENDS)}
         assert min(counted.values()) > 0, counted
 

@@ -83,16 +83,6 @@ class Case(msgspec.Struct, frozen=True, rename="camel"):
         """The clock of the first cycle."""
         return parse_timestamp(self.now)
 
-    @property
-    def names_topology(self) -> bool:
-        """Whether a PodGroup or a part of one asks for a topology."""
-        return any(_names_topology(raw.get("spec") or {}) for raw in self.objects if raw["kind"] == "PodGroup")
-
-
-def _names_topology(spec: Raw) -> bool:
-    parts = [spec, *(spec.get("subGroups") or ())]
-    return any((part.get("topologyConstraint") or {}).get("topology") for part in parts)
-
 
 _DECODER = msgspec.json.Decoder(Case)
 

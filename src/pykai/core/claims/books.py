@@ -1,12 +1,11 @@
-"""Devices as a cycle gives them out: which claim has which, and who uses the claim (gpu:D-8 to D-16).
+"""Claims as a cycle gives devices to them: which claim has which, and who uses the claim (gpu:D-8 to D-16).
 
 A claim gets its devices with its first user and keeps them as long as it has one; users that come later share them, on
-nodes from which the devices can be reached.  So devices are counted per claim, not per pod: live while one user is
-live, leaving while all that is left of its users leaves, promised while it has no more than promises.
+nodes from which the devices can be reached.  So devices are counted per claim, not per pod (`holdings.py`).
 
-Extended resources that a device class stands behind are served either way: on a node that offers the resource itself by
-its column, on any other by a claim made for the pod (gpu:D-14).  That claim, too, is booked before the binder creates
-it, and is free again when the pod is a victim (gpu:D-8 and D-16, Do better).
+Extended resources that a device class stands behind may be served by a claim made for the pod (`service.py`).  That
+claim, too, is booked before the binder creates it, and is free again when the pod is a victim (gpu:D-8 and D-16, Do
+better).
 
 What tasks held before the cycle is booked when the books are opened; devices of claims whose users nobody knows here
 stay with them.  GPUs among the devices have a column of their own, which follows the books.
@@ -22,22 +21,27 @@ import numpy as np
 from pykai.api import names
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
-from pykai.core.axes import BoolArray, IntArray
+from pykai.core.axes import BoolArray, IntArray, is_gpu
 from pykai.core.claims.allocator import Allocation, allocate, available, result_of
 from pykai.core.claims.asks import ClaimAsk, Refusal
-from pykai.core.claims.extended import CLAIM_NAME, ExtendedRequests, device_requests
-from pykai.core.claims.feasible import fits
-from pykai.core.claims.inventory import DeviceId, Inventory, is_gpu
+from pykai.core.claims.extended import CLAIM_NAME
+from pykai.core.claims.feasible import Plan, fits, plan_of, reaches_far
+from pykai.core.claims.holdings import NOT_HELD, Holdings, Manner
+from pykai.core.claims.inventory import DeviceId, Inventory
+from pykai.core.claims.service import Plain, Service
 from pykai.core.devices import LIVE, PIPELINED, RELEASING, holding_of
 from pykai.core.place.constraints import some_term
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
 from pykai.core.tasks import Task
-from pykai.core.vectors import PLANES, charge_planes
+from pykai.core.vectors import charge_planes
 
 #: Pods that may use one claim (gpu:D-9).
 MOST_CONSUMERS = 256
+
+#: Why claims do not fit a node: see `codes`.
+NO_GPUS, ELSEWHERE, NO_DEVICES = 1, 2, 3
 
 Rows = slice | IntArray
 
@@ -51,123 +55,152 @@ class Held(NamedTuple):
     allocation: Allocation
 
 
-class Plain(NamedTuple):
-    """An amount of a resource that the node offers itself."""
-
-    axis: int
-    amount: int
-
-
 Content = tuple[Held | Plain, ...]
 
 
 class _Claim:
     """A claim in use."""
 
-    __slots__ = ("allocation", "before", "mask", "others", "users", "wire")
+    __slots__ = ("_reach", "allocation", "before", "fresh", "others", "unplaced", "users", "wire")
 
     def __init__(self) -> None:
         self.allocation: Allocation | None = None
-        #: what the API server says it has, if that is how it was found
+        #: what the API server or a BindRequest says it has, if that is how it was found
         self.wire: AllocationResult | None = None
-        #: [node] from where its devices can be reached, None = from all
-        self.mask: BoolArray | None = None
-        #: the three above as the cycle began, for when everything is undone
-        self.before: tuple[Allocation, AllocationResult, BoolArray | None] | None = None
+        #: otherwise the first to get it: shape, node row, what it calls the claim
+        self.fresh: tuple[Shape, int, str] | None = None
+        #: allocation and wire as the cycle began, for when everything is undone
+        self.before: tuple[Allocation, AllocationResult] | None = None
         #: users by holding
         self.users = [0, 0, 0]
-        #: uids that hold it and are no task of ours
-        self.others: frozenset[str] = frozenset()
+        #: uids that hold it and are none of its users here
+        self.others: set[str] = set()
+        #: users it is reserved for that are on no node
+        self.unplaced = 0
+        #: [node] from where its devices can be reached, () = not asked yet, None = from all
+        self._reach: BoolArray | None | tuple[()] = ()
 
     @property
-    def holdings(self) -> tuple[bool, bool, bool]:
+    def manner(self) -> Manner:
         """How it holds its devices."""
-        live = self.users[LIVE] > 0 or bool(self.others)
-        return live, self.users[RELEASING] > 0, self.users[PIPELINED] > 0
+        if self.allocation is None:
+            return NOT_HELD
+        live, releasing, pipelined = self.users
+        if live or (self.others and self.before is not None):
+            return (1, 0, 0)
+        return (0, 1 if releasing else 0, 1 if pipelined else 0)
+
+    def give(self, allocation: Allocation, fresh: tuple[Shape, int, str]) -> None:
+        """It has devices now: those it had before, or others."""
+        self.allocation, self._reach = allocation, ()
+        if self.before is not None and self.before[0] == allocation:
+            self.wire = self.before[1]
+        else:
+            self.fresh = fresh
+
+    def take_back(self) -> None:
+        """Without users it gives its devices back (gpu:D-11)."""
+        self.allocation, self.wire, self.fresh, self._reach = None, None, None, ()
 
 
-def expected_plane(live: IntArray, releasing: IntArray, pipelined: IntArray) -> IntArray:
-    """[plane, device] what devices held so do to the planes of their node (see `core/devices.py`)."""
-    idle = -((live > 0) | (releasing > 0)).astype(np.int64)
-    released = np.where(live > 0, 0, (releasing > 0).astype(np.int64) - (pipelined > 0))
-    used = ((live > 0) | (releasing > 0) | (pipelined > 0)).astype(np.int64)
-    return np.stack([idle, released, idle + released, used])
+class _Needs(NamedTuple):
+    """Claims of a shape that have no devices yet."""
+
+    asks: tuple[ClaimAsk, ...]
+    #: GPUs they count for
+    gpus: int
+    #: some claim cannot be read
+    hopeless: bool = False
 
 
 class ClaimBooks:
     """The claims of one cycle."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, *, serving: bool = True) -> None:
         self._snapshot = snapshot
         self._index = snapshot.claims
         self.inventory: Inventory = snapshot.claims.inventory(snapshot.nodes)
-        size = len(self.inventory)
-        #: [holding, device] claims that hold it so
-        self._held: IntArray = np.zeros((3, size), dtype=np.int64)
-        #: [device] not to be given to a pod that starts now, and not to be promised
-        self._busy: BoolArray = np.zeros(size, dtype=np.bool_)
-        self._promised: BoolArray = np.zeros(size, dtype=np.bool_)
-        self._claims: dict[str, _Claim] = {}
         self._axis = snapshot.axes.index.get(names.DRA_GPU)
-        #: [device] counts in the column of GPUs
-        self._gpus: BoolArray = np.array([is_gpu(device.driver) for device in self.inventory.ids], dtype=np.bool_)
-        self._gpus &= self.inventory.row >= 0
-        self._extended: dict[tuple[int, tuple[str, ...]], tuple[ExtendedRequests, ClaimAsk | Refusal]] = {}
+        self._service = Service(snapshot, claims=serving)
+        self._holdings = Holdings(snapshot, self.inventory)
+        self._claims: dict[str, _Claim] = {}
+        #: what shapes need whose claims have no names, by number
+        self._needs: dict[int, _Needs] = {}
+        #: counting for the claims of a shape, by shape and what is served by a claim
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._loose: dict[int, bool] = {}
+        #: changes with everything that other nodes than the one touched may notice
+        self.far_changes = 0
         self._open()
 
     # -- what there was before the cycle ----------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Book what tasks hold, in bulk: a large cluster has tens of thousands of claims."""
-        rows = self._snapshot.nodes.rows
-        tasks = self._snapshot.tasks_with_claims
-        uids = {task.uid for task in tasks.values()}
+        claims = self._claims
         for key, claim in self._index.claims.items():
             status = claim.status
             if status.allocation is not None or status.reserved_for:
-                found = self._claims[key] = _Claim()
-                found.others = frozenset(user.uid for user in status.reserved_for if user.uid not in uids)
+                found = claims[key] = _Claim()
+                found.others = {user.uid for user in status.reserved_for}
                 if status.allocation is not None:
                     self._read(found, status.allocation)
+        tasks = self._snapshot.tasks_with_claims
+        # What BindRequests say of one claim may differ: the first pod by name is right, whatever came first.
+        for task in sorted((task for task in tasks.values() if task.claim_allocations), key=lambda task: task.key):
+            self._assume(task)
         for task in tasks.values():
-            if task.holds_node and task.node in rows:
-                self._open_task(task, rows[task.node])
-        held: tuple[list[int], list[int], list[int]] = ([], [], [])
-        for key, found in self._claims.items():
-            if found.allocation is None:
-                continue
-            if not any(found.users) and not found.others:
+            self._open_task(task)
+        for key, found in claims.items():
+            if found.allocation is not None and not any(found.users) and not found.others:
                 # It has devices and nobody uses it: they stay with it until somebody takes them back.
-                found.others = frozenset((key,))
-            for holding, holds in enumerate(found.holdings):
-                if holds:
-                    held[holding].extend(found.allocation.takes)
-        for holding, devices in enumerate(held):
-            np.add.at(self._held[holding], np.array(devices, dtype=np.int64), 1)
-        self._mark(np.arange(len(self.inventory)))
-        gpus = np.flatnonzero(self._gpus)
-        self._charge_gpus(gpus, expected_plane(*self._held[:, gpus]))
+                found.others = {key}
+        self._holdings.open(
+            (found.allocation.takes, found.manner) for found in claims.values() if found.allocation is not None
+        )
 
-    def _open_task(self, task: Task, row: int) -> None:
-        holding = holding_of(task.status)
+    def _assume(self, task: Task) -> None:
+        """What a BindRequest gives to claims that the binder has not written into them yet (gpu:D-8)."""
+        if not task.holds_node or task.node not in self._snapshot.nodes.rows:
+            return
         written = dict(task.claim_allocations)
-        names_and_keys = [(claim.name, key) for claim, key in zip(task.shape.claims, task.claim_keys, strict=True)]
-        if task.shape.extended is not None:
-            if self._served(task.shape, row):
-                names_and_keys.append((CLAIM_NAME, task.extended_key or _synthetic_key(task)))
-            for axis, amount in self._plain(task.shape, row):
-                self._snapshot.columns[:, axis, row] += charge_planes(np.array([amount]), holding)[:, 0]
-        for name, key in names_and_keys:
+        for name, key in self._keys(task):
+            if name in written:
+                found = self._claims.get(key)
+                if found is None:
+                    found = self._claims[key] = _Claim()
+                if found.wire is None:
+                    self._read(found, written[name])
+
+    def _open_task(self, task: Task) -> None:
+        row = self._snapshot.nodes.rows.get(task.node, -1) if task.holds_node else -1
+        holding = holding_of(task.status)
+        for _, key in self._keys(task):
             found = self._claims.get(key)
             if found is None:
-                if not key:
-                    continue
-                found = self._claims[key] = _Claim()
-            if name in written and found.wire is None:
-                # The binder has not written it into the claim yet (gpu:D-8).
-                self._read(found, written[name])
-            if found.allocation is not None:
+                continue
+            reserved = task.uid in found.others
+            found.others.discard(task.uid)
+            if row < 0:
+                found.unplaced += reserved
+            elif found.allocation is not None:
                 found.users[holding] += 1
+        if row >= 0 and task.shape.backed:
+            for axis, amount in self._service.plain(task.shape, row):
+                self._holdings.charge(axis, row, amount, holding, 1)
+
+    def _keys(self, task: Task) -> Iterator[tuple[str, str]]:
+        """The claims of a task by name: those it names, and the one for its extended resources where it is.
+
+        A claim named twice is listed once: it has one user more.
+        """
+        keys = _own_keys(task)
+        for number, claim in enumerate(task.shape.claims):
+            if keys[number] not in keys[:number]:
+                yield claim.name, keys[number]
+        if task.shape.backed:
+            row = self._snapshot.nodes.rows.get(task.node)
+            if row is not None and self._service.served(task.shape, row):
+                yield CLAIM_NAME, task.extended_key or _synthetic_key(task)
 
     def _read(self, claim: _Claim, wire: AllocationResult) -> None:
         index = self.inventory.index
@@ -176,20 +209,14 @@ class ClaimBooks:
             device = index.get(DeviceId(result.driver, result.pool, result.device))
             if device is not None and not result.admin_access:
                 takes.append(device)
-        claim.allocation = Allocation((), tuple(takes))
-        claim.wire = wire
-        self._locate(claim, wire)
-        claim.before = (claim.allocation, claim.wire, claim.mask)
-
-    def _locate(self, claim: _Claim, wire: AllocationResult) -> None:
-        selector = wire.node_selector
-        claim.mask = None if selector is None else some_term(self._snapshot.nodes, selector.node_selector_terms)
+        claim.allocation, claim.wire = Allocation((), tuple(takes)), wire
+        claim.before = (claim.allocation, wire)
 
     # -- the books --------------------------------------------------------------------------------------------------
 
     def concerns(self, shape: Shape) -> bool:
         """Whether tasks of this shape use claims."""
-        return bool(shape.claims) or shape.extended is not None
+        return bool(shape.claims or shape.backed)
 
     def held(self, task: Task) -> object | None:
         """The claims and devices of a task since before the cycle."""
@@ -197,173 +224,225 @@ class ClaimBooks:
         if row is None or not task.holds_node:
             return None
         content: list[Held | Plain] = []
-        for claim, key in zip(task.shape.claims, task.claim_keys, strict=True):
-            content += self._held_before(claim.name, key)
-        if task.shape.extended is not None:
-            if self._served(task.shape, row):
-                content += self._held_before(CLAIM_NAME, task.extended_key or _synthetic_key(task))
-            content += self._plain(task.shape, row)
+        for name, key in self._keys(task):
+            claim = self._claims.get(key)
+            if claim is not None and claim.before is not None:
+                content.append(Held(name, key, claim.before[0]))
+        if task.shape.backed:
+            content += self._service.plain(task.shape, row)
         return tuple(content)
-
-    def _held_before(self, name: str, key: str) -> list[Held]:
-        claim = self._claims.get(key)
-        return [] if claim is None or claim.before is None else [Held(name, key, claim.before[0])]
 
     def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
         """Count a task among the users of its claims, or no longer."""
         for entry in _entries(content):
             if isinstance(entry, Plain):
-                planes = charge_planes(np.array([entry.amount]), holding)[:, 0]
-                self._snapshot.columns[:, entry.axis, row] += sign * planes
+                self._holdings.charge(entry.axis, row, entry.amount, holding, sign)
                 continue
-            claim = self._claims.setdefault(entry.key, _Claim())
-            before = claim.holdings
+            claim = self._claims.get(entry.key)
+            if claim is None:
+                claim = self._claims[entry.key] = _Claim()
+            before = claim.manner
             claim.users[holding] += sign
-            if claim.allocation is None and claim.before is not None and claim.before[0] == entry.allocation:
-                claim.allocation, claim.wire, claim.mask = claim.before
-            elif claim.allocation is None:
-                claim.allocation = entry.allocation
-                self._locate_fresh(claim, task, row, entry)
-            self._switch(claim, before, claim.holdings)
-            if not any(claim.holdings):
-                # Without users it gives its devices back (gpu:D-11).
-                claim.allocation, claim.wire, claim.mask = None, None, None
-
-    def _locate_fresh(self, claim: _Claim, task: Task, row: int, entry: Held) -> None:
-        ask = self._ask_of(task.shape, row, entry.name)
-        if ask is not None and entry.allocation.requests:
-            self._locate(claim, result_of(self.inventory, row, ask, entry.allocation))
-        elif self.inventory.row[list(entry.allocation.takes)].max(initial=-1) >= 0:
-            claim.mask = np.arange(len(self._snapshot.nodes)) == row
-
-    def _switch(self, claim: _Claim, before: tuple[bool, bool, bool], after: tuple[bool, bool, bool]) -> None:
-        if before == after or claim.allocation is None:
-            return
-        devices = list(claim.allocation.takes)
-        if not devices:
-            return
-        gpus = np.array([device for device in devices if self._gpus[device]], dtype=np.int64)
-        was = expected_plane(*self._held[:, gpus])
-        self._held[:, devices] += (np.array(after, dtype=np.int64) - np.array(before))[:, np.newaxis]
-        self._mark(np.array(devices, dtype=np.int64))
-        self._charge_gpus(gpus, expected_plane(*self._held[:, gpus]) - was)
-
-    def _mark(self, devices: IntArray) -> None:
-        live, releasing, pipelined = self._held[:, devices] > 0
-        self._promised[devices] = live | pipelined
-        self._busy[devices] = live | pipelined | releasing
-
-    def _charge_gpus(self, devices: IntArray, change: IntArray) -> None:
-        """The column of GPUs follows: [plane, device] by how much."""
-        if self._axis is not None and len(devices):
-            rows = self.inventory.row[devices]
-            for plane in range(PLANES):
-                np.add.at(self._snapshot.columns[plane, self._axis], rows, change[plane])
+            if claim.allocation is None:
+                claim.give(entry.allocation, (task.shape, row, entry.name))
+            assert claim.allocation is not None
+            after = claim.manner
+            if after != before:
+                self._holdings.change(claim.allocation.takes, before, after)
+            if after == NOT_HELD:
+                claim.take_back()
+        self.far_changes += self.loose(task.shape)
 
     # -- what a task would get --------------------------------------------------------------------------------------
 
     def grant(self, state: State, ask: Any, row: int, *, idle: bool) -> object | None:
         """Devices for the claims of a task on a node, those it has there already if it may stay."""
         task, shape = ask.task, ask.shape
-        taken = self._busy if idle else self._promised
-        leaving = state.leaving.get(task.key)
+        leaving = state.leaving.get(task.key) if state.leaving else None
         if leaving is not None and leaving.row == row:
             own = next((grant.content for grant in leaving.grants if grant.book is self), None)
-            if own is not None and self._still_there(own, taken):
+            if own is not None and self._may_stay(state, row, own):
                 return own
+        taken = self._holdings.busy if idle else self._holdings.promised
+        if idle and self.full(shape, task, leavers=True) is not None:
+            return None
         content: list[Held | Plain] = []
         fresh: list[tuple[str, str, ClaimAsk]] = []
         again = "#again" if leaving is not None else ""
+        seen: set[str] = set()
         for claim, own_key in zip(shape.claims, _own_keys(task), strict=True):
-            # A pod that comes back has new claims from its templates; one it names itself is the same.
-            key = own_key if claim.key else own_key + again
-            known = self._claims.get(key) if claim.key else None
+            if own_key in seen:
+                continue
+            seen.add(own_key)
+            known = self._claims.get(claim.key) if claim.key else None
             if known is not None and known.allocation is not None:
-                if known.mask is not None and not known.mask[row]:
+                reach = self._reach(known)
+                if reach is not None and not reach[row]:
                     return None
-                content.append(Held(claim.name, key, known.allocation))
+                content.append(Held(claim.name, own_key, known.allocation))
             elif claim.ask is None:
                 return None
             else:
-                fresh.append((claim.name, key, claim.ask))
-        plain = self._plain(shape, row)
-        for axis, amount in plain:
-            if state.free[axis, row] < amount or (idle and state.idle[axis, row] < amount):
+                # A pod that comes back has new claims from its templates; one it names itself is the same.
+                fresh.append((claim.name, own_key if claim.key else own_key + again, claim.ask))
+        if shape.backed:
+            plain = self._service.plain(shape, row)
+            if not all(_has(state, row, entry, idle=idle) for entry in plain):
                 return None
-        extended = self._extended_ask(shape, row)
-        if isinstance(extended, Refusal):
-            return None
-        if extended is not None:
-            fresh.append((CLAIM_NAME, _synthetic_key(task) + again, extended))
+            content += plain
+            extended = self._service.ask_at(shape, row)
+            if isinstance(extended, Refusal):
+                return None
+            if extended is not None:
+                fresh.append((CLAIM_NAME, _synthetic_key(task) + again, extended))
         if fresh:
             found = allocate(self.inventory, row, [each for _, _, each in fresh], taken)
             if isinstance(found, Refusal):
                 return None
             content += [Held(name, key, given) for (name, key, _), given in zip(fresh, found, strict=True)]
-        return (*content, *plain)
+        return tuple(content)
 
-    def _still_there(self, content: object, taken: BoolArray) -> bool:
-        """Whether nobody else has or was promised the devices a task is leaving."""
+    def _may_stay(self, state: State, row: int, content: object) -> bool:
+        """Whether nobody else has or was promised what a task is leaving."""
         for entry in _entries(content):
             if isinstance(entry, Plain):
-                return False
-            claim = self._claims.get(entry.key)
-            if claim is not None and claim.allocation is not None and (claim.users[LIVE] or claim.users[PIPELINED]):
-                # A claim that others use on: they share it anyway.
+                if not _has(state, row, entry, idle=False):
+                    return False
                 continue
-            devices = list(entry.allocation.takes)
-            others = taken.copy()
-            others[devices] = self._promised[devices]
-            if not available(self.inventory, devices, others):
+            claim = self._claims[entry.key]
+            live, _, pipelined = claim.manner
+            if live or pipelined:
+                # Others use it on: they share it anyway.
+                if claim.allocation != entry.allocation:
+                    return False
+            elif not available(self.inventory, entry.allocation.takes, self._holdings.promised):
                 return False
         return True
 
+    def _reach(self, claim: _Claim) -> BoolArray | None:
+        """[node] from where the devices of a claim can be reached, None = from everywhere (gpu:D-10)."""
+        if isinstance(claim._reach, tuple):
+            selector = self._result(claim).node_selector
+            nodes = self._snapshot.nodes
+            claim._reach = None if selector is None else some_term(nodes, selector.node_selector_terms)
+        return claim._reach
+
+    def _result(self, claim: _Claim) -> AllocationResult:
+        """What a claim has, as a BindRequest says it."""
+        if claim.wire is None:
+            assert claim.fresh is not None and claim.allocation is not None, "only who has something tells"
+            shape, row, name = claim.fresh
+            ask = self._ask_of(shape, row, name)
+            assert ask is not None, "what was given was asked for"
+            claim.wire = result_of(self.inventory, row, ask, claim.allocation)
+        return claim.wire
+
+    def _ask_of(self, shape: Shape, row: int, name: str) -> ClaimAsk | None:
+        if name == CLAIM_NAME:
+            found = self._service.ask_at(shape, row)
+            return None if isinstance(found, Refusal) else found
+        return next((claim.ask for claim in shape.claims if claim.name == name), None)
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
     def loose(self, shape: Shape) -> bool:
         """Whether what is given on one node may change what another can give."""
-        return any(claim.key for claim in shape.claims) or bool((self.inventory.row < 0).any())
+        found = self._loose.get(shape.id)
+        if found is None:
+            found = any(claim.key for claim in shape.claims)
+            asks = [claim.ask for claim in shape.claims if claim.ask is not None]
+            if shape.backed and not found:
+                extended = self._service.claim(shape, tuple(name for name, _ in shape.backed))[1]
+                asks += [] if isinstance(extended, Refusal) else [extended]
+            found = self._loose[shape.id] = found or reaches_far(self.inventory, asks)
+        return found
 
     def codes(self, state: State, shape: Shape, rows: Rows, *, idle: bool = False) -> IntArray:
-        """[rows] 0 where all claims can be satisfied, else why not: see the codes below."""
-        taken = self._busy if idle else self._promised
-        numbers: IntArray = np.arange(len(self._snapshot.nodes))[rows]
+        """[rows] 0 where all claims can be satisfied, else NO_GPUS, ELSEWHERE or NO_DEVICES."""
+        taken = self._holdings.busy if idle else self._holdings.promised
+        numbers: IntArray = np.arange(len(self._snapshot.nodes))[rows] if isinstance(rows, slice) else rows
         codes: IntArray = np.zeros(len(numbers), dtype=np.int64)
-        fresh: list[ClaimAsk] = []
-        gpus = 0
+        needs = self._needs_of(shape)
+        if needs.hopeless:
+            codes[:] = NO_DEVICES
+            return codes
         for claim in shape.claims:
             known = self._claims.get(claim.key) if claim.key else None
-            if known is not None and known.allocation is not None:
-                if known.mask is not None:
-                    codes[(codes == 0) & ~known.mask[numbers]] = ELSEWHERE
-            elif claim.ask is None:
-                codes[:] = NO_DEVICES
-            else:
-                fresh.append(claim.ask)
-                gpus += claim.gpus
+            reach = self._reach(known) if known is not None and known.allocation is not None else None
+            if reach is not None:
+                codes[(codes == 0) & ~reach[numbers]] = ELSEWHERE
         plane = state.idle if idle else state.free
-        if gpus and self._axis is not None:
-            offered = self._snapshot.allocatable[self._axis, numbers] > 0
-            codes[(codes == 0) & offered & (plane[self._axis, numbers] < gpus)] = NO_GPUS
-        for served, inside in self._by_service(shape, numbers):
-            ask = self._extended_by(shape, served)[1] if served else None
-            if isinstance(ask, Refusal):
-                codes[inside & (codes == 0)] = NO_DEVICES
-                continue
+        if not shape.backed:
+            if needs.asks:
+                left = np.flatnonzero(codes == 0) if codes.any() else slice(None)
+                found = self._fits(shape, needs.asks, (), None, taken, numbers[left])
+                if not found.all():
+                    codes[left] = np.where(found, 0, self._short(plane, needs.gpus, numbers[left]))
+            return codes
+        for served, inside in self._service.split(shape, numbers):
+            ask = self._service.claim(shape, served)[1] if served else None
             for name, amount in shape.backed:
                 if name not in served:
-                    axis = self._snapshot.axes.index[name]
-                    short = plane[axis, numbers] < amount
-                    codes[inside & (codes == 0) & short] = NO_GPUS if name.endswith("/gpu") else NO_DEVICES
-            wanted = [*fresh, ask] if ask is not None else fresh
-            left = np.flatnonzero(inside & (codes == 0))
-            if wanted and len(left):
-                found = fits(self.inventory, wanted, taken, numbers[left])
-                codes[left[~found]] = NO_DEVICES
+                    short = inside & (codes == 0) & (plane[self._snapshot.axes.index[name], numbers] < amount)
+                    codes[short] = NO_GPUS if is_gpu(name) else NO_DEVICES
+            where = np.flatnonzero(inside & (codes == 0))
+            if isinstance(ask, Refusal):
+                codes[where] = NO_DEVICES
+            elif len(where) and (needs.asks or ask is not None):
+                found = self._fits(shape, needs.asks, served, ask, taken, numbers[where])
+                codes[where] = np.where(found, 0, self._short(plane, needs.gpus, numbers[where]))
         return codes
+
+    def _needs_of(self, shape: Shape) -> _Needs:
+        found = self._needs.get(shape.id)
+        if found is not None:
+            return found
+        asks: list[ClaimAsk] = []
+        gpus, named, seen = 0, False, set()
+        for claim in shape.claims:
+            named |= bool(claim.key)
+            known = self._claims.get(claim.key) if claim.key else None
+            if claim.key in seen or (known is not None and known.allocation is not None):
+                continue
+            if claim.key:
+                seen.add(claim.key)
+            if claim.ask is None:
+                return _Needs((), 0, hopeless=True)
+            asks.append(claim.ask)
+            gpus += claim.gpus
+        found = _Needs(tuple(asks), gpus)
+        if not named:
+            # Of claims with names some may have their devices meanwhile.
+            self._needs[shape.id] = found
+        return found
+
+    def _fits(
+        self,
+        shape: Shape,
+        asks: tuple[ClaimAsk, ...],
+        served: tuple[str, ...],
+        extended: ClaimAsk | None,
+        taken: BoolArray,
+        rows: IntArray,
+    ) -> BoolArray:
+        key = (shape.id, len(asks), served)
+        plan = self._plans.get(key)
+        wanted = asks if extended is None else (*asks, extended)
+        if plan is None or plan.claims != wanted:
+            plan = self._plans[key] = plan_of(self.inventory, wanted)
+        return fits(self.inventory, plan, taken, rows)
+
+    def _short(self, plane: IntArray, gpus: int, rows: IntArray) -> IntArray:
+        """[rows] why there are no devices: the GPUs of the node do not suffice, or something else."""
+        if not gpus or self._axis is None:
+            return np.full(len(rows), NO_DEVICES)
+        offered = self._snapshot.allocatable[self._axis, rows] > 0
+        return np.where(offered & (plane[self._axis, rows] < gpus), NO_GPUS, NO_DEVICES)
 
     def failure_at(self, shape: Shape, row: int) -> str:
         """Why the allocator gives up on a node, "" when there is no more to say than that it does."""
         asks = [claim.ask for claim in shape.claims if claim.ask is not None]
-        extended = self._extended_ask(shape, row)
+        extended = self._service.ask_at(shape, row)
         if isinstance(extended, Refusal):
             return extended.text
         for ask in [*asks, *([extended] if extended is not None else [])]:
@@ -375,91 +454,49 @@ class ClaimBooks:
         broken = [str(pool) for pool in self.inventory.broken_at(row)]
         return broken[0] if broken else ""
 
-    def full(self, shape: Shape, task: Task) -> str | None:
-        """The shared claim that has too many users for one more (gpu:D-9)."""
+    def elsewhere(self, shape: Shape, row: int) -> str:
+        """The claim of a shape whose devices cannot be reached from a node."""
         for claim in shape.claims:
             known = self._claims.get(claim.key) if claim.key else None
-            if known is None or task.uid in known.others:
+            reach = self._reach(known) if known is not None and known.allocation is not None else None
+            if reach is not None and not reach[row]:
+                return claim.key
+        return ""
+
+    def full(self, shape: Shape, task: Task, *, leavers: bool = False) -> str | None:
+        """The claim that has too many users for one more (gpu:D-9); `leavers` count while they are there."""
+        for claim in shape.claims:
+            known = self._claims.get(claim.key) if claim.key else None
+            if known is None:
                 continue
-            reserved = self._index.claims[claim.key].status.reserved_for if claim.key in self._index.claims else []
-            waiting = {user.uid for user in reserved} - known.others
-            users = len(known.others) + known.users[LIVE] + known.users[PIPELINED]
-            if task.uid not in waiting and users >= MOST_CONSUMERS:
+            users = len(known.others) + known.unplaced + known.users[LIVE] + known.users[PIPELINED]
+            users += known.users[RELEASING] if leavers else 0
+            if users >= MOST_CONSUMERS and not self.reserved(claim.key, task):
                 return claim.key
         return None
 
-    # -- extended resources -----------------------------------------------------------------------------------------
-
-    def _served(self, shape: Shape, row: int) -> tuple[str, ...]:
-        """Resources that a node serves by claims: it offers none of them itself (gpu:D-14)."""
-        index, allocatable = self._snapshot.axes.index, self._snapshot.allocatable
-        return tuple(name for name, _ in shape.backed if name not in index or allocatable[index[name], row] <= 0)
-
-    def _by_service(self, shape: Shape, numbers: IntArray) -> Iterator[tuple[tuple[str, ...], BoolArray]]:
-        """Which resources are served by claims, and [rows] where that is so."""
-        if shape.extended is None:
-            yield (), np.ones(len(numbers), dtype=np.bool_)
-            return
-        index, allocatable = self._snapshot.axes.index, self._snapshot.allocatable
-        codes: IntArray = np.zeros(len(numbers), dtype=np.int64)
-        for bit, (name, _) in enumerate(shape.backed):
-            offered = allocatable[index[name], numbers] > 0 if name in index else np.zeros(len(numbers), dtype=np.bool_)
-            codes |= np.where(offered, 0, 1 << bit)
-        for code in np.unique(codes).tolist():
-            served = tuple(name for bit, (name, _) in enumerate(shape.backed) if code >> bit & 1)
-            yield served, codes == code
-
-    def _plain(self, shape: Shape, row: int) -> list[Plain]:
-        if not shape.backed:
-            return []
-        served = self._served(shape, row)
-        index = self._snapshot.axes.index
-        return [Plain(index[name], amount) for name, amount in shape.backed if name not in served]
-
-    def _extended_ask(self, shape: Shape, row: int) -> ClaimAsk | Refusal | None:
-        served = self._served(shape, row) if shape.extended is not None else ()
-        return self._extended_by(shape, served)[1] if served else None
-
-    def _extended_by(self, shape: Shape, served: tuple[str, ...]) -> tuple[ExtendedRequests, ClaimAsk | Refusal]:
-        found = self._extended.get((shape.id, served))
-        if found is None:
-            assert shape.extended is not None
-            requests = device_requests(shape.extended, self._index.backing, served)
-            ask = ClaimAsk.of(requests.spec(), self._index.classes, CLAIM_NAME)
-            found = self._extended[shape.id, served] = (requests, ask)
-        return found
-
-    def _ask_of(self, shape: Shape, row: int, name: str) -> ClaimAsk | None:
-        if name == CLAIM_NAME:
-            found = self._extended_ask(shape, row)
-            return None if isinstance(found, Refusal) else found
-        return next((claim.ask for claim in shape.claims if claim.name == name), None)
+    def reserved(self, key: str, task: Task) -> bool:
+        """Whether a claim is reserved for a task already."""
+        claim = self._index.claims.get(key)
+        return claim is not None and any(user.uid == task.uid for user in claim.status.reserved_for)
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
-    def written(self, task: Task, row: int, content: object) -> tuple[tuple[str, AllocationResult], ...]:
+    def written(self, content: object) -> tuple[tuple[str, AllocationResult], ...]:
         """What a BindRequest says of the claims of a pod (gpu:7)."""
         return tuple(
-            (entry.name, self._wire(task, row, entry))
+            (entry.name, self._result(self._claims[entry.key]))
             for entry in _entries(content)
             if isinstance(entry, Held) and entry.name != CLAIM_NAME
         )
-
-    def _wire(self, task: Task, row: int, entry: Held) -> AllocationResult:
-        claim = self._claims[entry.key]
-        if claim.wire is not None:
-            return claim.wire
-        ask = self._ask_of(task.shape, row, entry.name)
-        assert ask is not None, "what was given was asked for"
-        return result_of(self.inventory, row, ask, entry.allocation)
 
     def written_extended(self, task: Task, row: int, content: object) -> ExtendedResourceClaimAllocation | None:
         """The same for the claim behind its extended resources."""
         for entry in _entries(content):
             if isinstance(entry, Held) and entry.name == CLAIM_NAME:
-                requests = self._extended_by(task.shape, self._served(task.shape, row))[0]
+                requests = self._service.claim(task.shape, self._service.served(task.shape, row))[0]
                 return ExtendedResourceClaimAllocation(
-                    allocation=self._wire(task, row, entry),
+                    allocation=self._result(self._claims[entry.key]),
                     device_requests=list(requests.requests),
                     container_mappings=list(requests.mappings),
                 )
@@ -468,46 +505,45 @@ class ClaimBooks:
     # -- validation -------------------------------------------------------------------------------------------------
 
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
-        """Whether the books are what these tasks hold."""
-        return self._recount(held)[0]
+        """Whether the books are what these tasks hold: node row, content, how."""
+        users: dict[str, list[int]] = {}
+        given: dict[str, Allocation] = {}
+        for _, content, holding in held:
+            for entry in _entries(content):
+                if isinstance(entry, Held):
+                    users.setdefault(entry.key, [0, 0, 0])[holding] += 1
+                    if given.setdefault(entry.key, entry.allocation) != entry.allocation:
+                        return False
+        for key, claim in self._claims.items():
+            if users.pop(key, [0, 0, 0]) != claim.users:
+                return False
+            if claim.allocation != given.get(key, claim.before[0] if claim.others and claim.before else None):
+                return False
+        return not users and self._holdings.agree(self._sums())
 
     def charged(self, held: Iterable[tuple[int, object, int]]) -> IntArray:
         """[plane, axis, node] what these tasks do to the columns through the books."""
-        return self._recount(held)[1]
-
-    def _recount(self, held: Iterable[tuple[int, object, int]]) -> tuple[bool, IntArray]:
-        columns = np.zeros_like(self._snapshot.columns)
-        users: dict[str, list[int]] = {}
+        columns = self._holdings.column_of(self._sums())
         for row, content, holding in held:
             for entry in _entries(content):
                 if isinstance(entry, Plain):
                     columns[:, entry.axis, row] += charge_planes(np.array([entry.amount]), holding)[:, 0]
-                else:
-                    users.setdefault(entry.key, [0, 0, 0])[holding] += 1
-        counts = np.zeros_like(self._held)
-        same = True
-        for key, claim in self._claims.items():
-            same &= users.get(key, [0, 0, 0]) == claim.users
-            if claim.allocation is not None and claim.allocation.takes:
-                counts[:, list(claim.allocation.takes)] += np.array(claim.holdings, dtype=np.int64)[:, np.newaxis]
-        same &= bool((counts == self._held).all()) and users.keys() <= self._claims.keys()
-        # A device has one claim at a time; a second one only may wait for it to be free.
-        same &= bool((counts[LIVE] + counts[PIPELINED] <= 1).all())
-        if self._axis is not None:
-            gpus = np.flatnonzero(self._gpus)
-            planes = expected_plane(*counts[:, gpus])
-            for plane in range(PLANES):
-                np.add.at(columns[plane, self._axis], self.inventory.row[gpus], planes[plane])
-        return same, columns
+        return columns
 
-
-#: Why claims do not fit a node.
-NO_GPUS, ELSEWHERE, NO_DEVICES = 1, 2, 3
+    def _sums(self) -> Any:
+        held = [(claim.allocation.takes, claim.manner) for claim in self._claims.values() if claim.allocation]
+        return self._holdings.add_up(held)
 
 
 def _entries(content: object) -> Content:
     assert isinstance(content, tuple)
     return content
+
+
+def _has(state: State, row: int, entry: Plain, *, idle: bool) -> bool:
+    """Whether a node has an amount of its own to promise, or to give now."""
+    axis, amount = entry
+    return bool(state.free[axis, row] >= amount and (not idle or state.idle[axis, row] >= amount))
 
 
 def _own_keys(task: Task) -> tuple[str, ...]:
