@@ -53,7 +53,7 @@ def holds_later(session: Session, preemptor: Preemptor, victims: list[Victim]) -
     """
     rivals = _rivals(session, victims)
     if rivals:
-        rivals |= _all_gone(session)
+        rivals |= _all_gone(session, {victim.member.task.key for victim in victims})
         rivals.pop(preemptor.gang.key, None)
     return run_trial(session, preemptor, victims, gone=True, rivals=rivals)
 
@@ -77,12 +77,15 @@ def _rivals(session: Session, victims: list[Victim]) -> dict[str, Gang]:
     }
 
 
-def _all_gone(session: Session) -> dict[str, Gang]:
-    """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned."""
+def _all_gone(session: Session, victims: set[str]) -> dict[str, Gang]:
+    """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned.
+
+    The victims of the trial itself are left to it.
+    """
     state = session.state
     found: dict[str, Gang] = {}
     for key, moved in list(state.moved.items()):
-        if moved.status is not Status.PIPELINED and key not in state.leaving:
+        if key in victims or (moved.status is not Status.PIPELINED and key not in state.leaving):
             continue
         task = session.snapshot.tasks[key]
         entry = session.snapshot.groups[task.group_key]
