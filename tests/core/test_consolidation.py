@@ -284,3 +284,25 @@ def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
     assert [item.pod for item in session.evictions.values()] == ["b-0"]
     assert set(session.state.leaving) == {"default/b-0"}
     check_state(session)
+
+
+def gap(rival: str = "") -> Result:
+    """One GPU is free on each of two nodes and a job wants two; a gang of three waits, too, if it is given a class."""
+    found = cluster(nodes=2, gpus=2).queue("q").priority_class("high", 90).priority_class("low", 10)
+    found.gang("a", gpu=1, on="node-0").gang("b", gpu=1, on="node-1")
+    if rival:
+        found.gang("rival", pods=3, gpu=1, priority=rival)
+    return found.gang("wide", gpu=2).taking("allocate", "consolidation").schedule()
+
+
+def test_nobody_is_moved_for_the_sake_of_a_larger_gang_that_would_take_the_gap() -> None:
+    """While the mover is gone three GPUs are free: a gang of three that goes first would take them all."""
+    assert gap().evicted_pods() == ["b-0"]
+    assert gap(rival="high").evicted_pods() == []
+
+
+def test_a_larger_gang_that_goes_later_does_not_matter() -> None:
+    result = gap(rival="low")
+    assert result.evicted_pods() == ["b-0"]
+    assert result.moved_to("b-0") == "node-0"
+    assert result.nodes_used("wide") == {"node-1": 1}
