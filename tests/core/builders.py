@@ -24,6 +24,7 @@ from typing import Any
 
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
+from pykai.core.claims.books import ClaimBooks, Held
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Bind, Evict, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
@@ -59,6 +60,19 @@ def numa_record(zones: Mapping[str, Mapping[str, str | int]]) -> str:
     """A NUMA placement as annotations spell it: zone -> amounts."""
     listed = [{"zone": zone, "amount": {k: str(v) for k, v in amounts.items()}} for zone, amounts in zones.items()]
     return json.dumps(listed)
+
+
+def allocation_of(node: str, *devices: str, driver: str = "gpu.example.com", request: str = "r") -> Raw:
+    """What a claim has: devices of a node, in a pool called like it unless they say `pool/device`."""
+    results = [
+        {"request": request, "driver": driver, "pool": pool or node, "device": device}
+        for pool, _, device in (each.rpartition("/") for each in devices)
+    ]
+    found: Raw = {"devices": {"results": results}}
+    if node:
+        pin = {"key": "metadata.name", "operator": "In", "values": [node]}
+        found["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [pin]}]}
+    return found
 
 
 @dataclass(frozen=True)
@@ -171,6 +185,19 @@ class Result:
         grants = moved.grants if moved is not None else ()
         contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, ZoneBooks)]
         return tuple((zone, dict(need)) for content in contents for zone, need in content)
+
+    def given_to(self, pod: str, namespace: str = "default") -> dict[str, list[str]]:
+        """What the claims of a pod got, or were promised, by the pod's names for them: `pool/device`."""
+        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        found: dict[str, list[str]] = {}
+        for grant in moved.grants if moved is not None else ():
+            if isinstance(grant.book, ClaimBooks):
+                contents: Any = grant.content
+                ids = grant.book.inventory.ids
+                for held in contents:
+                    if isinstance(held, Held):
+                        found[held.name] = [f"{ids[n].pool}/{ids[n].device}" for n in held.allocation.takes]
+        return found
 
     def volumes_of(self, pod: str, namespace: str = "default") -> list[str]:
         """Volumes chosen for a pod in this cycle, in the order of its claims by size."""
@@ -366,11 +393,15 @@ class Cluster:
         numa: Mapping[str, Mapping[str, str | int]] | None = None,
         claims: tuple[str, ...] = (),
         ephemeral: tuple[str, ...] = (),
+        template: int | list[Raw] | None = None,
+        given: tuple[str, ...] = (),
+        shares: tuple[str, ...] = (),
     ) -> Cluster:
         """A pod.  `on` puts it on a node (Running unless `phase`), `device` on shared GPUs there, `deleted` is how many
         seconds ago its deletion ended; `spec` is merged into the spec as the wire spells it; `qos` is
         its QoS class, `numa` what the exporter saw it hold: zone -> amounts; `claims` are the volume claims it uses,
-        `ephemeral` those made for it alone."""
+        `ephemeral` those made for it alone; `template` makes it a claim of so many GPUs (or of these requests), of
+        which it has the devices `given`, and `shares` are claims of devices it names."""
         notes = dict(annotations or {})
         if numa is not None:
             notes["kai.scheduler/numa-placement-observed"] = numa_record(numa)
@@ -417,6 +448,16 @@ class Cluster:
             status["nominatedNodeName"] = nominated
         if qos:
             status["qosClass"] = qos
+        entries: list[Raw] = [{"name": each, "resourceClaimName": each} for each in shares]
+        if template is not None:
+            made = f"{name}-devices"
+            entries.append({"name": "devices", "resourceClaimTemplateName": "template"})
+            status["resourceClaimStatuses"] = [{"name": "devices", "resourceClaimName": made}]
+            wanted = {"count": template} if isinstance(template, int) else {"requests": template}
+            held: Raw = {"given": given, "on": on, "users": (meta["uid"],)} if given else {}
+            self.device_claim(made, owner=meta["uid"], namespace=namespace, **wanted, **held)
+        if entries:
+            body["resourceClaims"] = [*body.get("resourceClaims", ()), *entries]
         return self.add({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body, "status": status})
 
     def gang(
@@ -495,14 +536,21 @@ class Cluster:
         owner: str | None = None,
         labels: Mapping[str, str] | None = None,
         numa: Mapping[str, Mapping[str, str | int]] | None = None,
+        claims: Mapping[str, Raw] | None = None,
+        extended_claim: Raw | None = None,
     ) -> Cluster:
-        """A BindRequest of a pod to a node, under the pod's name unless told; `owner` is the uid of its owner."""
+        """A BindRequest of a pod to a node, under the pod's name unless told; `owner` is the uid of its owner, `claims`
+        what it gives to the pod's claims and `extended_claim` to the one behind its extended resources."""
         owners = [] if owner is None else [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner}]
         spec: Raw = {"podName": pod, "selectedNode": node, "selectedGPUGroups": list(devices)}
         if backoff is not None:
             spec["backoffLimit"] = backoff
         if numa is not None:
             spec["predictedNUMAZones"] = json.loads(numa_record(numa))
+        if claims is not None:
+            spec["resourceClaimAllocations"] = [{"name": key, "allocation": item} for key, item in claims.items()]
+        if extended_claim is not None:
+            spec["extendedResourceClaimAllocation"] = {"allocation": extended_claim}
         return self.add(
             {
                 "apiVersion": "scheduling.run.ai/v1alpha2",
@@ -696,6 +744,88 @@ class Cluster:
                 "nodeTopology": None if nowhere else {"matchLabels": labels},
                 "capacity": room,
                 "maximumVolumeSize": largest,
+            }
+        )
+
+    def device_class(self, name: str, *selectors: str, age: float | None = None, **spec: Any) -> Cluster:
+        """A DeviceClass with CEL selectors; `spec` are further fields as the wire spells them."""
+        rules = [{"cel": {"expression": text}} for text in selectors]
+        meta = {"name": name, "creationTimestamp": self._older(age)}
+        return self.add(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "DeviceClass",
+                "metadata": meta,
+                "spec": {"selectors": rules, **spec},
+            }
+        )
+
+    def slice(
+        self,
+        node: str,
+        devices: int | list[Raw] = 1,
+        *,
+        name: str = "",
+        driver: str = "gpu.example.com",
+        pool: str = "",
+        generation: int = 1,
+        of: int = 1,
+        **spec: Any,
+    ) -> Cluster:
+        """A ResourceSlice: devices gpu-0, gpu-1, ... (or these) that one node reaches; `of` is how many slices the pool
+        has, `spec` are further fields as the wire spells them."""
+        listed = [{"name": f"gpu-{number}"} for number in range(devices)] if isinstance(devices, int) else devices
+        where: Raw = {"nodeName": node} if node else {}
+        body = {"driver": driver, "pool": {"name": pool or node, "generation": generation, "resourceSliceCount": of}}
+        meta = {"name": name or f"{pool or node}-{driver}"}
+        return self.add(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": meta,
+                "spec": {**body, **where, "devices": listed, **spec},
+            }
+        )
+
+    def device_claim(
+        self,
+        name: str,
+        *,
+        count: int = 1,
+        of: str = "gpu",
+        requests: list[Raw] | None = None,
+        given: tuple[str, ...] = (),
+        on: str = "",
+        users: tuple[str, ...] = (),
+        owner: str = "",
+        queue: str | None = None,
+        namespace: str = "default",
+        deleted: bool = False,
+        annotations: Mapping[str, str] | None = None,
+        driver: str = "gpu.example.com",
+        **devices: Any,
+    ) -> Cluster:
+        """A ResourceClaim of `count` devices of the class `of`, or of these requests; it has the devices `given` of the
+        node `on` and is reserved for the pods `users`; `owner` is the uid of the pod it was made for."""
+        meta: Raw = {"name": name, "namespace": namespace, "uid": name, "annotations": dict(annotations or {})}
+        if owner:
+            meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "uid": owner, "controller": True}]
+        if queue is not None:
+            meta["labels"] = {"kai.scheduler/queue": queue}
+        if deleted:
+            meta["deletionTimestamp"] = stamp(10)
+        exactly = {"deviceClassName": of, "allocationMode": "ExactCount", "count": count}
+        wanted = requests if requests is not None else [{"name": "r", "exactly": exactly}]
+        status: Raw = {"reservedFor": [{"resource": "pods", "name": uid, "uid": uid} for uid in users]}
+        if given:
+            status["allocation"] = allocation_of(on, *given, driver=driver)
+        return self.add(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": meta,
+                "spec": {"devices": {"requests": wanted, **devices}},
+                "status": status,
             }
         )
 

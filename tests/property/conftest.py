@@ -3,6 +3,7 @@
 import pytest
 
 from tests.property.clusters import CLUSTER_KINDS, DRAWN, PLAN_KINDS
+from tests.property.topologies import TOPOLOGY_KINDS
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -10,5 +11,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not DRAWN:
         return
     terminalreporter.section("drawn clusters and plans")
-    for title, kinds in (("clusters", CLUSTER_KINDS), ("plans", PLAN_KINDS)):
+    for title, kinds in (("clusters", CLUSTER_KINDS), ("plans", PLAN_KINDS), ("topologies", TOPOLOGY_KINDS)):
         terminalreporter.write_line(f"{title}: " + ", ".join(f"{kind} {DRAWN[kind]}" for kind in kinds))

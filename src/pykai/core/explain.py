@@ -196,7 +196,8 @@ def refusal_text(refusal: Refusal) -> str:
         case NoDomain():
             return _no_domain(refusal)
         case WaysSpent(tried=tried):
-            return f"The search for a combination of domains ended after {tried} attempts; there may be one"
+            times = "1 attempt" if tried == 1 else f"{tried} attempts"
+            return f"The search for a combination of domains ended after {times}; there may be one"
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
 

@@ -93,16 +93,16 @@ def _attempt_key(session: Session, gang: Gang, batches: list[Batch], nodes: Node
             own = tuple(check.key(ask) if check.key else task.key for check in checks if check.applies(ask))
             kinds.append((session.rankings.key(ask), own))
         kinds.append(((), ()))
-    return (tuple(kinds), nodes, pipeline_only, _set_key(session, gang))
+    return (tuple(kinds), nodes, pipeline_only, _set_key(session, gang, batches))
 
 
-def _set_key(session: Session, gang: Gang) -> Hashable:
-    """What node sets depend on besides the tasks: the subgroups, and where others of the gang are."""
+def _set_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
+    """What node sets depend on besides the tasks: their subgroups, and where others of the gang are."""
     if not session.rules.sets_for(gang):
         return ""
     if not gang.group.names_topology or any(leaf.active_allocated for leaf in gang.leaves):
         return gang.key
-    return repr(gang.group.root)
+    return repr(gang.group.root), tuple(batch.leaf.name for batch in batches)
 
 
 def _place_batches(

@@ -39,6 +39,7 @@ class Ranking:
         "_checks",
         "_context",
         "_fixed",
+        "_row_checks",
         "_row_functions",
         "_row_scores",
         "_seen",
@@ -54,7 +55,12 @@ class Ranking:
         self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
         #: rows can be repaired one by one without NumPy, which is quicker for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
-        self._by_row = not ask.shape.shared and not self._checks and len(self._row_functions) == len(self._row_scores)
+        self._row_checks = [c.at for c in self._checks if c.at is not None]
+        self._by_row = (
+            not ask.shape.shared
+            and len(self._row_checks) == len(self._checks)
+            and len(self._row_functions) == len(self._row_scores)
+        )
         #: [node] passes everything that cannot change in this cycle
         self.allowed: BoolArray = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask.copy()
         if nodes.scores is not None:
@@ -100,6 +106,10 @@ class Ranking:
         if not self.allowed[row] or not fits_within(planes[FREE], ask.vector.asked):
             self.scores[row] = -inf
             return
+        for refused in self._row_checks:
+            if refused(state, ask, row):
+                self.scores[row] = -inf
+                return
         score = self._fixed.item(row)
         for position, at in enumerate(self._row_functions):
             score += at(state, ask, row, planes, self._context[position])

@@ -18,7 +18,7 @@ from pykai.core.decisions import WaysSpent
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
 from pykai.core.hooks import NodeSet, NoSets
 from pykai.core.place.task import Manner, place_batch
-from pykai.core.place.topology import ROOT, required_level
+from pykai.core.place.topology import narrowed_to
 from pykai.core.session import Failure, Session
 from pykai.core.tasks import Task
 
@@ -102,20 +102,22 @@ class _Walk:
     @property
     def complete(self) -> bool:
         """After a walk in vain: whether there is no way at all, as far as equal pods go."""
-        wanted = list(self._levels(self._gang.root, ("", ROOT)))
-        levels = [level for _, level in wanted]
-        one_tree = len({topology for topology, level in wanted if level}) < 2
-        return not self.cut_short and one_tree and levels == sorted(levels, reverse=True)
+        topologies: set[str] = set()
+        order = list(self._narrowed(self._gang.root, 0, topologies))
+        return not self.cut_short and len(topologies) < 2 and order == sorted(order, reverse=True)
 
-    def _levels(self, node: BranchRun | LeafRun, above: tuple[str, int]) -> Iterator[tuple[str, int]]:
-        """The levels that bind the leaves, in the order in which they are placed."""
-        here = max(above, required_level(self._session.snapshot, node), key=lambda item: item[1])
+    def _narrowed(self, node: BranchRun | LeafRun, above: int, topologies: set[str]) -> Iterator[int]:
+        """How far the leaves are narrowed, in the order in which they are placed, and by which topologies."""
+        if not self._tasks_below(node):
+            return
+        topology, depth = narrowed_to(self._session.snapshot, node)
+        if depth:
+            topologies.add(topology)
         if isinstance(node, LeafRun):
-            if id(node) in self._batches:
-                yield here
+            yield max(above, depth)
             return
         for child in self._order(node):
-            yield from self._levels(child, here)
+            yield from self._narrowed(child, max(above, depth), topologies)
 
     def _order(self, node: BranchRun) -> list[LeafRun | BranchRun]:
         order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
@@ -124,8 +126,8 @@ class _Walk:
         return sorted(order, key=lambda child: (-self._deepest(child), -len(self._tasks_below(child))))
 
     def _deepest(self, node: BranchRun | LeafRun) -> int:
-        """The deepest level that is required at or below a subgroup."""
-        own = required_level(self._session.snapshot, node)[1]
+        """How far a subgroup or one below it is narrowed."""
+        own = narrowed_to(self._session.snapshot, node)[1]
         return max([own, *map(self._deepest, node.children)]) if isinstance(node, BranchRun) else own
 
     def _sets(self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet) -> Iterator[NodeSet]:

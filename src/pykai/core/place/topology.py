@@ -55,6 +55,10 @@ class DomainTree:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def label(self, level: int) -> str:
+        """The node label of a level, whatever else it is called (topo:T-11)."""
+        return next(name for name, known in self.levels.items() if known == level)
+
     def of_level(self, level: int) -> range:
         """The domains of a level."""
         return range(self.first[level], self.first[level + 1])
@@ -143,14 +147,17 @@ def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Le
     return Levels(required, preferred if preferred > required else ROOT)
 
 
-def required_level(snapshot: Snapshot, node: BranchRun | LeafRun) -> tuple[str, int]:
-    """The topology and the level in it that a subgroup must be inside one domain of; ("", ROOT) = none."""
+def narrowed_to(snapshot: Snapshot, node: BranchRun | LeafRun) -> tuple[str, int]:
+    """The topology that a subgroup names, and how far that narrows it.
+
+    0 = not at all, 1 = to the nodes of the topology, 2 and more = to one domain of the first level, the second, ...
+    """
     wanted = node.topology
     tree = tree_of(snapshot, wanted.topology) if wanted is not None and wanted.topology else None
     if tree is None or wanted is None:
-        return "", ROOT
+        return "", 0
     levels = levels_of(tree, wanted, node.name)
-    return ("", ROOT) if isinstance(levels, str) else (wanted.topology, levels.required)
+    return ("", 0) if isinstance(levels, str) else (wanted.topology, 1 + levels.required)
 
 
 def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int] | None:
@@ -277,8 +284,8 @@ class Demand:
         ]
         gpus = float(self._sums[axes.gpu_axes].sum()) + self._shared_sum / 100.0 + self._claimed
         if gpus:
-            free = self._free_gpus() if shared else state.free[axes.gpu_axes].sum(axis=0)
-            found.append(("/gpu", gpus, tree.sums(free, rows)))
+            whole = state.free[axes.gpu_axes].sum(axis=0)
+            found.append(("/gpu", gpus, self._free_gpus(tree, rows) if shared else tree.sums(whole, rows)))
         return found
 
     def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
@@ -292,7 +299,7 @@ class Demand:
                     short |= tree.sums(free[axis], rows) < self._sums[axis]
             if self._shared_least:
                 whole = int(self._sums[self._state.snapshot.axes.gpu_axes].sum())
-                short |= tree.sums(self._free_gpus(), rows) < whole + self._shared_least / 100.0
+                short |= self._free_gpus(tree, rows) < whole + self._shared_least / 100.0
         return short
 
     def _free_gpu_mib(self) -> IntArray:
@@ -300,10 +307,10 @@ class Demand:
             self._gpu_mib = free_gpu_mib(self._state)
         return self._gpu_mib
 
-    def _free_gpus(self) -> FloatArray:
-        """[node] GPUs, the rest of shared ones included."""
-        found: FloatArray = self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes)
-        return found
+    def _free_gpus(self, tree: DomainTree, rows: IntArray) -> FloatArray:
+        """[domain] GPUs, the rest of shared ones included; rounded, because 0.1 and 0.7 must not be less than 0.8."""
+        found = tree.sums(self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes), rows)
+        return np.round(found, 6)
 
 
 def ratios(loads: list[tuple[str, float, FloatArray]], size: int) -> FloatArray:

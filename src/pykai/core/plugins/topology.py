@@ -106,7 +106,7 @@ class _Search:
     def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
         """The sets in order, or why there are none."""
         tree, levels = self._tree, self._levels
-        level = wanted.required_topology_level or wanted.preferred_topology_level or ""
+        level = tree.label(levels.required or levels.preferred)
         no_domain = NoDomain(wanted.topology, level, self._node.name)
         working = self._working_domain()
         if not self._fits[working]:

@@ -1,0 +1,112 @@
+"""Clusters with topologies that read like the tables of the topology document.
+
+    found = racks(("zone", "rack"), ("z1/r1", 2), ("z1/r2", 2)).gang("busy", gpu=1, on="n0")
+    result = found.gang("j", 2, gpu=1, group_spec=inside("rack")).schedule()
+
+A node is ("value/value", GPUs), one value a level; nodes are called n0, n1, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pykai.core.explain import detailed_group_text
+from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.hooks import EVERY_NODE, NodeSet, NoSets
+from pykai.core.session import Session
+from tests.core.builders import Cluster, Part, Raw, Result, cluster
+
+
+def topology(found: Cluster, *levels: str, name: str = "net", aliases: Mapping[str, str] | None = None) -> Cluster:
+    """A Topology; `aliases` are further names of its levels, level -> alias."""
+    known = aliases or {}
+    return found.add(
+        {
+            "apiVersion": "kai.scheduler/v1alpha1",
+            "kind": "Topology",
+            "metadata": {"name": name},
+            "spec": {
+                "levels": [
+                    {"nodeLabel": level, **({"alias": known[level]} if level in known else {})} for level in levels
+                ]
+            },
+        }
+    )
+
+
+def racks(levels: tuple[str, ...], *nodes: tuple[str, int], aliases: Mapping[str, str] | None = None) -> Cluster:
+    """Nodes n0, n1, ... given as ("value/value", GPUs), with a queue; a value `-` leaves the label out."""
+    found = topology(cluster().queue("q"), *levels, aliases=aliases)
+    for index, (path, gpus) in enumerate(nodes):
+        labels = zip(levels, path.split("/"), strict=True)
+        found.node(f"n{index}", gpus=gpus, labels={level: value for level, value in labels if value != "-"})
+    return found
+
+
+def inside(required: str = "", preferred: str = "", name: str = "net") -> Raw:
+    """A constraint as the spec of a group or a subgroup has it."""
+    wanted = {"topology": name, "requiredTopologyLevel": required, "preferredTopologyLevel": preferred}
+    return {"topologyConstraint": {key: value for key, value in wanted.items() if value}}
+
+
+def keeping(part: Part, required: str = "", preferred: str = "", name: str = "net") -> Part:
+    """A subgroup with a constraint of its own."""
+    return replace(part, spec=inside(required, preferred, name))
+
+
+def busy(found: Cluster, **nodes: int) -> Cluster:
+    """So many single GPUs of these nodes are in use by work that nobody may evict."""
+    for node, count in nodes.items():
+        for index in range(count):
+            found.gang(f"on-{node}-{index}", gpu=1, on=node, preemptible=False)
+    return found
+
+
+def where(result: Result, group: str, *pods: Any) -> list[str]:
+    """Nodes of some pods of a group, by their numbers or names."""
+    return [result.node_of(f"{group}-{pod}") for pod in pods]
+
+
+def detailed(result: Result, group: str) -> str:
+    """Why a group waits, in the detailed form."""
+    record = result.left_out(group)
+    assert record is not None, f"{group} was placed"
+    return detailed_group_text(record)
+
+
+def subgroup(gang: Gang, name: str) -> BranchRun | LeafRun:
+    """A subgroup of a gang by its name, the gang itself for ""."""
+    known: list[BranchRun | LeafRun] = [gang.root]
+    for node in known:
+        if node.name == name:
+            return node
+        known += node.children if isinstance(node, BranchRun) else []
+    raise KeyError(name)
+
+
+def node_sets(session: Session, group: str, name: str = "", only: Iterable[str] = ()) -> list[NodeSet]:
+    """The node sets a subgroup would be tried on, in order, if it may be on `only` some nodes."""
+    gang = session.gang(session.snapshot.groups[f"default/{group}"])
+    node = subgroup(gang, name)
+    below = {leaf.name for leaf in leaves_of(node)}
+    tasks = [task for batch in session.next_tasks(gang) if batch.leaf.name in below for task in batch.tasks]
+    (make,) = session.rules.sets_for(gang)
+    chosen = set(only)
+    inside = NodeSet(np.array([name in chosen for name in session.snapshot.nodes.names])) if chosen else EVERY_NODE
+    sets = make(session.state, gang, node, tasks, inside)
+    assert not isinstance(sets, NoSets), sets
+    return list(sets)
+
+
+def offered(found: Cluster, group: str, name: str = "", only: Iterable[str] = ()) -> list[list[str]]:
+    """The same as names of nodes."""
+    session = found.session()
+    names = session.snapshot.nodes.names
+    return [
+        [node for row, node in enumerate(names) if each.mask is None or each.mask[row]]
+        for each in node_sets(session, group, name, only)
+    ]

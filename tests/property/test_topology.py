@@ -1,0 +1,228 @@
+"""Whatever the topologies: a required level is kept, a placement that exists is found, undo leaves no trace."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import msgspec
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from pykai.api.decode import decode_object
+from pykai.core.decisions import Bind, Nominate, Plan, WaysSpent
+from pykai.core.order.standing import standing_of
+from pykai.core.place.gang import place_gang, try_tasks
+from pykai.core.reckoning import reckon
+from pykai.core.victims.bounds import Bounds, Freed
+from pykai.core.victims.trial import Preemptor, Victim, feasible_nodes, run_trial
+from pykai.core.victims.units import victims_of
+from pykai.simulator.cases import Case, Cycles
+from pykai.simulator.conformance import CaseRun
+from tests.core.builders import Cluster, Raw, stamp
+from tests.core.test_state import content
+from tests.property.clusters import DRAWN
+from tests.property.topologies import Problem, Wish, add_job, busy_clusters, gang_problems, kept_by, mixed_gang
+
+
+@settings(max_examples=400, deadline=None)
+@given(gang_problems())
+def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: Problem) -> None:
+    """topo:TD-5, TD-6, TD-13, T-37, T-38: compared with every way to spread the pods over the nodes."""
+    result = problem.built.schedule()
+    placed = result.bound("job") + result.pipelined("job")
+    solvable = problem.solvable()
+    DRAWN.update(problem.kinds)
+    record = result.left_out("job")
+    spent = record is not None and any(isinstance(refusal, WaysSpent) for refusal in record.refusals)
+    DRAWN["budget spent" if spent else "placed" if placed else "no placement"] += 1
+    note(f"{result.why('job')}")
+    assert placed in (0, sum(problem.sizes.values()))
+    assert solvable or not placed
+    assert placed or spent or not solvable
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**63 - 1))
+def test_a_rack_that_would_hold_a_gang_of_different_pods_is_never_ruled_out(seed: int) -> None:
+    """topo:TD-5, TD-13, TD-14: if its pods find places in a rack they select, they find places in some rack."""
+
+    def placed(built: Cluster) -> bool:
+        result = built.schedule()
+        return result.bound("job") + result.pipelined("job") > 0
+
+    possible = any(placed(mixed_gang(seed, {}, rack)) for rack in ("r0", "r1", "r2"))
+    assert placed(mixed_gang(seed, Wish("net", "rack").spec())) == possible
+
+
+# -- required levels over many cycles ----------------------------------------------------------------------------------
+
+
+def _is_there(raw: Raw) -> bool:
+    return "nodeName" in raw["spec"] and "deletionTimestamp" not in raw["metadata"]
+
+
+def _group_of(raw: Raw) -> str:
+    return f"default/{raw['metadata']['annotations']['pod-group-name']}"
+
+
+def _check_levels(run: CaseRun, built: Cluster, plan: Plan, before: dict[str, Raw]) -> None:
+    """After a cycle every required level is kept, by those who run and by those who have a promise."""
+    labels = {raw["metadata"]["name"]: raw["metadata"]["labels"] for raw in built.objects if raw["kind"] == "Node"}
+    gone = {f"{item.namespace}/{item.pod}" for item in plan.evictions}
+    nodes = {key: raw["spec"]["nodeName"] for key, raw in before.items() if _is_there(raw) and key not in gone}
+    placed: list[Bind | Nominate] = [*plan.binds, *plan.nominations]
+    nodes |= {f"{item.namespace}/{item.pod}": item.node for item in placed}
+    for kept in kept_by(built.objects):
+        used = [
+            labels[node]
+            for key, node in nodes.items()
+            if _group_of(run.pods[key]) == kept.group
+            and run.pods[key]["metadata"]["labels"].get("kai.scheduler/subgroup-name", "") in kept.leaves
+        ]
+        assert kept.wish.holds(used), (kept, nodes)
+
+
+def _restart(run: CaseRun, dice: Random) -> bool:
+    """A few running pods end, and their owners make them anew."""
+    running = sorted(key for key, raw in run.pods.items() if _is_there(raw))
+    for key in running:
+        if dice.randrange(3) == 0:
+            raw = run.pods[key]
+            spec = {name: value for name, value in raw["spec"].items() if name != "nodeName"}
+            labels = {k: v for k, v in raw["metadata"]["labels"].items() if not k.startswith("runai-gpu-group")}
+            meta = {**raw["metadata"], "labels": labels}
+            run.pods[key] = {**raw, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+            run.tables.apply(decode_object(run.pods[key]))
+    return bool(running)
+
+
+def _arrive(run: CaseRun, built: Cluster, dice: Random, name: str) -> None:
+    """One more group."""
+    known = len(built.objects)
+    add_job(dice, built, name, ["q0", "q1"])
+    for raw in built.objects[known:]:
+        if raw["kind"] == "Pod":
+            run.pods[f"default/{raw['metadata']['name']}"] = raw
+        run.tables.apply(decode_object(raw))
+
+
+@settings(max_examples=200, deadline=None)
+@given(busy_clusters(), st.integers(0, 2**32), st.integers(2, 6))
+def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int) -> None:
+    """topo:T-25, T-37, T-51, TD-3: gangs grow, lose pods, are evicted and moved, and others come."""
+    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True)
+    for step in range(steps):
+        dice = Random(f"{seed} {step}")
+        before = dict(run.pods)
+        plan = reckon(run.step())
+        _check_levels(run, built, plan, before)
+        there = {_group_of(raw) for raw in before.values() if _is_there(raw)}
+        keeping = {kept.group for kept in kept_by(built.objects)}
+        words = {
+            "grown": any(bind.group in there & keeping for bind in plan.binds),
+            "domain emptied for": any(item.preemptor in keeping for item in plan.evictions),
+            "keeper evicted": any(item.group in keeping for item in plan.evictions),
+            "keeper moved": any(item.group in keeping and item.moves_to for item in plan.evictions),
+        }
+        DRAWN.update(word for word, true in words.items() if true)
+        if dice.randrange(3) == 0:
+            DRAWN["restarted"] += _restart(run, dice)
+        if dice.randrange(2) == 0:
+            _arrive(run, built, dice, f"late{step}")
+
+
+@settings(max_examples=60, deadline=None)
+@given(busy_clusters(), st.integers(0, 2**32))
+def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) -> None:
+    """cycle:23, SOL-12: nobody is evicted or moved for ever because of domains."""
+    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True)
+    run.step()
+    _arrive(run, built, Random(seed), "late")
+    plans = [reckon(run.step()) for _ in range(12)]
+    assert not any(plan.evictions or plan.binds for plan in plans[-2:])
+
+
+# -- undo, order, memory -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=120, deadline=None)
+@given(busy_clusters(), st.data())
+def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
+    """cycle:STM-5 with node sets: attempts in any order, some kept, some undone."""
+    session = built.session()
+    state = session.state
+    for gang in data.draw(st.permutations(list(session.waiting()))):
+        before, version, mark = content(session), state.version, state.mark()
+        if data.draw(st.booleans()):
+            batches = session.next_tasks(gang)
+            held = bool(batches) and try_tasks(session, gang, batches)
+        else:
+            held = place_gang(session, gang)
+        if not held:
+            assert content(session) == before, "a failed attempt leaves nothing behind"
+        elif data.draw(st.booleans()):
+            state.commit(mark)
+            continue
+        state.rollback(mark)
+        assert content(session) == before
+        assert state.version == version
+
+
+@settings(max_examples=80, deadline=None)
+@given(busy_clusters(), st.data())
+def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObject) -> None:
+    """cycle:23: nodes, topologies and groups in any order."""
+    expected = built.schedule().plan.encoded()
+    built.objects = data.draw(st.permutations(built.objects))
+    assert built.schedule().plan.encoded() == expected
+
+
+@settings(max_examples=80, deadline=None)
+@given(busy_clusters(most_jobs=8))
+def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
+    """topo:T-55: gangs with other constraints are other gangs."""
+    built.taking("allocate")
+    quick = built.schedule().plan
+    slow = built.with_policy(skip_seen=False).schedule().plan
+    assert quick.work <= slow.work
+    assert msgspec.structs.replace(quick, work=slow.work).encoded() == slow.encoded()
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(busy_clusters(), st.integers(0, 2**32))
+def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: int) -> None:
+    """topo:T-54, TD-9: whatever set lets a gang in, its bounds say that it may suffice."""
+    run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()))
+    for step in range(2):
+        run.step()
+        _restart(run, Random(f"{seed} {step}"))
+        _arrive(run, built, Random(f"{seed} late {step}"), f"late{step}")
+    session = run.open()
+    state = session.state
+    victims = victims_of(session)
+    units = [unit for line in victims.lines.values() for _, _, unit in line]
+    for gang in session.waiting():
+        batches = session.next_tasks(gang)
+        if not batches:
+            continue
+        required = session.count(batches, session.smallest_gpu_mib)
+        preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), standing_of(session))
+        bounds = Bounds(session, gang, batches)
+        others = [unit for unit in units if unit.gang is not gang]
+        for count in (1, 2, 3, len(others)):
+            for chosen in combinations(others, count):
+                mark = state.mark()
+                members = [Victim(unit.gang, member) for unit in chosen for member in unit.members]
+                found = run_trial(session, preemptor, members)
+                state.rollback(mark)
+                if not found:
+                    continue
+                DRAWN["victims suffice"] += 1
+                freed = Freed(session, bounds)
+                freed.add(member for _, member in members)
+                assert freed.suffices, (gang.key, [member.task.key for _, member in members])
+                assert not bounds.hopeless(victims.evictable), gang.key
