@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.core.victims.signatures import Failed
-from tests.core.builders import Cluster, Result, cluster
+from tests.core.builders import Cluster, Result, cluster, leaf
+from tests.core.topologies import inside, keeping, racks
 
 Pods = list[dict[str, Any]]
 
@@ -369,3 +370,22 @@ def test_sig1_topology_constraints_are_part_of_the_kind(level: str) -> None:
     tight = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": "rack"}}
     other = {"topologyConstraint": {"topology": "net", "requiredTopologyLevel": level}} if level != "rack" else {}
     assert not covered(cpu("1"), cpu("1"), failed_group=tight, **other)
+
+
+@pytest.mark.parametrize("other", ["n0", "n1"])
+def test_t55_gangs_whose_running_pods_pin_them_are_each_on_their_own(other: str) -> None:
+    """topo:T-25, T-55: the same constraint means another rack for a gang that runs elsewhere."""
+    built = racks(("rack",), ("r1", 2), ("r2", 2))
+    for name, node in (("failed", "n0"), ("job", other)):
+        built.group(name, minMember=1, preemptibility="preemptible", **inside("rack"))
+        built.pod(f"{name}-0", group=name, gpu=1, on=node).pod(f"{name}-1", group=name, gpu=1)
+    assert not skipped(built, "failed")
+
+
+def test_t55_gangs_that_start_with_other_subgroups_are_not_alike() -> None:
+    """topo:T-55: of two subgroups one keeps to a rack; which of them is placed now matters."""
+    built = racks(("rack",), ("r1", 2))
+    narrow, wide = keeping(leaf("narrow", 1, pending=1), "rack"), leaf("wide", 1)
+    built.tree("failed", narrow, wide, needs=1, gpu=1)
+    built.tree("job", keeping(leaf("narrow", 1), "rack"), leaf("wide", 1, pending=1), needs=1, gpu=1)
+    assert not skipped(built, "failed")

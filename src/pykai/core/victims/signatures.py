@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from pykai.core.gangs import Gang
+from pykai.core.gangs import Batch, Gang
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.tasks import Task
@@ -53,9 +53,9 @@ class Failed:
         by_leaf.sort()
         queue = gang.queue if self._by_queue else -1
         # One that can start with fewer of its tasks is easier.
-        now = sum(len(batch.tasks) for batch in self._session.next_tasks(gang))
-        topology = repr(gang.group.root) if gang.group.names_topology else ""
-        return (queue, gang.priority, gang.preemptible, gang.semi, now, topology, tuple(by_leaf))
+        batches = self._session.next_tasks(gang)
+        now = sum(len(batch.tasks) for batch in batches)
+        return (queue, gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
 
     def _constraint(self, task: Task) -> int:
         shape = task.shape
@@ -73,6 +73,15 @@ class Failed:
         found = [_request(task.shape) for task in self._pending(gang)]
         found.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
         return found
+
+
+def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
+    """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs."""
+    if not gang.group.names_topology:
+        return ""
+    if any(leaf.active_allocated for leaf in gang.leaves):
+        return gang.key
+    return repr(gang.group.root), tuple(batch.leaf.name for batch in batches)
 
 
 def _constraints(shape: Shape) -> Hashable:
