@@ -137,6 +137,6 @@ def _given(task: Task, placement: Placement) -> dict[str, Any]:
         if isinstance(book, ZoneBooks):
             found["numa_zones"] = tuple(book.written(row, content))
         elif isinstance(book, ClaimBooks):
-            found["claims"] = book.written(task, row, content)
+            found["claims"] = book.written(task, content)
             found["extended_claim"] = book.written_extended(task, row, content)
     return found

@@ -18,8 +18,9 @@ from pykai.core.actions import ACTIONS
 from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
-from pykai.core.hooks import Ask, PreFailure, Rules
+from pykai.core.hooks import Rules
 from pykai.core.memory import Memory
+from pykai.core.plugins.dynamicresources import without_claims
 from pykai.core.plugins.guard import prepare_guarded
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.policy import Policy
@@ -33,14 +34,15 @@ from pykai.core.state import State
 def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     """Prepare the rules and open the books."""
     problems: list[Problem] = []
-    rules = Rules.of(
+    hooks = [
         prepare_guarded(named.name, named.plugin, snapshot, problems.append)
         if named.foreign
         else named.plugin.prepare(snapshot)
         for named in policy.plugins
-    )
+    ]
     if not any(named.name == "dynamicresources" for named in policy.plugins):
-        rules.pre_place += (_no_claims,)
+        hooks.append(without_claims(snapshot))
+    rules = Rules.of(hooks)
     if not any(named.name == "topology" for named in policy.plugins):
         problems += _constraints_not_kept(snapshot)
     sharing = next((n.plugin for n in policy.plugins if isinstance(n.plugin, Proportion)), Proportion())
@@ -77,16 +79,6 @@ def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -
     if memory is not None:
         memory.keep(snapshot, policy, plan, session.state.until_ns)
     return plan
-
-
-def _no_claims(state: State, ask: Ask) -> PreFailure | None:
-    """Without the plugin nobody gives a pod its devices (gpu:D-2)."""
-    if not ask.shape.claims:
-        return None
-    claims = ", ".join(claim.name for claim in ask.shape.claims)
-    text = f"pod {{pod}} cannot be scheduled, it references resource claims {claims} "
-    text += "while dynamic resource allocation is not available in the cluster"
-    return PreFailure("DynamicResources", text, unresolvable=True)
 
 
 def _constraints_not_kept(snapshot: Snapshot) -> Iterator[Problem]:

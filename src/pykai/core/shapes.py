@@ -118,7 +118,7 @@ class Shape:
     spread: tuple[TopologySpreadConstraint, ...] = ()
     #: config maps that must exist in the namespace, sorted
     config_maps: tuple[str, ...] = ()
-    #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread), else ""
+    #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread, claims), else ""
     namespace: str = ""
     #: what its persistent volume claims amount to
     volumes: tuple[VolumeAsk, ...] = ()
@@ -362,6 +362,7 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
     requests, overhead = _pod_requests(pod)
     gpu, cost = _gpu_ask(pod, requests)
     claimed = sum(claim.gpus for claim in resolved.claims)
+    administers = any(claim.ask is not None and claim.ask.admin for claim in resolved.claims)
     backed = tuple((name, requests.pop(name)) for name in resolved.backed if requests.get(name, 0) > 0)
     affinity = spec.affinity
     interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
@@ -384,7 +385,7 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
         preferred_nodes=_preferred_node_terms(affinity),
         spread=spread,
         config_maps=config_maps,
-        namespace=pod.metadata.namespace if config_maps or interpod or spread else "",
+        namespace=pod.metadata.namespace if config_maps or interpod or spread or administers else "",
         volumes=resolved.volumes,
         claims=resolved.claims,
         backed=backed,

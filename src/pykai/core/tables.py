@@ -559,6 +559,8 @@ class Tables:
             self._node_table = NodeTable.of(self._facts)
         table = self._node_table
         if not self.claims.slices and not self._dra_gpus:
+            self._problems.pop("ResourceSlice", None)
+            self._counted = None
             return table
         inventory = self.claims.inventory(table)
         if inventory is self._counted:
@@ -574,8 +576,6 @@ class Tables:
                 if name in self._facts and before.get(name, 0) != offered.get(name, 0):
                     self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
             table = self._node_table = NodeTable.of(self._facts)
-            # Names and labels are the same, so the devices stay where they are.
-            self.claims.same_nodes(table)
             self._grow_axes()
         return table
 
@@ -592,9 +592,10 @@ class Tables:
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """The view a cycle works on; valid until the next change of the tables."""
+        # Nodes first: a change of them reads their tasks anew, as their objects are.
+        table = self._current_nodes()
         self._settle_terminating(now_ns)
         self._grow_axes()
-        table = self._current_nodes()
         slots = [self._slots[name] for name in table.names]
         tree = self.queue_tree()
         return Snapshot(

@@ -50,10 +50,12 @@ def _reserved(claim: ResourceClaim, task: Task, allocation: AllocationResult) ->
 
 
 def release(tables: Tables, task: Task) -> None:
-    """Take the reservations of a pod back that is gone; a claim without any gives its devices back."""
-    for key in task.claim_keys:
+    """Take the reservations of a pod back that is gone from its node; a claim without any gives its devices back."""
+    if not task.node:
+        return
+    for key in dict.fromkeys(task.claim_keys):
         claim = tables.claims.claims.get(key)
-        if claim is None or all(user.uid != task.uid for user in claim.status.reserved_for):
+        if claim is None:
             continue
         users = [user for user in claim.status.reserved_for if user.uid != task.uid]
         allocation = claim.status.allocation if users else None

@@ -13,7 +13,7 @@ from pykai.api.resource import ResourceSlice
 from pykai.core.axes import BoolArray
 from pykai.core.claims.allocator import allocate
 from pykai.core.claims.asks import ClaimAsk, Refusal
-from pykai.core.claims.feasible import fits
+from pykai.core.claims.feasible import fits, fits_at, give, plan_of
 from pykai.core.claims.inventory import Inventory
 from tests.core.claims.devices import DRIVER, Raw, asks, distinct, every, first_of, gpu, offered, pool, same, wants
 
@@ -189,7 +189,18 @@ def test_d10_many_nodes_at_once_answer_as_each_alone(case: Case, some: list[int]
     alone = [not isinstance(allocate(inventory, row, claims, taken), Refusal) for row in range(4)]
     assert fits(inventory, claims, taken).tolist() == alone
     assert fits(inventory, claims, taken, np.array(some, dtype=np.int64)).tolist() == [alone[row] for row in some]
+    plan = plan_of(inventory, claims)
+    assert [fits_at(inventory, plan, taken, row) for row in range(4)] == alone
     # What is remembered must not answer for other devices in use.
     none = np.zeros(len(inventory), dtype=np.bool_)
     free = [not isinstance(allocate(inventory, row, claims, none), Refusal) for row in range(4)]
     assert fits(inventory, claims, none).tolist() == free
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases(nodes=2, most=4))
+def test_d21_what_is_given_without_a_search_is_what_a_search_finds(case: Case) -> None:
+    plan = plan_of(case.inventory, case.claims)
+    for row in range(2):
+        searched = allocate(case.inventory, row, case.claims, case.taken)
+        assert give(case.inventory, plan, row, case.taken) == searched

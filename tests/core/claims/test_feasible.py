@@ -33,6 +33,7 @@ def test_d10_nodes_with_enough_free_devices_fit() -> None:
 def test_only_the_rows_asked_about_are_answered() -> None:
     none = taken(GROWING)
     assert fits(GROWING, [asks(wants(2))], none, np.array([4, 1])).tolist() == [True, False]
+    assert fits(GROWING, [asks(wants(2))], taken(GROWING, "gpu-0"), np.array([2, 3])).tolist() == [False, True]
     assert fits(GROWING, [asks(wants(2))], none, slice(1, 3)).tolist() == [False, True]
     assert fits(GROWING, [asks(wants(2))], none, np.array([], dtype=np.int64)).tolist() == []
     many = np.array([4, 1] * 40)

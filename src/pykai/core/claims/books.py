@@ -13,7 +13,7 @@ stay with them.  GPUs among the devices have a column of their own, which follow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,10 +22,10 @@ from pykai.api import names
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
 from pykai.core.axes import BoolArray, IntArray, is_gpu
-from pykai.core.claims.allocator import Allocation, allocate, available, result_of
+from pykai.core.claims.allocator import Allocation, available, result_of
 from pykai.core.claims.asks import ClaimAsk, Refusal
 from pykai.core.claims.extended import CLAIM_NAME
-from pykai.core.claims.feasible import Plan, fits, plan_of, reaches_far
+from pykai.core.claims.feasible import Plan, fits_at, fits_plan, give, least_of, plan_of, reaches_far
 from pykai.core.claims.holdings import NOT_HELD, Holdings, Manner
 from pykai.core.claims.inventory import DeviceId, Inventory
 from pykai.core.claims.service import Plain, Service
@@ -78,7 +78,7 @@ class _Claim:
         #: users it is reserved for that are on no node
         self.unplaced = 0
         #: [node] from where its devices can be reached, () = not asked yet, None = from all
-        self._reach: BoolArray | None | tuple[()] = ()
+        self._reach: BoolArray | tuple[()] | None = ()
 
     @property
     def manner(self) -> Manner:
@@ -104,13 +104,16 @@ class _Claim:
 
 
 class _Needs(NamedTuple):
-    """Claims of a shape that have no devices yet."""
+    """What the claims of a shape come to right now."""
 
+    #: those that have no devices yet
     asks: tuple[ClaimAsk, ...]
-    #: GPUs they count for
+    #: GPUs these count for
     gpus: int
-    #: some claim cannot be read
-    hopeless: bool = False
+    #: those that have
+    given: tuple[_Claim, ...]
+    #: some claim cannot be read, or is about to lose its devices to another
+    hopeless: bool
 
 
 class ClaimBooks:
@@ -127,7 +130,7 @@ class ClaimBooks:
         #: what shapes need whose claims have no names, by number
         self._needs: dict[int, _Needs] = {}
         #: counting for the claims of a shape, by shape and what is served by a claim
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._plans: dict[tuple[int, tuple[str, ...]], Plan] = {}
         self._loose: dict[int, bool] = {}
         #: changes with everything that other nodes than the one touched may notice
         self.far_changes = 0
@@ -139,9 +142,11 @@ class ClaimBooks:
         claims = self._claims
         for key, claim in self._index.claims.items():
             status = claim.status
-            if status.allocation is not None or status.reserved_for:
+            reserved = status.reserved_for
+            if status.allocation is not None or reserved:
                 found = claims[key] = _Claim()
-                found.others = {user.uid for user in status.reserved_for}
+                if reserved:
+                    found.others = {user.uid for user in reserved} if len(reserved) > 1 else {reserved[0].uid}
                 if status.allocation is not None:
                     self._read(found, status.allocation)
         tasks = self._snapshot.tasks_with_claims
@@ -193,10 +198,10 @@ class ClaimBooks:
 
         A claim named twice is listed once: it has one user more.
         """
-        keys = _own_keys(task)
-        for number, claim in enumerate(task.shape.claims):
-            if keys[number] not in keys[:number]:
-                yield claim.name, keys[number]
+        claims, keys = task.shape.claims, _own_keys(task)
+        for number, key in enumerate(keys):
+            if not number or key not in keys[:number]:
+                yield claims[number].name, key
         if task.shape.backed:
             row = self._snapshot.nodes.rows.get(task.node)
             if row is not None and self._service.served(task.shape, row):
@@ -270,6 +275,8 @@ class ClaimBooks:
         fresh: list[tuple[str, str, ClaimAsk]] = []
         again = "#again" if leaving is not None else ""
         seen: set[str] = set()
+        joined: list[int] = []
+        served: tuple[str, ...] = ()
         for claim, own_key in zip(shape.claims, _own_keys(task), strict=True):
             if own_key in seen:
                 continue
@@ -277,9 +284,10 @@ class ClaimBooks:
             known = self._claims.get(claim.key) if claim.key else None
             if known is not None and known.allocation is not None:
                 reach = self._reach(known)
-                if reach is not None and not reach[row]:
+                if (reach is not None and not reach[row]) or not self._may_join(known):
                     return None
                 content.append(Held(claim.name, own_key, known.allocation))
+                joined += known.allocation.takes
             elif claim.ask is None:
                 return None
             else:
@@ -290,13 +298,15 @@ class ClaimBooks:
             if not all(_has(state, row, entry, idle=idle) for entry in plain):
                 return None
             content += plain
-            extended = self._service.ask_at(shape, row)
+            served = self._service.served(shape, row)
+            extended = self._service.claim(shape, served)[1] if served else None
             if isinstance(extended, Refusal):
                 return None
             if extended is not None:
                 fresh.append((CLAIM_NAME, _synthetic_key(task) + again, extended))
         if fresh:
-            found = allocate(self.inventory, row, [each for _, _, each in fresh], taken)
+            plan = self._plan(shape, served, tuple([each for _, _, each in fresh]))
+            found = give(self.inventory, plan, row, _with(taken, joined))
             if isinstance(found, Refusal):
                 return None
             content += [Held(name, key, given) for (name, key, _), given in zip(fresh, found, strict=True)]
@@ -310,14 +320,15 @@ class ClaimBooks:
                     return False
                 continue
             claim = self._claims[entry.key]
-            live, _, pipelined = claim.manner
-            if live or pipelined:
-                # Others use it on: they share it anyway.
-                if claim.allocation != entry.allocation:
-                    return False
-            elif not available(self.inventory, entry.allocation.takes, self._holdings.promised):
+            if claim.allocation != entry.allocation or not self._may_join(claim):
                 return False
         return True
+
+    def _may_join(self, claim: _Claim) -> bool:
+        """Whether a claim goes on having its devices: somebody stays, or nobody was promised what all of them leave."""
+        live, _, pipelined = claim.manner
+        assert claim.allocation is not None
+        return bool(live or pipelined) or available(self.inventory, claim.allocation.takes, self._holdings.promised)
 
     def _reach(self, claim: _Claim) -> BoolArray | None:
         """[node] from where the devices of a claim can be reached, None = from everywhere (gpu:D-10)."""
@@ -330,7 +341,8 @@ class ClaimBooks:
     def _result(self, claim: _Claim) -> AllocationResult:
         """What a claim has, as a BindRequest says it."""
         if claim.wire is None:
-            assert claim.fresh is not None and claim.allocation is not None, "only who has something tells"
+            assert claim.fresh is not None, "only who has something tells"
+            assert claim.allocation is not None, "only who has something tells"
             shape, row, name = claim.fresh
             ask = self._ask_of(shape, row, name)
             assert ask is not None, "what was given was asked for"
@@ -366,16 +378,17 @@ class ClaimBooks:
         if needs.hopeless:
             codes[:] = NO_DEVICES
             return codes
-        for claim in shape.claims:
-            known = self._claims.get(claim.key) if claim.key else None
-            reach = self._reach(known) if known is not None and known.allocation is not None else None
+        for claim in needs.given:
+            reach = self._reach(claim)
             if reach is not None:
                 codes[(codes == 0) & ~reach[numbers]] = ELSEWHERE
+            assert claim.allocation is not None
+            taken = _with(taken, claim.allocation.takes)
         plane = state.idle if idle else state.free
         if not shape.backed:
             if needs.asks:
                 left = np.flatnonzero(codes == 0) if codes.any() else slice(None)
-                found = self._fits(shape, needs.asks, (), None, taken, numbers[left])
+                found = fits_plan(self.inventory, self._plan(shape, (), needs.asks), taken, numbers[left])
                 if not found.all():
                     codes[left] = np.where(found, 0, self._short(plane, needs.gpus, numbers[left]))
             return codes
@@ -389,48 +402,54 @@ class ClaimBooks:
             if isinstance(ask, Refusal):
                 codes[where] = NO_DEVICES
             elif len(where) and (needs.asks or ask is not None):
-                found = self._fits(shape, needs.asks, served, ask, taken, numbers[where])
+                plan = self._plan(shape, served, needs.asks if ask is None else (*needs.asks, ask))
+                found = fits_plan(self.inventory, plan, taken, numbers[where])
                 codes[where] = np.where(found, 0, self._short(plane, needs.gpus, numbers[where]))
         return codes
+
+    def code_at(self, state: State, shape: Shape, row: int, *, idle: bool = False) -> int:
+        """`codes` for one node."""
+        needs = self._needs_of(shape)
+        if shape.backed or needs.given or needs.hopeless:
+            return int(self.codes(state, shape, np.array([row]), idle=idle)[0])
+        taken = self._holdings.busy if idle else self._holdings.promised
+        if fits_at(self.inventory, self._plan(shape, (), needs.asks), taken, row):
+            return 0
+        return int(self._short(state.idle if idle else state.free, needs.gpus, np.array([row]))[0])
 
     def _needs_of(self, shape: Shape) -> _Needs:
         found = self._needs.get(shape.id)
         if found is not None:
             return found
         asks: list[ClaimAsk] = []
-        gpus, named, seen = 0, False, set()
+        given: dict[str, _Claim] = {}
+        seen: set[str] = set()
+        gpus, hopeless, named = 0, False, False
         for claim in shape.claims:
-            named |= bool(claim.key)
             known = self._claims.get(claim.key) if claim.key else None
-            if claim.key in seen or (known is not None and known.allocation is not None):
-                continue
-            if claim.key:
-                seen.add(claim.key)
-            if claim.ask is None:
-                return _Needs((), 0, hopeless=True)
-            asks.append(claim.ask)
-            gpus += claim.gpus
-        found = _Needs(tuple(asks), gpus)
+            named |= bool(claim.key)
+            if known is not None and known.allocation is not None:
+                given[claim.key] = known
+                hopeless |= not self._may_join(known)
+            elif claim.ask is None:
+                hopeless = True
+            elif claim.key not in seen:
+                asks.append(claim.ask)
+                gpus += claim.gpus
+                seen.update([claim.key] if claim.key else [])
+        found = _Needs(tuple(asks), gpus, tuple(given.values()), hopeless)
         if not named:
             # Of claims with names some may have their devices meanwhile.
             self._needs[shape.id] = found
         return found
 
-    def _fits(
-        self,
-        shape: Shape,
-        asks: tuple[ClaimAsk, ...],
-        served: tuple[str, ...],
-        extended: ClaimAsk | None,
-        taken: BoolArray,
-        rows: IntArray,
-    ) -> BoolArray:
-        key = (shape.id, len(asks), served)
+    def _plan(self, shape: Shape, served: tuple[str, ...], asks: tuple[ClaimAsk, ...]) -> Plan:
+        """How to count for claims of a shape; the last answer is most often the right one."""
+        key = (shape.id, served)
         plan = self._plans.get(key)
-        wanted = asks if extended is None else (*asks, extended)
-        if plan is None or plan.claims != wanted:
-            plan = self._plans[key] = plan_of(self.inventory, wanted)
-        return fits(self.inventory, plan, taken, rows)
+        if plan is None or (plan.claims is not asks and plan.claims != asks):
+            plan = self._plans[key] = plan_of(self.inventory, asks)
+        return plan
 
     def _short(self, plane: IntArray, gpus: int, rows: IntArray) -> IntArray:
         """[rows] why there are no devices: the GPUs of the node do not suffice, or something else."""
@@ -480,15 +499,34 @@ class ClaimBooks:
         claim = self._index.claims.get(key)
         return claim is not None and any(user.uid == task.uid for user in claim.status.reserved_for)
 
+    # -- bounds -----------------------------------------------------------------------------------------------------
+
+    def takes_at_least(self, shape: Shape) -> list[tuple[int, int, bool]]:
+        """(axis, amount, strictly) that a pod takes of the columns of any node that has them, or (strictly) of any."""
+        index = self._snapshot.axes.index
+        found = [(index[name], amount, False) for name, amount in shape.backed if name in index]
+        asks = [claim.ask for claim in shape.claims if claim.ask is not None and not claim.key]
+        gpus = least_of(self.inventory, asks, self.inventory.whole_gpus())
+        if gpus and self._axis is not None:
+            found.append((self._axis, gpus, True))
+        return found
+
+    def frees_at_most(self, content: object) -> Iterator[tuple[int, int]]:
+        """(axis, amount) that a pod with this content gives back."""
+        whole = self.inventory.whole_gpus()
+        for entry in _entries(content):
+            if isinstance(entry, Plain):
+                yield entry.axis, entry.amount
+            elif self._axis is not None:
+                yield self._axis, sum(bool(whole[device]) for device in entry.allocation.takes)
+
     # -- decisions --------------------------------------------------------------------------------------------------
 
-    def written(self, content: object) -> tuple[tuple[str, AllocationResult], ...]:
-        """What a BindRequest says of the claims of a pod (gpu:7)."""
-        return tuple(
-            (entry.name, self._result(self._claims[entry.key]))
-            for entry in _entries(content)
-            if isinstance(entry, Held) and entry.name != CLAIM_NAME
-        )
+    def written(self, task: Task, content: object) -> tuple[tuple[str, AllocationResult], ...]:
+        """What a BindRequest says of the claims of a pod, one entry for each name it has for them (gpu:7)."""
+        held = {entry.key for entry in _entries(content) if isinstance(entry, Held)}
+        names_and_keys = zip(task.shape.claims, _own_keys(task), strict=True)
+        return tuple((claim.name, self._result(self._claims[key])) for claim, key in names_and_keys if key in held)
 
     def written_extended(self, task: Task, row: int, content: object) -> ExtendedResourceClaimAllocation | None:
         """The same for the claim behind its extended resources."""
@@ -533,6 +571,14 @@ class ClaimBooks:
     def _sums(self) -> Any:
         held = [(claim.allocation.takes, claim.manner) for claim in self._claims.values() if claim.allocation]
         return self._holdings.add_up(held)
+
+
+def _with(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
+    """The column with some more devices taken."""
+    if devices:
+        taken = taken.copy()
+        taken[list(devices)] = True
+    return taken
 
 
 def _entries(content: object) -> Content:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pykai.core.axes import BoolArray, IntArray
-from pykai.core.claims.allocator import allocate
+from pykai.core.claims.allocator import Allocation, Given, allocate
 from pykai.core.claims.asks import Alternative, ClaimAsk, Refusal
 from pykai.core.claims.inventory import FAILED, NO, YES, Inventory
 
@@ -38,9 +38,10 @@ class _Need(NamedTuple):
     admin: bool
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """Claims as counts."""
 
+    claims: tuple[ClaimAsk, ...]
     #: one entry a request: its alternatives
     requests: tuple[tuple[_Need, ...], ...]
     #: what all requests of one kind need together; complete when counting decides
@@ -64,13 +65,44 @@ class _Partitions(NamedTuple):
     inside: BoolArray
 
 
+def plan_of(inventory: Inventory, claims: Sequence[ClaimAsk]) -> Plan:
+    """What is known of claims whatever is taken; kept with the inventory."""
+    asked = tuple(claims)
+    return inventory.remember(("plan", asked), lambda: _plan(inventory, asked))
+
+
+def reaches_far(inventory: Inventory, claims: Sequence[ClaimAsk]) -> bool:
+    """Whether claims may get devices that other nodes reach too, or that share counters with those of other nodes."""
+    partitions = inventory.remember("partitions", lambda: _partitions(inventory))
+    far = (inventory.row < 0) | ~partitions.inside
+    return bool(far.any()) and any(
+        bool(((need.chosen | need.every) & far).any())
+        for needs in plan_of(inventory, claims).requests
+        for need in needs
+    )
+
+
+def least_of(inventory: Inventory, claims: Sequence[ClaimAsk], kind: BoolArray) -> int:
+    """How many devices of a kind ([device]) claims get at least: those requests that can get no others."""
+    if not claims:
+        return 0
+    requests = plan_of(inventory, claims).requests
+    return sum(
+        min(0 if need.admin or (need.chosen & ~kind).any() else need.wanted or 1 for need in ways) for ways in requests
+    )
+
+
 def fits(
     inventory: Inventory, claims: Sequence[ClaimAsk], taken: BoolArray, rows: slice | IntArray = slice(None)
 ) -> BoolArray:
     """[row asked] whether `allocate` finds devices for all claims there; `taken` is [device]."""
-    asked = tuple(claims)
-    plan = inventory.remember(("plan", asked), lambda: _plan(inventory, asked))
-    counted = np.ones(len(np.arange(len(inventory.node_names))[rows]), dtype=np.bool_)
+    return fits_plan(inventory, plan_of(inventory, claims), taken, rows)
+
+
+def fits_plan(inventory: Inventory, plan: Plan, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
+    """`fits` for claims that are asked about often."""
+    numbers = np.arange(len(inventory.node_names))[rows] if isinstance(rows, slice) else rows
+    counted = np.ones(len(numbers), dtype=np.bool_)
     if plan.exact:
         for need in plan.kinds:
             counted &= _enough(inventory, need, taken, rows)
@@ -80,27 +112,68 @@ def fits(
         for need in ways:
             some |= _enough(inventory, need, taken, rows)
         counted &= some
-    numbers = np.arange(len(inventory.node_names))[rows]
     for at in np.flatnonzero(counted).tolist():
-        counted[at] = _searched(inventory, plan, asked, int(numbers[at]), taken)
+        counted[at] = _searched(inventory, plan, int(numbers[at]), taken)
     return counted
 
 
+def fits_at(inventory: Inventory, plan: Plan, taken: BoolArray, row: int) -> bool:
+    """`fits_plan` for one node."""
+    if plan.exact:
+        return all(_enough_at(inventory, need, taken, row) for need in plan.kinds)
+    for ways in plan.requests:
+        if not any(_enough_at(inventory, need, taken, row) for need in ways):
+            return False
+    return _searched(inventory, plan, row, taken)
+
+
+def give(inventory: Inventory, plan: Plan, row: int, taken: BoolArray) -> tuple[Allocation, ...] | Refusal:
+    """`allocate`, without a search where counting is the whole answer: the first free devices in order."""
+    if not plan.exact:
+        return allocate(inventory, row, plan.claims, taken)
+    devices = inventory.at(row)
+    used: set[int] = set()
+    needs = iter(plan.requests)
+    found: list[Allocation] = []
+    for claim in plan.claims:
+        given: list[Given] = []
+        takes: list[int] = []
+        for _ in claim.requests:
+            (need,) = next(needs)
+            chosen = need.chosen[devices]
+            free = devices[chosen if need.admin else chosen > taken[devices]].tolist()
+            picked = [device for device in free if need.admin or device not in used][: need.wanted]
+            if len(picked) < need.wanted:
+                # It knows what else to say.
+                return allocate(inventory, row, plan.claims, taken)
+            given.append(Given(0, tuple(picked)))
+            if not need.admin:
+                used.update(picked)
+                takes += picked
+        found.append(Allocation(tuple(given), tuple(sorted(takes))))
+    return tuple(found)
+
+
 def _enough(inventory: Inventory, need: _Need, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
+    if not isinstance(rows, slice) and len(rows) <= _FEW:
+        return np.array([_enough_at(inventory, need, taken, row) for row in rows.tolist()], dtype=np.bool_)
     free = need.chosen if need.admin else need.chosen & ~taken
-    have = _counts(inventory, free, rows)
+    have = inventory.count_by_node(free)[rows]
     # All devices are enough when there is one, and none that cannot be had.
-    least: int | IntArray = need.wanted or np.maximum(_counts(inventory, need.every, rows), 1)
+    least: int | IntArray = need.wanted or np.maximum(inventory.count_by_node(need.every)[rows], 1)
     return np.greater_equal(have, least)
 
 
-def _counts(inventory: Inventory, chosen: BoolArray, rows: slice | IntArray) -> IntArray:
-    if isinstance(rows, slice) or len(rows) > _FEW:
-        return inventory.count_by_node(chosen)[rows]
-    return np.array([np.count_nonzero(chosen[inventory.at(row)]) for row in rows.tolist()], dtype=np.int64)
+def _enough_at(inventory: Inventory, need: _Need, taken: BoolArray, row: int) -> bool:
+    """`_enough` for one node."""
+    devices = inventory.at(row)
+    chosen = need.chosen[devices]
+    have = int(np.count_nonzero(chosen if need.admin else chosen > taken[devices]))
+    return have >= (need.wanted or max(int(np.count_nonzero(need.every[devices])), 1))
 
 
-def _searched(inventory: Inventory, plan: _Plan, claims: tuple[ClaimAsk, ...], row: int, taken: BoolArray) -> bool:
+def _searched(inventory: Inventory, plan: Plan, row: int, taken: BoolArray) -> bool:
+    claims = plan.claims
     devices = inventory.at(row)
     partitions = inventory.remember("partitions", lambda: _partitions(inventory))
     if inventory.broken_at(row) or not partitions.inside[devices].all():
@@ -115,7 +188,7 @@ def _searched(inventory: Inventory, plan: _Plan, claims: tuple[ClaimAsk, ...], r
     return answer
 
 
-def _plan(inventory: Inventory, claims: tuple[ClaimAsk, ...]) -> _Plan:
+def _plan(inventory: Inventory, claims: tuple[ClaimAsk, ...]) -> Plan:
     requests = tuple(
         tuple(_need(inventory, way) for way in request.alternatives) for claim in claims for request in claim.requests
     )
@@ -134,7 +207,7 @@ def _plan(inventory: Inventory, claims: tuple[ClaimAsk, ...]) -> _Plan:
     columns += [inventory.tolerated(way).astype(np.int64) for way in ways]
     columns += [inventory.attribute(item.attribute) for claim in claims for item in claim.constraints]
     columns += [inventory.plain.astype(np.int64), partitions.shares, partitions.begins.astype(np.int64)]
-    return _Plan(requests, kinds or (), kinds is not None, np.stack(columns, axis=1))
+    return Plan(claims, requests, kinds or (), kinds is not None, np.stack(columns, axis=1))
 
 
 def _need(inventory: Inventory, way: Alternative) -> _Need:

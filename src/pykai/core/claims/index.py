@@ -8,19 +8,21 @@ names itself may be shared, and one that has its devices already says where the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple, TypeVar
 
 from pykai.api import names
 from pykai.api.core import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.core.claims.asks import ClaimAsk, PodClaim, Refusal
-from pykai.core.claims.counting import claim_gpus
+from pykai.core.claims.counting import claim_gpus, synthetic
 from pykai.core.claims.extended import Backing, backed_resources
 from pykai.core.claims.inventory import Inventory
 from pykai.core.snapshot import NodeTable
 
 ClaimObject = ResourceClaim | ResourceSlice | DeviceClass
+#: What the pod calls a claim that was made from its template.
+_MADE_AS = names.POD_CLAIM_NAME_ANNOTATION
 CLAIM_KINDS = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
 
@@ -52,31 +54,39 @@ class ClaimIndex:
         self.backing = Backing.of(())
         #: claim key -> pods that use it
         self._users: dict[str, set[str]] = {}
-        #: pod key -> claims it uses
-        self._uses: dict[str, set[str]] = {}
-        #: uid of a pod -> claims made for it
-        self._owned: dict[str, set[str]] = {}
-        #: pods that use claims or name resources a class may stand behind
-        self._interested: set[str] = set()
+        #: pod key -> claims it uses, resources it names that a class may stand behind, its namespace and uid
+        self._uses: dict[str, _Use] = {}
+        #: resource -> pods that name it
+        self._wanted_by: dict[str, set[str]] = {}
+        #: namespace and uid -> the pod, of pods in `_uses`
+        self._pods: dict[tuple[str, str], str] = {}
+        #: namespace and uid of a pod -> claims made for it
+        self._owned: dict[tuple[str, str], set[str]] = {}
+        #: device class -> claims that name it
+        self._of_class: dict[str, set[str]] = {}
         self._inventory: Inventory | None = None
         self._nodes: NodeTable | None = None
 
+    # -- objects that come and go -----------------------------------------------------------------------------------
+
     def apply(self, item: ClaimObject) -> set[str]:
         """Add or replace an object; the pods whose asks may have changed."""
+        name = item.metadata.name
         if isinstance(item, ResourceSlice):
-            self.slices[item.metadata.name] = item
-            self._inventory = None
+            if self.slices.get(name) != item:
+                self.slices[name] = item
+                self._inventory = None
             return set()
         if isinstance(item, DeviceClass):
-            self.classes[item.metadata.name] = item
-            return self._classes_changed()
-        key = f"{item.metadata.namespace}/{item.metadata.name}"
-        self._forget_owner(key)
-        self.claims[key] = item
-        owners = [owner.uid for owner in item.metadata.owner_references if owner.kind == "Pod"]
-        for uid in owners:
-            self._owned.setdefault(uid, set()).add(key)
-        return set(self._users.get(key, ())) | self._of_template()
+            if self.classes.get(name) == item:
+                return set()
+            self.classes[name] = item
+            return self._class_changed(name)
+        key = f"{item.metadata.namespace}/{name}"
+        if self.claims.get(key) == item:
+            return set()
+        touched = self._set_claim(key, None) if key in self.claims else set()
+        return touched | self._set_claim(key, item)
 
     def remove(self, kind: str, namespace: str, name: str) -> set[str]:
         """Forget an object; the pods whose asks may have changed."""
@@ -85,47 +95,60 @@ class ClaimIndex:
                 self._inventory = None
             return set()
         if kind == "DeviceClass":
-            self.classes.pop(name, None)
-            return self._classes_changed()
+            return self._class_changed(name) if self.classes.pop(name, None) is not None else set()
         key = f"{namespace}/{name}"
-        self._forget_owner(key)
-        self.claims.pop(key, None)
-        return set(self._users.get(key, ()))
+        return self._set_claim(key, None) if key in self.claims else set()
 
-    def _forget_owner(self, key: str) -> None:
-        before = self.claims.get(key)
-        for owner in before.metadata.owner_references if before is not None else ():
-            owned = self._owned.get(owner.uid)
-            if owned is not None:
-                owned.discard(key)
-                if not owned:
-                    del self._owned[owner.uid]
+    def _set_claim(self, key: str, claim: ResourceClaim | None) -> set[str]:
+        """Enter a claim, or take the one of this key out (None): its users, and the pods it was made for."""
+        add = claim is not None
+        item = claim if claim is not None else self.claims.pop(key)
+        if claim is not None:
+            self.claims[key] = claim
+        touched = set(self._users.get(key, ()))
+        for owner in _owners(item):
+            _enter(self._owned, owner, key, add=add)
+            if owner in self._pods:
+                touched.add(self._pods[owner])
+        for device_class in _classes_of(item):
+            _enter(self._of_class, device_class, key, add=add)
+        return touched
 
-    def _of_template(self) -> set[str]:
-        """Pods that wait for a claim nobody has named yet; the new one may be theirs."""
-        return set(self._users.get("", ()))
+    def _class_changed(self, name: str) -> set[str]:
+        before, self.backing = self.backing, Backing.of(self.classes.values())
+        touched: set[str] = set()
+        for key in self._of_class.get(name, ()):
+            touched |= self._users.get(key, set())
+        for resource, pods in self._wanted_by.items():
+            if before.class_of(resource) != self.backing.class_of(resource):
+                touched |= pods
+        return touched
 
-    def _classes_changed(self) -> set[str]:
-        self.backing = Backing.of(self.classes.values())
-        return set(self._interested)
+    # -- pods -------------------------------------------------------------------------------------------------------
 
     def use(self, key: str, pod: Pod | None) -> None:
         """A pod came or changed, or is gone (None)."""
-        for claim in self._uses.pop(key, ()):
-            users = self._users[claim]
-            users.discard(key)
-            if not users:
-                del self._users[claim]
-        self._interested.discard(key)
+        known = self._uses.pop(key, None)
+        if known is not None:
+            self._enter_pod(key, known, add=False)
         if pod is None:
             return
-        claims = {found or "" for _, found in self._named(pod)}
-        for claim in claims:
-            self._users.setdefault(claim, set()).add(key)
-        if claims:
-            self._uses[key] = claims
-        if claims or any("/" in name for container in _containers(pod) for name in container.resources.requests):
-            self._interested.add(key)
+        names_of = {name for container in _containers(pod) for name in container.resources.requests if "/" in name}
+        if not names_of and not pod.spec.resource_claims:
+            return
+        owner = (pod.metadata.namespace, pod.metadata.uid)
+        self._uses[key] = use = _Use(frozenset(found for _, found in self._named(pod) if found), names_of, owner)
+        self._enter_pod(key, use, add=True)
+
+    def _enter_pod(self, key: str, use: _Use, *, add: bool) -> None:
+        for claim in use.claims:
+            _enter(self._users, claim, key, add=add)
+        for resource in use.resources:
+            _enter(self._wanted_by, resource, key, add=add)
+        if add:
+            self._pods[use.owner] = key
+        elif self._pods.get(use.owner) == key:
+            del self._pods[use.owner]
 
     def _named(self, pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
         """The claims of a pod and their keys, None where no claim has been made yet (gpu:D-5)."""
@@ -139,14 +162,13 @@ class ClaimIndex:
                 if name is not None:
                     yield entry, f"{pod.metadata.namespace}/{name}"
             else:
-                yield entry, self._made_for(pod, entry.name)
+                made_here = (key for key, notes in self._made_for(pod) if notes.get(_MADE_AS) == entry.name)
+                yield entry, next(made_here, None)
 
-    def _made_for(self, pod: Pod, name: str) -> str | None:
-        """The claim of a template whose name nobody has written into the pod's status yet."""
-        for key in sorted(self._owned.get(pod.metadata.uid, ())):
-            if self.claims[key].metadata.annotations.get(names.POD_CLAIM_NAME_ANNOTATION) == name:
-                return key
-        return None
+    def _made_for(self, pod: Pod) -> Iterator[tuple[str, dict[str, str]]]:
+        """Claims made for a pod whose names may not be in its status yet, with their annotations."""
+        for key in sorted(self._owned.get((pod.metadata.namespace, pod.metadata.uid), ())):
+            yield key, self.claims[key].metadata.annotations
 
     def resolve(self, pod: Pod, *, placed: bool) -> Claimed:
         """What a pod asks for; `placed` when it is on a node or on its way to one."""
@@ -158,10 +180,18 @@ class ClaimIndex:
         for entry, key in self._named(pod):
             claims.append(self._pod_claim(pod, entry, key, placed=placed))
             keys.append(key or "")
-        status = pod.status.extended_resource_claim_status
-        synthetic = f"{pod.metadata.namespace}/{status.resource_claim_name}" if backed and status is not None else ""
+            if key and keys.count(key) > 1:
+                # Named twice, it costs once.
+                claims[-1] = claims[-1]._replace(gpus=0)
         extended = _only(pod.spec, backed) if backed else None
-        return Claimed(tuple(claims), tuple(keys), extended, backed, synthetic)
+        return Claimed(tuple(claims), tuple(keys), extended, backed, self._synthetic(pod) if backed else "")
+
+    def _synthetic(self, pod: Pod) -> str:
+        """The claim behind the extended resources of a pod, which its status names last (gpu:D-17); "" without one."""
+        status = pod.status.extended_resource_claim_status
+        if status is not None:
+            return f"{pod.metadata.namespace}/{status.resource_claim_name}"
+        return next((key for key, notes in self._made_for(pod) if synthetic(notes)), "")
 
     def _pod_claim(self, pod: Pod, entry: PodResourceClaim, key: str | None, *, placed: bool) -> PodClaim:
         claim = self.claims.get(key) if key else None
@@ -174,8 +204,8 @@ class ClaimIndex:
         problem = ""
         if claim.metadata.deletion_timestamp is not None and not placed:
             problem = f"resource claim {key} is being deleted"
-        owners = [owner.uid for owner in claim.metadata.owner_references if owner.kind == "Pod"]
-        if not shared and owners and pod.metadata.uid not in owners:
+        owners = _owners(claim)
+        if not shared and owners and (pod.metadata.namespace, pod.metadata.uid) not in owners:
             problem = f"resource claim {key} was not created for pod {{pod}}"
         ask = ClaimAsk.of(claim.spec, self.classes, key)
         if isinstance(ask, Refusal):
@@ -186,20 +216,60 @@ class ClaimIndex:
             ask=None if isinstance(ask, Refusal) else ask,
             gpus=gpus,
             queue_checked=shared and gpus > 0,
-            queue=claim.metadata.labels.get(self._queue_label),
+            queue=claim.metadata.labels.get(self._queue_label) if shared and gpus else None,
             problem=problem,
         )
 
     def inventory(self, nodes: NodeTable) -> Inventory:
-        """All devices, made anew when a slice or a node has changed."""
-        if self._inventory is None or self._nodes is not nodes:
+        """All devices, made anew when a slice, or the name or a label of a node has changed."""
+        if self._inventory is None or not self._same_nodes(nodes):
             self._inventory = Inventory.of(self.slices.values(), nodes)
-            self._nodes = nodes
+        self._nodes = nodes
         return self._inventory
 
-    def same_nodes(self, nodes: NodeTable) -> None:
-        """The nodes are the same ones under a new table."""
-        self._nodes = nodes
+    def _same_nodes(self, nodes: NodeTable) -> bool:
+        known = self._nodes
+        return known is nodes or (
+            known is not None
+            and known.names == nodes.names
+            and all(one.labels == other.labels for one, other in zip(known.facts, nodes.facts, strict=True))
+        )
+
+
+class _Use(NamedTuple):
+    """What a pod has to do with claims."""
+
+    claims: frozenset[str]
+    resources: set[str]
+    owner: tuple[str, str]
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def _enter(index: dict[Key, set[str]], key: Key, member: str, *, add: bool) -> None:
+    """Add to or take from an index of sets; empty sets are not kept."""
+    if add:
+        index.setdefault(key, set()).add(member)
+        return
+    found = index[key]
+    found.discard(member)
+    if not found:
+        del index[key]
+
+
+def _owners(claim: ResourceClaim) -> set[tuple[str, str]]:
+    """Namespace and uid of the pods a claim was made for."""
+    return {(claim.metadata.namespace, owner.uid) for owner in claim.metadata.owner_references if owner.kind == "Pod"}
+
+
+def _classes_of(claim: ResourceClaim) -> set[str]:
+    found = set()
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            found.add(request.exactly.device_class_name)
+        found.update(way.device_class_name for way in request.first_available)
+    return found
 
 
 def _containers(pod: Pod) -> list[Container]:

@@ -214,17 +214,21 @@ class Inventory:
 
         return self.remember(("attribute", name), make)
 
+    def whole_gpus(self) -> BoolArray:
+        """[device] a whole GPU of one node's own (gpu:D-6); a driver is one of GPUs when its name says so."""
+
+        def make() -> BoolArray:
+            kinds = [
+                is_gpu(identity.driver) and _whole_gpu(device, identity.driver)
+                for identity, device in zip(self.ids, self.devices, strict=True)
+            ]
+            return np.array(kinds, dtype=np.bool_) & (self.row >= 0)
+
+        return self.remember("whole GPUs", make)
+
     def gpu_capacity(self) -> IntArray:
-        """[node] whole GPUs of its own (gpu:D-6); a driver is one of GPUs when its name says so."""
-
-        def make() -> IntArray:
-            counts = np.zeros(len(self.node_names), dtype=np.int64)
-            for (driver, _, _), device, row in zip(self.ids, self.devices, self.row.tolist(), strict=True):
-                if row >= 0 and is_gpu(driver) and _whole_gpu(device, driver):
-                    counts[row] += 1
-            return counts
-
-        return self.remember("gpu capacity", make)
+        """[node] whole GPUs of its own."""
+        return np.bincount(self.row[self.whole_gpus()], minlength=len(self.node_names)).astype(np.int64)
 
     def broken_at(self, row: int) -> list[BrokenPool]:
         """Pools with a slice for this node that are not used."""

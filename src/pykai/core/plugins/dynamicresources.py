@@ -7,15 +7,15 @@ only by devices that are about to be given back scores as one that cannot start 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from pykai.core.axes import FloatArray, IntArray
 from pykai.core.claims.asks import Refusal, may_administer
-from pykai.core.claims.books import NO_DEVICES, ClaimBooks
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, PreFailure, Rows, Scope
+from pykai.core.claims.books import ELSEWHERE, NO_DEVICES, ClaimBooks
+from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Planes, PreFailure, Rows, Scope
 from pykai.core.plugins.arguments import Reader, a_count
 from pykai.core.plugins.scores import AVAILABILITY
 from pykai.core.snapshot import Snapshot
@@ -44,33 +44,70 @@ class DynamicResources:
         if not snapshot.tasks_with_claims:
             return Hooks()
         books = ClaimBooks(snapshot)
+        return replace(_hooks(snapshot, books), pre_place=(_unusable(snapshot), _too_many(books)))
 
-        def refused(state: State, ask: Ask, rows: Rows) -> IntArray:
-            return books.codes(state, ask.shape, rows)
 
-        def described(state: State, ask: Ask, code: int, row: int) -> str:
-            text = books.failure_at(ask.shape, row) if code == NO_DEVICES else ""
-            return Refusal(text).on(snapshot.nodes.names[row]) if text else _TEXTS[code - 1]
+def without_claims(snapshot: Snapshot) -> Hooks:
+    """The rules where the plugin is switched off: nobody gets devices, nodes serve what they offer (gpu:D-2)."""
+    if not snapshot.tasks_with_claims:
+        return Hooks()
+    return replace(_hooks(snapshot, ClaimBooks(snapshot, serving=False)), pre_place=(_not_available,))
 
-        def must_wait(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-            waits: FloatArray = np.multiply(-AVAILABILITY, books.codes(state, ask.shape, rows, idle=True) != 0)
-            return waits
 
-        def local(ask: Ask) -> bool:
-            return books.concerns(ask.shape) and not books.loose(ask.shape)
+def _hooks(snapshot: Snapshot, books: ClaimBooks) -> Hooks:
+    def refused(state: State, ask: Ask, rows: Rows) -> IntArray:
+        return books.codes(state, ask.shape, rows)
 
-        def loose(ask: Ask) -> bool:
-            return books.concerns(ask.shape) and books.loose(ask.shape)
+    def described(state: State, ask: Ask, code: int, row: int) -> str:
+        if code == ELSEWHERE:
+            return _TEXTS[code - 1].replace("claim", f"claim {books.elsewhere(ask.shape, row)}", 1)
+        text = books.failure_at(ask.shape, row) if code == NO_DEVICES else ""
+        return Refusal(text).on(snapshot.nodes.names[row]) if text else _TEXTS[code - 1]
 
-        return Hooks(
-            pre_place=(_unusable(snapshot), _too_many(books)),
-            node_checks=(
-                NodeCheck("claims", _TEXTS, refused, Scope.ROW, local, describe=described),
-                NodeCheck("shared claims", _TEXTS, refused, Scope.ASK, loose, describe=described),
-            ),
-            node_scores=(NodeScore("claims", must_wait, Scope.ROW, local),),
-            books=books,
-        )
+    def must_wait(state: State, ask: Ask, rows: Rows, context: object) -> FloatArray:
+        waits: FloatArray = np.multiply(-AVAILABILITY, books.codes(state, ask.shape, rows, idle=True) != 0)
+        return waits
+
+    def refused_at(state: State, ask: Ask, row: int) -> int:
+        return books.code_at(state, ask.shape, row)
+
+    def must_wait_at(state: State, ask: Ask, row: int, planes: Planes, context: object) -> float:
+        return -AVAILABILITY if books.code_at(state, ask.shape, row, idle=True) else 0.0
+
+    def local(ask: Ask) -> bool:
+        return books.concerns(ask.shape) and not books.loose(ask.shape)
+
+    def loose(ask: Ask) -> bool:
+        return books.concerns(ask.shape) and books.loose(ask.shape)
+
+    def changes(state: State, ask: Ask, nodes: NodeSet) -> Callable[[], int]:
+        return lambda: books.far_changes
+
+    def standing(ask: Ask) -> tuple[object, ...]:
+        """What else than its shape decides about a pod with claims that others share."""
+        return ask.gang.group.queue, [books.reserved(claim.key, ask.task) for claim in ask.shape.claims].count(True)
+
+    return Hooks(
+        node_checks=(
+            NodeCheck("claims", _TEXTS, refused, Scope.ROW, local, describe=described, at=refused_at),
+            NodeCheck("shared claims", _TEXTS, refused, Scope.ASK, loose, describe=described, key=standing),
+        ),
+        node_scores=(
+            NodeScore("claims", must_wait, Scope.ROW, local, at=must_wait_at),
+            NodeScore("shared claims", must_wait, Scope.ROW, loose, context=changes, at=must_wait_at),
+        ),
+        books=books,
+    )
+
+
+def _not_available(state: State, ask: Ask) -> PreFailure | None:
+    """Without the plugin nobody gives a pod its devices (gpu:D-2)."""
+    if not ask.shape.claims:
+        return None
+    claims = ", ".join(claim.name for claim in ask.shape.claims)
+    text = f"pod {{pod}} cannot be scheduled, it references resource claims {claims} "
+    text += "while dynamic resource allocation is not available in the cluster"
+    return PreFailure("DynamicResources", text, unresolvable=True)
 
 
 def _unusable(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:

@@ -12,7 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from pykai.api.names import DRA_GPU
 from pykai.core.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
+from pykai.core.claims.feasible import least_of
 from pykai.core.explain import number, raw_number
 from pykai.core.hooks import Ask, Hooks, NodeCheck, PreFailure, Rows, Scope
 from pykai.core.place.affinity import AFFINITY_TEXTS, affinity_index
@@ -285,6 +287,8 @@ def _too_large(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
         short: tuple[str, int] | None = None
         if shape.shared and shape.gpu_hundredths > 100 * most_shared:
             short = ("/gpu", most_shared)
+        elif _claimed_gpus(snapshot, shape) > most.get(DRA_GPU, 0):
+            short = (DRA_GPU, most.get(DRA_GPU, 0))
         else:
             for name, wanted in sorted(shape.requests, key=_by_importance):
                 if name != "pods" and wanted > most.get(name, 0):
@@ -304,6 +308,16 @@ def _too_large(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
     return _once_per_shape(find)
 
 
+def _claimed_gpus(snapshot: Snapshot, shape: Shape) -> int:
+    """Devices of claims that can be nothing but GPUs of one node (gpu:D-7)."""
+    asks = [claim.ask for claim in shape.claims if claim.gpus and claim.ask is not None and not claim.key]
+    if not asks:
+        return 0
+    inventory = snapshot.claims.inventory(snapshot.nodes)
+    # A pool that is not complete yet may bring more.
+    return 0 if inventory.broken else least_of(inventory, asks, inventory.whole_gpus())
+
+
 def _by_importance(request: tuple[str, int]) -> tuple[bool, bool, bool, str]:
     name = request[0]
     return (not is_gpu(name), name != "cpu", name != "memory", name)
@@ -312,7 +326,8 @@ def _by_importance(request: tuple[str, int]) -> tuple[bool, bool, bool, str]:
 def _needs(shape: Shape) -> str:
     """The request as a sentence shows it: GPUs, CPU and memory always, then other resources, then MIG slices."""
     asked = dict(shape.requests)
-    whole = sum(value for name, value in shape.requests if is_gpu(name))
+    whole = sum(value for name, value in (*shape.requests, *shape.backed) if is_gpu(name))
+    whole += sum(claim.gpus for claim in shape.claims)
     gpus = shape.gpu_hundredths / 100.0 if shape.shared else float(whole)
     parts = [
         f"GPU: {raw_number(gpus)}",

@@ -59,6 +59,11 @@ def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
     return np.multiply(GPU_SHARING, devices_with_room(state, ask.shape, rows) > 0)
 
 
+def _joinable_at(state: State, ask: Ask, row: int, planes: Planes, context: None) -> float:
+    """The same for one row; most have no shared GPU."""
+    return float(_joinable(state, ask, np.array([row]), context)[0]) if row in state.devices else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class GpuSharingOrder:
     """gpusharingorder: prefer nodes with a shared GPU that has room.
@@ -78,7 +83,7 @@ class GpuSharingOrder:
         def applies(ask: Ask) -> bool:
             return ask.shape.shared if self.shared_only else ask.shape.gpu.kind is not GpuKind.WHOLE
 
-        return Hooks(node_scores=(NodeScore("gpusharingorder", _joinable, applies=applies),))
+        return Hooks(node_scores=(NodeScore("gpusharingorder", _joinable, applies=applies, at=_joinable_at),))
 
 
 def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:

@@ -23,6 +23,7 @@ from pykai.core.place.fit import big_enough, fits_in, shared_axes
 from pykai.core.place.topology import active_rows, levels_of, pinned, tree_of
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
+from pykai.core.victims.claimed import claimed_by
 from pykai.core.victims.units import Member
 
 #: As good as any number of tasks.
@@ -32,7 +33,7 @@ _MANY = 2**31
 class _Kind:
     """Tasks of one kind."""
 
-    __slots__ = ("_allowed", "allowed", "asked", "base", "count", "total")
+    __slots__ = ("_allowed", "_claimed", "allowed", "asked", "base", "claimed", "count", "total")
 
     def __init__(self, session: Session, ask: Ask, count: int) -> None:
         state = session.state
@@ -42,6 +43,9 @@ class _Kind:
         asked = [(axis, amount) for axis, amount in ask.vector.asked if amount > 0]
         #: GPUs first, because they are what is short
         self.asked = sorted(asked, key=lambda item: (item[0] not in gpus, item[0]))
+        self._claimed = claimed_by(state, ask.shape)
+        #: the same for what claims take, with the nodes that have it (elsewhere it is not counted)
+        self.claimed = [(axis, amount, offered.tolist()) for axis, amount, offered in self._claimed]
         allowed = ranking.allowed
         if ask.shape.shared:
             allowed = allowed & (shared_axes(state.snapshot) >= 0) & big_enough(state.snapshot.nodes, ask.shape)
@@ -60,6 +64,8 @@ class _Kind:
         counts = np.full(free.shape[1], _MANY, dtype=np.int64)
         for axis, amount in self.asked:
             np.minimum(counts, free[axis] // amount, out=counts)
+        for axis, amount, offered in self._claimed:
+            np.minimum(counts, free[axis] // amount, out=counts, where=offered)
         return np.maximum(counts, 0, out=counts)
 
     def over(self, free: IntArray) -> IntArray:
@@ -77,6 +83,9 @@ class _Kind:
                 if fitting <= 0:
                     return 0
                 least = fitting
+        for axis, amount, offered in self.claimed:
+            if offered[row]:
+                least = min(least, max(free[axis] // amount, 0))
         return least
 
 
@@ -224,6 +233,8 @@ class Freed:
                 self._counts[row] = [kind.base[row] for kind in kinds]
             shape = member.task.shape
             for axis, amount in self._session.snapshot.vectors[shape].asked:
+                free[axis] += amount
+            for axis, amount in member.claimed:
                 free[axis] += amount
             if shape.shared:
                 self._add_devices(free, shape, row)

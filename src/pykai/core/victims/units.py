@@ -20,6 +20,7 @@ from pykai.core.gangs import BranchRun, Gang, LeafRun, SubgroupKey
 from pykai.core.session import Session
 from pykai.core.status import Status
 from pykai.core.tasks import Task
+from pykai.core.victims.claimed import freed_by
 
 Key = tuple[Any, ...]
 
@@ -27,14 +28,18 @@ Key = tuple[Any, ...]
 class Member:
     """A task that may be evicted, with its leaf and node."""
 
-    __slots__ = ("amounts", "leaf", "row", "task")
+    __slots__ = ("amounts", "claimed", "leaf", "row", "task")
 
-    def __init__(self, leaf: LeafRun, task: Task, row: int, amounts: Amounts) -> None:
+    def __init__(
+        self, leaf: LeafRun, task: Task, row: int, amounts: Amounts, claimed: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         self.leaf = leaf
         self.task = task
         self.row = row
         #: what it costs its queue where it is
         self.amounts = amounts
+        #: what its claims would free of the columns of its node at most: axis and amount
+        self.claimed = claimed
 
 
 class Unit:
@@ -175,7 +180,8 @@ class Victims:
                 moved = state.moved.get(task.key)
                 row = moved.row if moved is not None else rows.get(task.node, -1)
                 if row >= 0:
-                    members[task.key] = Member(by_name[name], task, row, state.amounts_on(task.shape, row))
+                    costs, freed = state.amounts_on(task.shape, row), freed_by(state, task)
+                    members[task.key] = Member(by_name[name], task, row, costs, freed)
                     known.append(task)
             active[name] = known
         if not members:
@@ -206,6 +212,8 @@ class Victims:
         for member in unit.members:
             shape = member.task.shape
             self.evictable[:, member.row] += sign * snapshot.vectors[shape].charge
+            for column, amount in member.claimed:
+                self.evictable[column, member.row] += sign * amount
             if shape.shared:
                 facts = snapshot.nodes.facts[member.row]
                 axis = snapshot.axes.index.get(facts.shared_resource)
