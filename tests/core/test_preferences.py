@@ -202,12 +202,12 @@ def test_in_the_default_configuration_no_wish_changes_any_decision() -> None:
     assert wishful().configured(KUBERNETES).schedule().plan.binds != expected
 
 
-def test_the_default_profile_has_none_of_the_three_and_kubernetes_all() -> None:
-    three = ["topologyspread", "nodeaffinity", "tainttoleration"]
+def test_the_default_profile_has_none_of_them_and_kubernetes_all() -> None:
+    more = ["topologyspread", "nodeaffinity", "tainttoleration", "volumelimits"]
     default, kubernetes = default_configuration(), default_configuration("kubernetes")
     names = [named.name for named in default.policy.plugins]
-    assert not set(three) & set(names)
-    assert [named.name for named in kubernetes.policy.plugins] == [*names, *three]
+    assert not set(more) & set(names)
+    assert [named.name for named in kubernetes.policy.plugins] == [*names, *more]
     assert kubernetes.problems == ()
     assert read_configuration(KUBERNETES) == kubernetes
     assert read_configuration({"profile": "default"}) == default

@@ -97,7 +97,9 @@ def test_flags_that_shape_the_model_reach_the_shard() -> None:
         }
     )
     assert read.problems == ()
-    assert read.shard == Shard("other", "pool", "blue", "held", True, "gpu", "cpu", "mig", "team", False, 30_000_000_000)
+    assert read.shard == Shard(
+        "other", "pool", "blue", "held", True, "gpu", "cpu", "mig", "team", False, 30_000_000_000
+    )
 
 
 def test_flags_that_shape_decisions_have_a_field() -> None:

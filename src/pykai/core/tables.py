@@ -22,7 +22,7 @@ from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import Object
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
-from pykai.api.topology import Topology
+from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.axes import Axes, IntArray
 from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
@@ -38,7 +38,7 @@ from pykai.core.snapshot import GroupEntry, NodeTable, Snapshot
 from pykai.core.status import QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, has_ended, read_task
 from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
-from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject
+from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
 
 
 class Tables:
@@ -118,10 +118,13 @@ class Tables:
         elif isinstance(item, Namespace):
             self.namespaces[item.metadata.name] = dict(item.metadata.labels)
         elif isinstance(item, Topology):
-            self.topologies[item.metadata.name] = item
+            self._apply_topology(item)
         elif isinstance(item, NodeResourceTopology):
             self._apply_zones(item)
         elif isinstance(item, StorageObject):
+            self._set_problems(
+                subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name), size_problems(item)
+            )
             self._reread_volumes(self.storage.apply(item))
         elif isinstance(item, ClaimObject):
             self._reread_claims(self.claims.apply(item))
@@ -150,10 +153,12 @@ class Tables:
             self.namespaces.pop(name, None)
         elif kind == "Topology":
             self.topologies.pop(name, None)
+            self._problems.pop(f"Topology/{name}", None)
         elif kind == "NodeResourceTopology":
             self.numa.pop(name, None)
             self._problems.pop(f"NodeResourceTopology/{name}", None)
         elif kind in STORAGE_KINDS:
+            self._problems.pop(subject_of(kind, namespace, name), None)
             self._reread_volumes(self.storage.remove(kind, namespace, name))
         elif kind in CLAIM_KINDS:
             self._reread_claims(self.claims.remove(kind, namespace, name))
@@ -443,6 +448,26 @@ class Tables:
         devices = self._devices.setdefault(facts.name, {})
         mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
         seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, Seat(mib, holding), sign)
+
+    def _apply_topology(self, topology: Topology) -> None:
+        """Take in a topology; whatever is wrong with it is told, one with absurdly many levels counts as absent."""
+        name = topology.metadata.name
+        subject = f"Topology/{name}"
+        levels = len(topology.spec.levels)
+        if levels > MOST_LEVELS:
+            text = f"{levels} levels, at most {MOST_LEVELS} are allowed; the topology counts as absent"
+            self.topologies.pop(name, None)
+            self._problems[subject] = [Problem(subject, "spec.levels", text)]
+            return
+        self.topologies[name] = topology
+        texts = [*validate_topology(topology), *filter(None, [alias_problems(topology)])]
+        self._set_problems(subject, [Problem(subject, "", text) for text in texts])
+
+    def _set_problems(self, subject: str, problems: list[Problem]) -> None:
+        if problems:
+            self._problems[subject] = problems
+        else:
+            self._problems.pop(subject, None)
 
     def _apply_zones(self, topology: NodeResourceTopology) -> None:
         name = topology.metadata.name

@@ -49,11 +49,11 @@ def evict_stale_gangs(session: Session) -> None:
         )
         if due:
             mark = state.mark()
-            by_name = {leaf.name: leaf for leaf in gang.leaves}
-            for name, tasks in gang.active(state.status_of).items():
-                for task in reversed(tasks):
+            left = gang.active(state.status_of)
+            for leaf in gang.leaves:
+                for task in reversed(left.get(leaf.name, ())):
                     if state.status_of(task) is Status.PIPELINED or task.node in snapshot.nodes.rows:
-                        state.evict(gang, by_name[name], task)
+                        state.evict(gang, leaf, task)
             carry_out(session, state.commit(mark), Cause("stalegangeviction", _message))
             if session.policy.validate:
                 check_state(session)

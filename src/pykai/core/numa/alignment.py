@@ -5,13 +5,19 @@
 Pure integers: `allocatable` and `available` are [zone][resource], a need is [resource], over the resources that are
 aligned and asked for.  Units that run side by side are served in order, each from what the ones before it left; units
 that run alone before them only have to fit what was there in the first place.
+
+Which zones cover a need together is a search among all of them.  It ends after `STEPS` looks, which no node of up to
+twelve zones needs (a kubelet takes eight unless told otherwise): a daemon that reports sixty uneven ones must not stop
+the scheduler.  What was not found by then counts as not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from math import prod
 from operator import mul
+from typing import Final
 
 from pykai.core.numa.zones import Grid, ZonePolicy
 
@@ -19,6 +25,9 @@ Needs = tuple[int, ...]
 Available = Sequence[Sequence[int]]
 #: Zone numbers, ascending.
 Mask = tuple[int, ...]
+
+#: Sets of zones one search looks at.
+STEPS: Final = 1 << 12
 
 
 def align(
@@ -71,8 +80,13 @@ def _width(allocatable: Grid, need: Needs) -> int | None:
     return widths.pop() if widths else 0
 
 
-def _first_cover(left: Available, width: int, need: Needs, start: int = 0) -> Mask | None:
+def _first_cover(
+    left: Available, width: int, need: Needs, start: int = 0, steps: Iterator[int] | None = None
+) -> Mask | None:
     """The first `width` zones, in lexicographic order, that together cover the need (gpu:N-10, N-11)."""
+    steps = count() if steps is None else steps
+    if next(steps) > STEPS:
+        return None
     if width == 0:
         return () if all(missing <= 0 for missing in need) else None
     for resource, missing in enumerate(need):
@@ -81,7 +95,7 @@ def _first_cover(left: Available, width: int, need: Needs, start: int = 0) -> Ma
             return None
     for zone in range(start, len(left) - width + 1):
         rest = tuple(missing - there for missing, there in zip(need, left[zone], strict=True))
-        others = _first_cover(left, width - 1, rest, zone + 1)
+        others = _first_cover(left, width - 1, rest, zone + 1, steps)
         if others is not None:
             return (zone, *others)
     return None

@@ -14,7 +14,7 @@ from itertools import chain
 
 from pykai.api.core import Container, Pod, ResourceRequirements
 from pykai.api.quantity import QuantityError, RawQuantity, nano
-from pykai.core.axes import amount, is_gpu, is_tracked
+from pykai.core.axes import MOST, amount, is_gpu, is_tracked
 
 #: What one unit needs: (resource, amount in axis units), amounts above zero, sorted by name.
 Need = tuple[tuple[str, int], ...]
@@ -85,7 +85,8 @@ def read_ask(pod: Pod, *, shared: bool) -> NumaAsk | None:
 
 
 def _need(amounts: Mapping[str, int]) -> Need:
-    return tuple(sorted(amounts.items()))
+    # However many absurd containers there are, their sum stays a number that columns can hold.
+    return tuple(sorted((name, min(value, MOST)) for name, value in amounts.items()))
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

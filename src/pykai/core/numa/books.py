@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pykai.api.quantity import SATURATED
 from pykai.core.axes import BoolArray, IntArray
 from pykai.core.devices import PIPELINED, RELEASING, holding_of
 from pykai.core.explain import amount_text
@@ -83,7 +84,7 @@ class _Plan:
         sums = [sum(need) for need in zip(*self._units[0], strict=True)] or [0] * len(names)
         peaks = [max(need) for need in zip(*self._units[1], strict=True)] or [0] * len(names)
         # More than all units together can take of a zone makes no difference.
-        self._limits = np.array(list(map(max, sums, peaks)), dtype=np.int64)
+        self._limits = np.array([min(max(both), SATURATED) for both in zip(sums, peaks, strict=True)], dtype=np.int64)
         self._known: dict[bytes, _Answer] = {}
 
     def answers(self, left: IntArray) -> list[_Answer]:
@@ -130,8 +131,6 @@ class ZoneBooks:
                 number = by_identity[id(zones.layout)] = numbers.setdefault(zones.layout, len(numbers))
             self._layout_of[row] = number
         self._layouts = list(numbers)
-        reported = sorted({name for layout in numbers for name in layout.resources})
-        #: resource -> its place in the planes
         reported = sorted({name for layout in numbers for name in layout.resources})
         #: resource -> its place in the planes
         self._index = {name: column for column, name in enumerate(reported)}

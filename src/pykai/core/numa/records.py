@@ -16,7 +16,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.quantity import QuantityError
 from pykai.api.scheduling import BindRequest, NumaZonePlacement
-from pykai.core.axes import amount, is_tracked
+from pykai.core.axes import MOST, amount, is_tracked
 from pykai.core.groups import Report
 from pykai.core.numa.asks import Need
 from pykai.core.problems import Problem
@@ -65,7 +65,7 @@ def _read(placements: Sequence[NumaZonePlacement]) -> Record:
                 raise ValueError(f"zone {placement.zone}, {name}: {error}") from None
             if value < 0:
                 raise ValueError(f"zone {placement.zone}, {name}: less than nothing ({raw})")
-            there[name] = there.get(name, 0) + value
+            there[name] = min(there.get(name, 0) + value, MOST)
     record = tuple(
         (zone, tuple(sorted((name, value) for name, value in there.items() if value)))
         for zone, there in found.items()

@@ -5,6 +5,9 @@ Topology Manager and on what each zone may give (allocatable); what is left of i
 Everything but `available` is the *layout*: nodes of one make have equal layouts, which are the same object here, so
 that work can be done once for all of them.
 
+An object with more zones or resources than any machine has is not used: all nodes share columns that are as wide as the
+widest of them.
+
 Amounts are in the units of `axes.py`, so a record, a request and a zone can be compared as they are.
 """
 
@@ -24,6 +27,9 @@ from pykai.core.problems import Problem
 
 #: Amounts as [zone][resource].
 Grid = tuple[tuple[int, ...], ...]
+
+#: Zones of a node, and resources they name, that are looked at; a kubelet takes eight zones unless told otherwise.
+MOST_ZONES, MOST_RESOURCES = 64, 64
 
 _NUMBER = re.compile(r"[0-9]+$", re.ASCII)
 
@@ -132,6 +138,11 @@ def read_zones(topology: NodeResourceTopology, report: Report) -> NodeZones | No
         return None
     policy, pod_scope = _policy(topology)
     resources = tuple(sorted({name for zone in found.values() for name in zone}))
+    for what, number, most in (("zones", len(found), MOST_ZONES), ("resources", len(resources), MOST_RESOURCES)):
+        if number > most:
+            text = f"{number} {what}, more than the {most} that are looked at; the node counts as one without zones"
+            report(Problem(subject, "zones", text))
+            return None
     nothing = (0, 0)
 
     def grid(side: int) -> Grid:

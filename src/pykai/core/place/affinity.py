@@ -21,6 +21,7 @@ from pykai.api.core import Affinity, PodAffinityTerm
 from pykai.api.meta import LabelSelector
 from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.hooks import Ask, Rows
+from pykai.core.place.constraints import MOST_WEIGHT
 from pykai.core.shapes import Shape, pod_affinity_terms
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
@@ -261,7 +262,8 @@ class AffinityIndex:
 
 
 def _preferred(affinity: Affinity | None) -> list[tuple[PodAffinityTerm, int]]:
-    """Preferred terms with their weights, negative for anti-affinity."""
+    """Preferred terms with their weights, negative for anti-affinity; what the API server would not admit counts as
+    the most it would, or as nothing."""
     if affinity is None:
         return []
     found: list[tuple[PodAffinityTerm, int]] = []
@@ -269,7 +271,8 @@ def _preferred(affinity: Affinity | None) -> list[tuple[PodAffinityTerm, int]]:
         if side is None:
             continue
         for item in side.preferred:
-            found.append((item.pod_affinity_term, sign * item.weight))
+            if item.weight > 0:
+                found.append((item.pod_affinity_term, sign * min(item.weight, MOST_WEIGHT)))
     return found
 
 

@@ -26,7 +26,7 @@ _LONGEST_LABEL_VALUE = 63
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 #: As much as the API server lets a preference weigh.
-_MOST_WEIGHT = 100
+MOST_WEIGHT = 100
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -190,7 +190,7 @@ def preferred(nodes: NodeTable, shape: Shape) -> FloatArray:
     def make() -> FloatArray:
         column = np.zeros(len(nodes))
         for term in shape.preferred_nodes:
-            column += min(term.weight, _MOST_WEIGHT) * _term_column(nodes, term.preference)
+            column += min(term.weight, MOST_WEIGHT) * _term_column(nodes, term.preference)
         return column
 
     return nodes.remember(("preferred", repr(shape.preferred_nodes)), make)

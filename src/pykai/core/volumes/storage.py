@@ -26,6 +26,7 @@ from pykai.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from pykai.core.problems import Problem
 from pykai.core.volumes.asks import (
     UNBOUND_IMMEDIATE,
     Place,
@@ -98,6 +99,32 @@ def _bytes(raw: RawQuantity | None) -> int | None:
         return None if raw is None else max(0, whole(raw))
     except QuantityError:
         return None
+
+
+def subject_of(kind: str, namespace: str, name: str) -> str:
+    """What problems call a storage object."""
+    return "/".join(part for part in (kind, namespace, name) if part)
+
+
+def size_problems(item: StorageObject) -> list[Problem]:
+    """Sizes of an object that cannot be read, and what happens instead."""
+    sizes: list[tuple[str, RawQuantity | None]] = []
+    instead = "counted as not told"
+    if isinstance(item, PersistentVolume):
+        sizes, instead = [("spec.capacity[storage]", item.spec.capacity.get(names.STORAGE))], "counted as 0"
+    elif isinstance(item, PersistentVolumeClaim):
+        sizes = [("spec.resources.requests[storage]", item.spec.resources.requests.get(names.STORAGE))]
+        instead = "pods that use the claim wait until this is mended"
+    elif isinstance(item, CSIStorageCapacity):
+        sizes = [("capacity", item.capacity), ("maximumVolumeSize", item.maximum_volume_size)]
+    subject = subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name)
+    problems: list[Problem] = []
+    for path, raw in sizes:
+        try:
+            whole(0 if raw is None else raw)
+        except QuantityError as error:
+            problems.append(Problem(subject, path, f"{error}; {instead}"))
+    return problems
 
 
 def _class_name(annotations: Mapping[str, str], named: str | None) -> str:
