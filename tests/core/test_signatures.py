@@ -240,9 +240,9 @@ def test_sig1_subgroups_are_compared_as_a_set() -> None:
     def parted(built: Cluster, name: str, leaves: dict[str, Pods]) -> Cluster:
         entries = [{"name": leaf, "minMember": len(pods)} for leaf, pods in leaves.items()]
         built.group(name, queue="q", preemptibility="preemptible", subGroups=entries)
-        for leaf, pods in leaves.items():
+        for part, pods in leaves.items():
             for index, pod in enumerate(pods):
-                built.pod(f"{name}-{leaf}-{index}", group=name, subgroup=leaf, **pod)
+                built.pod(f"{name}-{part}-{index}", group=name, subgroup=part, **pod)
         return built
 
     built = parted(ground(), "failed", {"a": [{}, {}], "b": [strict]})

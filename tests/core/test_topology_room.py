@@ -154,3 +154,23 @@ def test_only_nodes_that_let_the_pods_in_count() -> None:
         found.node(f"n{index}", gpus=2, labels={"rack": rack}, unschedulable=index == 0)
     found.gang("j", 4, gpu=1, group_spec=inside("rack"))
     assert offered(found, "j") == [["n2", "n3"]]
+
+
+def claimers(rack_1: int, rack_2: int) -> Cluster:
+    """Two racks of one node each, with so many GPUs in their slices."""
+    found = racks(("rack",), ("r1", 0), ("r2", 0)).device_class("gpu")
+    return found.slice("n0", rack_1).slice("n1", rack_2)
+
+
+def test_t59_gpus_of_claims_count_in_whether_a_domain_fits() -> None:
+    """topo:T-59."""
+    found = claimers(2, 3).gang("j", 3, template=1, group_spec=inside("rack")).schedule()
+    assert found.nodes_used("j") == {"n1": 3}
+    found = claimers(2, 2).gang("j", 3, template=1, group_spec=inside("rack")).schedule()
+    assert "node-group r1 can allocate only 2 of 3 required pods" in found.why("j")
+
+
+def test_t59_gpus_of_claims_count_in_the_order_of_domains() -> None:
+    """topo:T-59: the fuller rack first."""
+    assert claimers(4, 2).gang("j", 1, template=1, group_spec=inside("rack")).schedule().nodes_used("j") == {"n1": 1}
+    assert claimers(2, 4).gang("j", 1, template=1, group_spec=inside("rack")).schedule().nodes_used("j") == {"n0": 1}

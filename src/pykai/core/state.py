@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from pykai.core.axes import PODS, BoolArray, IntArray
 from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, seat, tenant_mib
 from pykai.core.devices import RELEASING as RELEASED
@@ -161,6 +163,7 @@ class State:
         "_flat",
         "_journal",
         "_next_version",
+        "_offered",
         "allocatable",
         "allowed",
         "books",
@@ -197,6 +200,8 @@ class State:
         self.columns: IntArray = snapshot.columns
         #: the same memory as [plane x axis, node]
         self._flat: IntArray = self.columns.reshape(len(self.columns) * len(snapshot.axes), len(snapshot.nodes))
+        #: [as above] what the node has: a pod that runs there without it gives nothing back (gpu:S-3)
+        self._offered: BoolArray = np.tile(snapshot.allocatable > 0, (len(self.columns), 1))
         #: [axis, node] not held by anyone
         self.idle: IntArray = self.columns[IDLE]
         #: [axis, node] being given back, less what is promised of it
@@ -305,8 +310,7 @@ class State:
         """Put a task on a node, on idle resources or (pipelined) on those still being released."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
-        column = self._flat[:, row]
-        column += self.snapshot.vectors[shape].charges[holding]
+        self._flat[:, row] += self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if gpu_groups:
             self._seat(shape, row, gpu_groups, holding, 1)
         if grants:
@@ -597,11 +601,7 @@ class State:
     def _hold(self, task: Task, here: Placement, holding: int, sign: int) -> None:
         """Charge a node for a task (sign 1), or take the charge back (-1): columns, shared GPUs, books."""
         shape, row = task.shape, here.row
-        column = self._flat[:, row]
-        if sign > 0:
-            column += self.snapshot.vectors[shape].charges[holding]
-        else:
-            column -= self.snapshot.vectors[shape].charges[holding]
+        self._flat[:, row] += sign * self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if here.gpu_groups:
             self._seat(shape, row, here.gpu_groups, holding, sign)
         if here.grants:
@@ -613,7 +613,7 @@ class State:
 
     def _rehold(self, task: Task, here: Placement, was: int, becomes: int) -> None:
         charges = self.snapshot.vectors[task.shape].charges
-        self._flat[:, here.row] += charges[becomes] - charges[was]
+        self._flat[:, here.row] += (charges[becomes] - charges[was]) * self._offered[:, here.row]
         if here.gpu_groups:
             self._seat(task.shape, here.row, here.gpu_groups, was, -1)
             self._seat(task.shape, here.row, here.gpu_groups, becomes, 1)

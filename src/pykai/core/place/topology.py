@@ -22,6 +22,7 @@ from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
 from pykai.core.axes import PODS, BoolArray, FloatArray, IntArray, is_gpu
 from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.place.claimed import claimed_by
 from pykai.core.place.fit import tenant_mibs
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
@@ -247,11 +248,14 @@ class Demand:
         state = self._state
         size = len(state.snapshot.nodes)
         asked = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].asked if amount > 0]
-        if not shape.shared and all(axis == PODS for axis, _ in asked):
+        claimed = claimed_by(state, shape)
+        if not shape.shared and not claimed and all(axis == PODS for axis, _ in asked):
             return np.full(size, self.count, dtype=np.int64)
         counts: IntArray = np.full(size, _MANY, dtype=np.int64)
         for axis, amount in asked:
             np.minimum(counts, state.free[axis] // amount, out=counts)
+        for axis, amount, offered in claimed:
+            np.minimum(counts, np.where(offered, state.free[axis] // amount, _MANY), out=counts)
         if shape.shared:
             asked_mib = np.maximum(shape.gpu.devices * tenant_mibs(state.snapshot.nodes, shape), 1)
             np.minimum(counts, self._free_gpu_mib() // asked_mib, out=counts)

@@ -19,11 +19,11 @@ import numpy as np
 from pykai.core.axes import IntArray
 from pykai.core.gangs import Batch, BranchRun, Gang, LeafRun, leaves_of
 from pykai.core.hooks import EVERY_NODE, Ask
+from pykai.core.place.claimed import claimed_by
 from pykai.core.place.fit import big_enough, fits_in, shared_axes
 from pykai.core.place.topology import active_rows, levels_of, pinned, tree_of
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
-from pykai.core.victims.claimed import claimed_by
 from pykai.core.victims.units import Member
 
 #: As good as any number of tasks.

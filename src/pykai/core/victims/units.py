@@ -17,10 +17,10 @@ import numpy as np
 from pykai.core.axes import IntArray
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import BranchRun, Gang, LeafRun, SubgroupKey
+from pykai.core.place.claimed import freed_by
 from pykai.core.session import Session
 from pykai.core.status import Status
 from pykai.core.tasks import Task
-from pykai.core.victims.claimed import freed_by
 
 Key = tuple[Any, ...]
 
