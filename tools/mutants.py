@@ -193,6 +193,7 @@ class Tree:
         self.path = path
         self.timeout_s = timeout_s
         self._process: subprocess.Popen[str] | None = None
+        self._nursery: subprocess.Popen[str] | None = None
 
     def environment(self, *, write_caches: bool) -> dict[str, str]:
         """The environment in which the copy's own code is imported, and no recorded case is found."""
@@ -230,11 +231,39 @@ class Tree:
             process.wait()
         return process.returncode, output
 
+    def forked(self, *arguments: str) -> tuple[int | None, str]:
+        """The same in a process that has imported pytest already; see `tools/nursery.py`."""
+        if self._nursery is None:
+            self._nursery = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("nursery.py")), str(self.timeout_s)],
+                cwd=self.path,
+                env=self.environment(write_caches=False),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        asked, told = self._nursery.stdin, self._nursery.stdout
+        assert asked is not None
+        assert told is not None
+        asked.write(json.dumps([*PYTEST[2:], *arguments]) + "\n")
+        asked.flush()
+        status, output = json.loads(told.readline())
+        return status, output
+
     def abort(self) -> None:
         """End the tests that run here, if any."""
         process = self._process
         if process is not None and process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End everything that was started here."""
+        self.abort()
+        if self._nursery is not None:
+            self._nursery.terminate()
+            self._nursery.communicate()
+            self._nursery = None
 
     def run(self, mutant: Mutant) -> Result:
         """Apply a mutant, run its tests, mend the tree."""
@@ -243,7 +272,7 @@ class Tree:
         began = time.monotonic()
         try:
             target.write_text(mutant.applied(original.decode()), encoding="utf-8", newline="")
-            status, output = self.pytest("-x", "-n", "0", *mutant.tests)
+            status, output = self.forked("-x", "-n", "0", *mutant.tests)
         finally:
             target.write_bytes(original)
             shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)
@@ -318,11 +347,10 @@ def run_all(mutants: Sequence[Mutant], trees: Sequence[Tree]) -> list[Result]:
                 if result is not None:
                     results.append(result)
                     say(line_of(result))
-        except BaseException:
+        finally:
             stop.set()
             for tree in trees:
-                tree.abort()
-            raise
+                tree.close()
     order = {mutant: position for position, mutant in enumerate(mutants)}
     return sorted(results, key=lambda result: order[result.mutant])
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pykai.api.decode import decode_object
-from tests.core.builders import Cluster, Raw, Result, cluster
+from tests.core.builders import Cluster, Raw, Result, cluster, scores_of
 
 SHORT = "node(s) didn't have enough resources: "
 FULL = "node(s) pod number exceeded"
@@ -363,3 +363,27 @@ def test_a_pod_that_fits_without_its_overhead_says_so() -> None:
         "The overhead resources are  cpu: 500m, memory: 1048576": 1,
         FULL: 1,
     }
+
+
+def test_a_node_without_enough_devices_is_not_ranked() -> None:
+    """cycle:NOD-3."""
+    session = cluster(nodes=1, gpus=1).node(gpus=2).queue("q").gang("two", fraction=0.5, devices=2).session()
+    assert set(scores_of(session, "two-0")) == {"node-1"}
+
+
+def test_a_gang_with_several_devices_that_fails_leaves_nothing_behind() -> None:
+    """cycle:ALC-4: it is tried with the devices of most room, too, and rolled back."""
+    made = cluster(nodes=1, gpus=3).queue("q").gang("pairs", 4, fraction=0.6, devices=2, age=100)
+    result = made.gang("single", 3, gpu=1, age=1).schedule()
+    assert result.bound("pairs") == 0
+    assert result.bound("single") == 3
+
+
+def test_devices_with_most_room_are_taken_when_packing_leaves_no_second_one() -> None:
+    """Packing the two fuller devices would leave the second pod with one device only."""
+    made = cluster(nodes=1, gpus=3).queue("q")
+    for device in ("a", "b"):
+        made.gang(f"on-{device}", fraction=0.5, on="node-0", device=device)
+    result = made.gang("pairs", 2, fraction=0.5, devices=2).schedule()
+    assert result.bound("pairs") == 2
+    assert sorted(len(set(result.devices_of(f"pairs-{number}"))) for number in range(2)) == [2, 2]
