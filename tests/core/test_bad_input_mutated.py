@@ -20,6 +20,7 @@ from pykai.core.cycle import schedule
 from pykai.core.policy import Policy
 from pykai.core.tables import Tables
 from tests.core.builders import NOW_NS, Cluster, Raw, allocation_of, cluster
+from tests.core.hostile import everything, with_haven
 from tests.core.topologies import inside, topology
 
 #: What a damaged place holds instead; the first stands for a field that is gone.
@@ -69,8 +70,6 @@ _KINDS = (
     "StorageClass",
     "Topology",
 )
-_ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
-_PLUGINS = ("numa", "podaffinity")
 
 
 def _near(label: str) -> Raw:
@@ -83,11 +82,12 @@ def _near(label: str) -> Raw:
 
 def _world() -> Cluster:
     """One of everything."""
-    found = topology(cluster(), "zone", "rack", aliases={"rack": "row"}).queue("good").queue("q")
+    found = topology(cluster(), "zone", "rack", aliases={"rack": "row"}).queue("q")
     for number in range(2):
         found.node(gpus=2, labels={"zone": "z", "rack": f"r{number}"}, extra={"example.com/nic": 2})
         name = f"node-{number}"
-        found.zones(name, *({"cpu": 50, "memory": "500Gi", "nvidia.com/gpu": 1},) * 2, policy="restricted")
+        zone: dict[str, str | int] = {"cpu": 50, "memory": "500Gi", "nvidia.com/gpu": 1}
+        found.zones(name, zone, zone, policy="restricted")
         devices = [
             {
                 "name": f"gpu-{place}",
@@ -120,10 +120,7 @@ def _world() -> Cluster:
     found.gang("far", labels={"app": "far"}, spec={"affinity": {"podAntiAffinity": _near("near")}})
     found.gang("binding", template=1)
     found.bind_request("binding-0", "node-1", claims={"devices": allocation_of("node-1", "gpu-1")})
-    own = {"healthy": "true"}
-    found.node("haven", gpus=2, labels=own, taints=[{"key": "healthy", "effect": "NoSchedule"}])
-    bears = {"tolerations": [{"key": "healthy", "operator": "Exists"}], "nodeSelector": own}
-    return found.gang("fine", 2, queue="good", gpu=1, spec=bears, namespace="haven")
+    return with_haven(found)
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -139,21 +136,14 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @cache
 def _healthy() -> tuple[list[Raw], list[tuple[int, tuple[Any, ...]]], Policy]:
     """The objects, the places that may be damaged, and the policy with every plugin."""
-    found = _world().taking(*_ACTIONS)
-    policy = found.configured({"profile": "kubernetes"}).policy()
-    more = found.configured({"tiers": [{"plugins": [{"name": name} for name in _PLUGINS]}]}).policy()
-    whole = policy.__class__(**{**_fields(policy), "plugins": (*policy.plugins, *more.plugins)})
+    found = _world()
     places = [
         (number, path)
         for number, raw in enumerate(found.objects)
         if raw["kind"] in _KINDS and "haven" not in (raw["metadata"]["name"], raw["metadata"].get("namespace"))
         for path in _places(raw)
     ]
-    return found.objects, places, whole
-
-
-def _fields(policy: Policy) -> dict[str, Any]:
-    return {name: getattr(policy, name) for name in policy.__dataclass_fields__}
+    return found.objects, places, everything(found)
 
 
 def _damage(raw: Raw, path: tuple[Any, ...], value: Any) -> None:

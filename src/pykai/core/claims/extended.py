@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.core import Container, PodSpec
-from pykai.api.quantity import whole
+from pykai.api.quantity import QuantityError, whole
 from pykai.api.resource import DeviceClaim, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec
 from pykai.api.scheduling import ContainerExtendedResourceRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
@@ -141,7 +141,11 @@ def _lasts(pod: PodSpec, number: int) -> bool:
 
 
 def _amount(container: Container, resource: str) -> int:
-    return whole(container.resources.requests.get(resource, 0))
+    try:
+        return whole(container.resources.requests.get(resource, 0))
+    except QuantityError:
+        # Whoever reads the requests of the pod says so, and the pod waits.
+        return 0
 
 
 def _name(number: int, container: Container, resource: str) -> str:

@@ -27,6 +27,8 @@ from pykai.api.resource import Device, DeviceAttribute, DeviceCapacity
 
 #: Compiled expressions kept; a cluster has a handful of classes and a few selectors a team.
 _MOST_COMPILED: Final = 512
+#: Bytes of an expression; the API server takes no longer one.
+LONGEST: Final = 10 * 1024
 #: Answers kept for one expression.
 _MOST_ANSWERS: Final = 1 << 16
 _NANO: Final = 10**9
@@ -76,6 +78,8 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=_MOST_COMPILED)
 def compile_selector(expression: str) -> Selector:
     """The selector of an expression; raises SelectorError when it is none."""
+    if len(expression.encode(errors="replace")) > LONGEST:
+        raise SelectorError(f"{expression[:40]}...", f"is longer than {LONGEST} bytes")
     return _CelSelector(expression)
 
 
@@ -157,7 +161,11 @@ class _CelSelector:
         except ValueError as error:
             return str(error)
         facts = {"driver": driver, "allowMultipleAllocations": False, **tables}
-        result = self._program.eval(data={"device": facts})
+        try:
+            result = self._program.eval(data={"device": facts})
+        except RuntimeError as error:
+            # The library ends loops that take too long this way.
+            return str(error)
         kind = result.type().name()
         if kind == "BOOL":
             return bool(result.value())

@@ -1,0 +1,132 @@
+"""Whatever a daemon says about the zones of its node, or anybody about the zones of a pod, others are served."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pykai.api import names
+from pykai.core.numa.alignment import STEPS, align
+from pykai.core.numa.zones import MOST_RESOURCES, MOST_ZONES, ZonePolicy
+from tests.core.builders import Cluster, Raw
+from tests.core.hostile import beside_haven, still_fine, told
+
+Amounts = dict[str, str | int]
+ZONE: Amounts = {"cpu": 8, "memory": "8Gi", "nvidia.com/gpu": 1}
+NODE = "NodeResourceTopology/node-0"
+
+
+def zoned(*zones: Amounts, policy: str = "restricted") -> Cluster:
+    """Two nodes, the first with these zones, and a gang that looks at them."""
+    return beside_haven().zones("node-0", *zones, policy=policy).gang("odd", gpu=1, cpu=2, qos="Guaranteed")
+
+
+def record(text: str) -> Cluster:
+    """A pod on a node with zones, of which the exporter wrote this."""
+    notes = {names.NUMA_OBSERVED_ANNOTATION: text}
+    return zoned(ZONE, ZONE).gang("old", gpu=1, on="node-0", annotations=notes)
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort", "restricted", "single-numa-node", "", "nonsense"])
+@pytest.mark.parametrize("amount", ["-5", "1e30", "", "x", "nan", str(10**40), "1.5"])
+def test_an_absurd_amount_disturbs_nobody(amount: str, policy: str) -> None:
+    still_fine(zoned({"cpu": amount}, {"memory": amount}, {"nvidia.com/gpu": amount}, policy=policy))
+
+
+def test_an_amount_that_cannot_be_read_is_told_and_counts_as_nothing() -> None:
+    result = still_fine(zoned({**ZONE, "nvidia.com/gpu": "many"}))
+    assert result.node_of("odd-0") == "node-1"
+    assert "zones[zone-0].nvidia.com/gpu.allocatable: 'many' is not a quantity" in told(result, NODE)
+
+
+def test_zones_of_one_name_are_told_and_the_first_counts() -> None:
+    built = zoned(ZONE, {"cpu": 1})
+    built.objects[-3]["zones"][1]["name"] = "zone-0"
+    assert "zones[zone-0]: a second zone of this name; ignored" in told(still_fine(built), NODE)
+
+
+@pytest.mark.parametrize("missing", ["name", "type", "resources"])
+def test_zones_that_lack_a_field_disturb_nobody(missing: str) -> None:
+    built = zoned(ZONE, ZONE)
+    for zone in built.objects[-3]["zones"]:
+        del zone[missing]
+    still_fine(built)
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
+def test_a_node_with_as_many_zones_as_are_looked_at_is_used(policy: str) -> None:
+    result = still_fine(zoned(*[ZONE] * MOST_ZONES, policy=policy))
+    assert not told(result, NODE)
+    assert result.bound("odd") == 1
+
+
+def test_a_node_with_more_zones_than_any_machine_has_counts_as_one_without() -> None:
+    """All nodes share columns as wide as the widest of them: one object must not make these a thousandfold."""
+    result = still_fine(zoned(*[ZONE] * (MOST_ZONES + 1)))
+    assert f"{MOST_ZONES + 1} zones, more than the {MOST_ZONES} that are looked at" in told(result, NODE)
+    assert not result.session.snapshot.numa
+    assert result.bound("odd") == 1
+
+
+def test_a_zone_with_more_resources_than_any_machine_has_is_not_looked_at() -> None:
+    many: Amounts = {f"example.com/r{number}": 1 for number in range(MOST_RESOURCES + 1)}
+    result = still_fine(zoned(many))
+    assert f"{MOST_RESOURCES + 1} resources, more than" in told(result, NODE)
+    assert not result.session.snapshot.numa
+
+
+def test_a_search_among_uneven_zones_ends() -> None:
+    """gpu:N-11: the ten even zones at the end would do.  Before them every choice of uneven ones looks promising and
+    none is: the search is given up, where forty of them would take years."""
+    even, uneven = (1000, 1000), [(1400, 500), (500, 1400)]
+    for pairs in (8, 20):
+        left = [*uneven * pairs, *[even] * 10]
+        assert align(ZonePolicy.RESTRICTED, (even,) * len(left), left, [(10_000, 10_000)], []) is None
+
+
+def test_a_search_among_the_zones_of_a_large_machine_is_complete() -> None:
+    """Twelve zones of which only the last six serve together: that is found, though it is the last choice of all."""
+    assert STEPS >= 2**12
+    left = [(9, 8), (8, 9)] * 3 + [(9, 9)] * 6
+    found = align(ZonePolicy.RESTRICTED, ((9, 9),) * 12, left, [(54, 54)], [])
+    assert found == ((0, 0),) * 6 + ((9, 9),) * 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "{}",
+        "[1]",
+        "[" * 10_000,
+        "\x00",
+        '[{"zone": ""}]',
+        '[{"zone": "zone-0", "amount": {"cpu": "x"}}]',
+        '[{"zone": "zone-0", "amount": {"cpu": -1}}]',
+        '[{"zone": "zone-0", "amount": {"cpu": 1e400}}]',
+    ],
+)
+def test_a_record_that_makes_no_sense_is_told(text: str) -> None:
+    result = still_fine(record(text))
+    assert "no NUMA placement" in told(result, "Pod/default/old-0")
+
+
+def test_a_record_of_zones_nobody_knows_counts_nowhere() -> None:
+    """gpu:N-15"""
+    assert still_fine(record('[{"zone": "zone-9", "amount": {"cpu": 1}}]')).bound("odd") == 1
+
+
+def test_an_absurd_record_stays_within_the_columns() -> None:
+    many = [{"zone": "zone-0", "amount": {"memory": "1e30"}}] * 3000
+    still_fine(record(json.dumps(many)))
+
+
+@pytest.mark.parametrize("scope", ["pod", "container"])
+def test_thousands_of_absurd_containers_stay_within_the_columns(scope: str) -> None:
+    containers: list[Raw] = [
+        {"name": f"c{number}", "resources": {"requests": {"cpu": "1e30", "memory": "1e30"}}} for number in range(3000)
+    ]
+    built = beside_haven(0).node("node-0", cpu="1e30", memory="1e30").zones("node-0", ZONE, ZONE, scope=scope)
+    assert still_fine(built.gang("odd", qos="Guaranteed", spec={"containers": containers})).bound("odd") == 0
