@@ -60,8 +60,10 @@ def structs_in(value: object) -> Iterator[Wire]:
 
 
 def all_wire_types(base: type[Wire] = Wire) -> Iterator[type[Wire]]:
+    """Those of the API; others read manifests of workloads with structs of their own."""
     for wire_type in base.__subclasses__():
-        yield wire_type
+        if wire_type.__module__.startswith("pykai.api."):
+            yield wire_type
         yield from all_wire_types(wire_type)
 
 
