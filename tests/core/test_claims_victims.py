@@ -9,9 +9,9 @@ import pytest
 from pykai.core import validate
 from pykai.core.claims.books import ClaimBooks
 from pykai.core.gangs import Gang, LeafRun
+from pykai.core.journal import Grant
 from pykai.core.place.gang import place_gang
 from pykai.core.session import Session
-from pykai.core.state import Grant
 from pykai.core.status import Status
 from pykai.core.tasks import Task
 from tests.core.builders import Cluster, allocation_of, cluster

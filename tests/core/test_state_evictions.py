@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.core.gangs import Gang, LeafRun
+from pykai.core.journal import Placement
 from pykai.core.place.gang import try_tasks
 from pykai.core.session import Session
-from pykai.core.state import Placement
 from pykai.core.status import Status
 from pykai.core.tasks import Task
 from pykai.core.validate import check_state

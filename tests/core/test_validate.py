@@ -8,8 +8,8 @@ import pytest
 
 from pykai.core.cycle import run
 from pykai.core.gangs import Gang
+from pykai.core.journal import Placement
 from pykai.core.session import Session
-from pykai.core.state import Placement
 from pykai.core.status import Status
 from pykai.core.validate import Disagreement, check_state
 from pykai.core.vectors import FREE, IDLE, RELEASING, USED

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pykai.api.decode import Object, decode_object
 from pykai.core.cycle import open_session, run
 from pykai.core.devices import holding_of
+from pykai.core.journal import Books, Placement
 from pykai.core.place.gang import place_gang
 from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.reckoning import reckon
 from pykai.core.session import Session
-from pykai.core.state import Books, Placement
 from pykai.core.status import Status
 from pykai.core.tables import Tables
 from pykai.core.tasks import Task

@@ -12,10 +12,10 @@ from pykai.api import names
 from pykai.core.claims.books import ClaimBooks
 from pykai.core.decisions import Bind, Evict, Nominate
 from pykai.core.gangs import Gang
+from pykai.core.journal import Outcome, Placement
 from pykai.core.numa.books import ZoneBooks
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind, Shape
-from pykai.core.state import Outcome, Placement
 from pykai.core.status import Status
 from pykai.core.tasks import Task
 

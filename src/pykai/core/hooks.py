@@ -29,9 +29,10 @@ from pykai.core.decisions import Verdict
 from pykai.core.devices import DeviceUse
 from pykai.core.fairshare.ledger import Amounts, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
+from pykai.core.journal import Books, Observer
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import Books, Observer, State
+from pykai.core.state import State
 from pykai.core.tasks import Task, by_age
 from pykai.core.vectors import Vector
 

@@ -30,3 +30,11 @@ class Shard:
             return True
         value = meta.labels.get(self.node_pool_key)
         return value == self.node_pool if self.node_pool else value is None
+
+    def covers_node(self, meta: ObjectMeta) -> bool:
+        """The same for a node; where work is kept to worker nodes, others do not count (cycle:SNP-4)."""
+        if not self.covers(meta):
+            return False
+        if not self.restrict_nodes:
+            return True
+        return self.gpu_worker_label in meta.labels or self.cpu_worker_label in meta.labels

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
 from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
+from pykai.core.memo import Made, Memo
 from pykai.core.nodes import NodeFacts
 from pykai.core.numa.zones import NodeZones
 from pykai.core.problems import Problem
@@ -33,11 +34,6 @@ from pykai.core.volumes.storage import Storage
 if TYPE_CHECKING:
     # Its inventory of devices is laid out over the node table below.
     from pykai.core.claims.index import ClaimIndex
-
-Made = TypeVar("Made")
-
-#: Columns kept with a node table; selectors that differ in every pod must not eat the memory.
-_MOST_REMEMBERED = 4096
 
 
 @dataclass(slots=True)
@@ -81,7 +77,7 @@ class NodeTable:
     #: no reason against starting pods here
     ready: BoolArray
     #: anything worth keeping as long as no node changes (filter results by constraint)
-    memo: dict[object, object] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
     @classmethod
     def of(cls, facts: Mapping[str, NodeFacts]) -> NodeTable:
@@ -104,12 +100,7 @@ class NodeTable:
 
     def remember(self, key: object, make: Callable[[], Made]) -> Made:
         """A value that depends on the nodes alone, made on first use."""
-        found = self.memo.get(key)
-        if found is None:
-            if len(self.memo) >= _MOST_REMEMBERED:
-                self.memo.clear()
-            found = self.memo[key] = make()
-        return found  # type: ignore[return-value]
+        return self.memo.remember(key, make)
 
     def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
         """A label as a column of small numbers and what they stand for; None stands for "not there"."""

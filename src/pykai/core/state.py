@@ -12,7 +12,7 @@ rollback it is the version of the mark again, so "nothing changed since" is one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,139 +21,25 @@ from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, se
 from pykai.core.devices import RELEASING as RELEASED
 from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
 from pykai.core.gangs import Gang, LeafRun
+from pykai.core.journal import (
+    Books,
+    Converted,
+    Dropped,
+    Entry,
+    Evicted,
+    Grant,
+    Kept,
+    Observer,
+    Outcome,
+    Placed,
+    Placement,
+    Vacated,
+)
 from pykai.core.shapes import HostPort, Shape, hold_ports
 from pykai.core.snapshot import Snapshot
 from pykai.core.status import ACTIVE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, RELEASING, USED
-
-
-class Books(Protocol):
-    """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
-
-    An object keeps the books of one cycle.  It starts with what tasks held before; like the columns it tells what is
-    idle (nobody holds it) from what is free (leavers still hold it, so it can only be promised).
-    """
-
-    def concerns(self, shape: Shape) -> bool:
-        """Whether tasks of this shape hold anything of it."""
-
-    def held(self, task: Task) -> object | None:
-        """What a task holds on its node since before the cycle, None when nothing."""
-
-    def grant(self, state: State, ask: Any, row: int, *, idle: bool) -> object | None:
-        """What a task (`hooks.Ask`) would get on a node, of what is idle or of what is free; None when it cannot."""
-
-    def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
-        """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
-
-
-class Grant(NamedTuple):
-    """What a task is given out of some books; equal contents are equal grants."""
-
-    book: Books
-    content: object
-
-
-class Placement(NamedTuple):
-    """Where a task is in this cycle, if the cycle moved it."""
-
-    status: Status
-    row: int
-    gpu_groups: tuple[str, ...]
-    grants: tuple[Grant, ...] = ()
-
-
-class _Placed(NamedTuple):
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    holding: int
-    saved: list[list[float]]
-    before: Placement | None
-    core: bool
-    version: int
-
-
-class _Converted(NamedTuple):
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    version: int
-
-
-class _Evicted(NamedTuple):
-    """A task told to leave its node: `here`, as it leaves it."""
-
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    saved: list[list[float]]
-    before: Placement | None
-    version: int
-
-
-class _Dropped(NamedTuple):
-    """A promise taken back."""
-
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    saved: list[list[float]]
-    before: Placement | None
-    version: int
-
-
-class _Kept(NamedTuple):
-    """An eviction taken back: the task goes on where it is."""
-
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    saved: list[list[float]]
-    before: Placement | None
-    after: Placement | None
-    version: int
-
-
-class _Vacated(NamedTuple):
-    """A task that was told to leave is gone."""
-
-    gang: Gang
-    leaf: LeafRun
-    task: Task
-    here: Placement
-    before: Placement | None
-    version: int
-
-
-_Entry = _Placed | _Converted | _Evicted | _Dropped | _Kept | _Vacated
-
-
-class Outcome(NamedTuple):
-    """What the entries since a mark amount to, each task once, in the order they were first touched."""
-
-    #: keys of the tasks concerned, with their gangs
-    touched: dict[str, Gang]
-    #: tasks with a place they did not have: started (Binding) or promised (Pipelined)
-    placed: list[tuple[Gang, Task, Placement]]
-    #: tasks that leave, with where they were
-    evicted: list[tuple[Gang, Task, Placement]]
-
-
-class Observer(Protocol):
-    """Someone who keeps its own index of which task is where."""
-
-    def came(self, task: Task, row: int) -> None:
-        """A task now holds the node."""
-
-    def went(self, task: Task, row: int) -> None:
-        """A task no longer holds the node."""
 
 
 class State:
@@ -244,7 +130,7 @@ class State:
         #: the next instant at which a rule that was asked would answer otherwise, None = never
         self.until_ns: int | None = None
         self._next_version = 1
-        self._journal: list[_Entry] = []
+        self._journal: list[Entry] = []
 
     def passed(self, instant_ns: int) -> bool:
         """Whether an instant has come.  Every rule about time asks here, so that the cycle knows how long it holds."""
@@ -331,7 +217,7 @@ class State:
         before = self.moved.get(task.key)
         here = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups, grants)
         self.moved[task.key] = here
-        self._journal.append(_Placed(gang, leaf, task, here, holding, saved, before, core, self.version))
+        self._journal.append(Placed(gang, leaf, task, here, holding, saved, before, core, self.version))
         self._step(row)
         for observer in self.observers:
             observer.came(task, row)
@@ -353,7 +239,7 @@ class State:
             leaf.open += waits
             gang.open += waits
             self.moved[task.key] = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
-            self._journal.append(_Dropped(gang, leaf, task, here, saved, before, self.version))
+            self._journal.append(Dropped(gang, leaf, task, here, saved, before, self.version))
             self._step(row)
             return
         self._rehold(task, here, LIVE, RELEASED)
@@ -368,17 +254,17 @@ class State:
             self._hold_ports(self.closing, task.shape, row, 1)
         leaving = Placement(Status.RELEASING, row, here.gpu_groups, here.grants)
         self.moved[task.key] = self.leaving[task.key] = leaving
-        self._journal.append(_Evicted(gang, leaf, task, leaving, saved, before, self.version))
+        self._journal.append(Evicted(gang, leaf, task, leaving, saved, before, self.version))
         self._step(row)
         for observer in self.observers:
             observer.went(task, row)
 
     def keep(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
         """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
-        entry = next(entry for entry in reversed(self._journal) if isinstance(entry, _Evicted) and entry.task is task)
+        entry = next(entry for entry in reversed(self._journal) if isinstance(entry, Evicted) and entry.task is task)
         after = self.moved[task.key]
         saved = self._stay(gang, leaf, task, entry.here, entry.before)
-        self._journal.append(_Kept(gang, leaf, task, entry.here, saved, entry.before, after, self.version))
+        self._journal.append(Kept(gang, leaf, task, entry.here, saved, entry.before, after, self.version))
         self._step(entry.here.row)
 
     def vacate(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
@@ -388,7 +274,7 @@ class State:
         leaf.active_used -= 1
         before = self.moved[task.key]
         self.moved[task.key] = Placement(Status.PENDING, -1, ())
-        self._journal.append(_Vacated(gang, leaf, task, here, before, self.version))
+        self._journal.append(Vacated(gang, leaf, task, here, before, self.version))
         self._step(here.row)
 
     def _hold_leaving(self, task: Task, here: Placement, sign: int) -> None:
@@ -444,7 +330,7 @@ class State:
     def convert_to_pipelined(self, gang: Gang, mark: int) -> None:
         """Turn every allocation of the gang since the mark into a promise on the same node (cycle:STM-6)."""
         for entry in self._journal[mark:]:
-            if not isinstance(entry, _Placed) or entry.gang is not gang or entry.holding != LIVE:
+            if not isinstance(entry, Placed) or entry.gang is not gang or entry.holding != LIVE:
                 continue
             if self.moved[entry.task.key].status is not Status.ALLOCATED:
                 continue
@@ -452,7 +338,7 @@ class State:
             entry.leaf.pipelined += 1
             gang.pipelined += 1
             self.moved[entry.task.key] = entry.here._replace(status=Status.PIPELINED)
-            self._journal.append(_Converted(gang, entry.leaf, entry.task, entry.here, self.version))
+            self._journal.append(Converted(gang, entry.leaf, entry.task, entry.here, self.version))
             self._step(entry.here.row)
 
     def commit(self, mark: int) -> Outcome:
@@ -463,7 +349,7 @@ class State:
         outcome = Outcome({}, [], [])
         seen: dict[str, tuple[Gang, LeafRun, Task, Placement | None]] = {}
         for entry in self._journal[mark:]:
-            if entry.task.key not in seen and not isinstance(entry, _Converted):
+            if entry.task.key not in seen and not isinstance(entry, Converted):
                 seen[entry.task.key] = (entry.gang, entry.leaf, entry.task, entry.before)
         for key, (gang, leaf, task, before) in seen.items():
             now = self.moved.get(key)
@@ -510,19 +396,19 @@ class State:
         journal = self._journal
         while len(journal) > mark:
             entry = journal.pop()
-            if isinstance(entry, _Placed):
+            if isinstance(entry, Placed):
                 self._unplace(entry)
-            elif isinstance(entry, _Converted):
+            elif isinstance(entry, Converted):
                 self._rehold(entry.task, entry.here, PIPELINED, LIVE)
                 entry.leaf.pipelined -= 1
                 entry.gang.pipelined -= 1
                 self.moved[entry.task.key] = entry.here
-            elif isinstance(entry, _Evicted):
+            elif isinstance(entry, Evicted):
                 self._stay(entry.gang, entry.leaf, entry.task, entry.here, entry.before)
                 self._restore(entry)
-            elif isinstance(entry, _Dropped):
+            elif isinstance(entry, Dropped):
                 self._promise_again(entry)
-            elif isinstance(entry, _Vacated):
+            elif isinstance(entry, Vacated):
                 assert entry.before is not None
                 self.leaving[entry.task.key] = entry.here
                 self._hold_leaving(entry.task, entry.here, 1)
@@ -533,11 +419,11 @@ class State:
             self.touched.append(entry.here.row)
             self.version = entry.version
 
-    def _restore(self, entry: _Placed | _Evicted | _Dropped | _Kept) -> None:
-        core = entry.core if isinstance(entry, _Placed) else self._is_core(entry.gang, entry.task)
+    def _restore(self, entry: Placed | Evicted | Dropped | Kept) -> None:
+        core = entry.core if isinstance(entry, Placed) else self._is_core(entry.gang, entry.task)
         self.ledger.restore(entry.gang.chain, entry.saved, core)
 
-    def _promise_again(self, entry: _Dropped) -> None:
+    def _promise_again(self, entry: Dropped) -> None:
         gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
         self._hold(task, entry.here, PIPELINED, 1)
         if task.shape.host_ports:
@@ -555,7 +441,7 @@ class State:
         for observer in self.observers:
             observer.came(task, row)
 
-    def _leave_again(self, entry: _Kept) -> None:
+    def _leave_again(self, entry: Kept) -> None:
         gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
         self._rehold(task, entry.here, LIVE, RELEASED)
         self._restore(entry)
@@ -572,7 +458,7 @@ class State:
         for observer in self.observers:
             observer.went(task, row)
 
-    def _unplace(self, entry: _Placed) -> None:
+    def _unplace(self, entry: Placed) -> None:
         gang, leaf, task, here, holding, saved, before, core, _ = entry
         shape, row = task.shape, here.row
         self._hold(task, here, holding, -1)

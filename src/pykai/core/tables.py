@@ -17,13 +17,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import Object
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.axes import Axes, IntArray
+from pykai.core.bindrequests import BindRequests
 from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
 from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, seat, tenant_mib
@@ -64,12 +64,7 @@ class Tables:
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
         self._forced: dict[str, Status] = {}
-        self._requests: dict[str, BindRequest] = {}
-        #: pod key -> keys of the BindRequests that name it
-        self._requests_for: dict[str, set[str]] = {}
-        #: node -> keys of the BindRequests that select it
-        self._requests_to: dict[str, set[str]] = {}
-        self._failed_requests: set[str] = set()
+        self._requests = BindRequests()
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
@@ -110,7 +105,8 @@ class Tables:
         elif isinstance(item, Queue):
             self._apply_queue(item)
         elif isinstance(item, BindRequest):
-            self._apply_request(item)
+            for pod_key in sorted(self._requests.apply(item)):
+                self._reread(pod_key)
         elif isinstance(item, PriorityClass):
             self.priority_classes[item.metadata.name] = item
         elif isinstance(item, ConfigMap):
@@ -144,7 +140,7 @@ class Tables:
             if self.queues.pop(name, None) is not None:
                 self._tree = None
         elif kind == "BindRequest":
-            self._remove_request(key)
+            self._reread(self._requests.forget(key))
         elif kind == "PriorityClass":
             self.priority_classes.pop(name, None)
         elif kind == "ConfigMap":
@@ -214,7 +210,7 @@ class Tables:
         subject = f"Pod/{key}"
         self._problems.pop(subject, None)
         problems: list[Problem] = []
-        request = self._live_request(key, pod)
+        request = self._requests.live(key, pod, self._facts)
         claimed = self.claims.resolve(pod, placed=bool(pod.spec.node_name) or request is not None)
         try:
             shape = self.shapes.shape_of(
@@ -334,7 +330,7 @@ class Tables:
 
     def _apply_node(self, node: Node) -> None:
         name = node.metadata.name
-        if not self._in_shard(node):
+        if not self.shard.covers_node(node.metadata):
             self._remove_node(name)
             return
         problems: list[Problem] = []
@@ -347,14 +343,6 @@ class Tables:
             return
         self._replace_node(name, facts)
 
-    def _in_shard(self, node: Node) -> bool:
-        if not self.shard.covers(node.metadata):
-            return False
-        if not self.shard.restrict_nodes:
-            return True
-        labels = node.metadata.labels
-        return self.shard.gpu_worker_label in labels or self.shard.cpu_worker_label in labels
-
     def _remove_node(self, name: str) -> None:
         self._problems.pop(f"Node/{name}", None)
         if name in self._facts:
@@ -362,8 +350,7 @@ class Tables:
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
         """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
-        asked_for = {_pod_key(self._requests[request]) for request in self._requests_to.get(name, ())}
-        touched = sorted({*self._tasks_on.get(name, ()), *asked_for})
+        touched = sorted({*self._tasks_on.get(name, ()), *self._requests.pods_for(name)})
         for key in touched:
             old = self._tasks.pop(key, None)
             if old is not None:
@@ -479,7 +466,7 @@ class Tables:
             self.numa[name] = zones
         self._problems[f"NodeResourceTopology/{name}"] = problems
 
-    # -- groups, queues, bind requests ------------------------------------------------------------------------------
+    # -- groups, queues ----------------------------------------------------------------------------------------------
 
     def _apply_group(self, podgroup: PodGroup) -> None:
         key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
@@ -517,55 +504,9 @@ class Tables:
         else:
             self.queues.pop(queue.metadata.name, None)
 
-    def _apply_request(self, request: BindRequest) -> None:
-        key = f"{request.metadata.namespace}/{request.metadata.name}"
-        touched = {self._forget_request(key), _pod_key(request)}
-        self._requests[key] = request
-        self._requests_for.setdefault(_pod_key(request), set()).add(key)
-        self._requests_to.setdefault(request.spec.selected_node, set()).add(key)
-        if _has_failed(request):
-            self._failed_requests.add(key)
-        for pod_key in sorted(touched):
-            self._reread(pod_key)
-
-    def _remove_request(self, key: str) -> None:
-        self._reread(self._forget_request(key))
-
-    def _forget_request(self, key: str) -> str:
-        """Take a BindRequest out; returns the key of its pod, "" if there was no such request."""
-        old = self._requests.pop(key, None)
-        if old is None:
-            return ""
-        self._failed_requests.discard(key)
-        for index, name in ((self._requests_for, _pod_key(old)), (self._requests_to, old.spec.selected_node)):
-            index[name].discard(key)
-            if not index[name]:
-                del index[name]
-        return _pod_key(old)
-
-    def _live_request(self, key: str, pod: Pod) -> BindRequest | None:
-        """The BindRequest that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid).
-
-        There is one, under the name of the pod (gpu:B-1); should others name the pod too, that one goes first.
-        """
-        found = self._requests_for.get(key)
-        if not found:
-            return None
-        for request_key in sorted(found, key=lambda own: (own != key, own)):
-            request = self._requests[request_key]
-            owners = [owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod" and owner.uid]
-            mine = not owners or pod.metadata.uid in owners
-            if mine and request.spec.selected_node in self._facts and request_key not in self._failed_requests:
-                return request
-        return None
-
     def dead_requests(self) -> list[str]:
-        """Keys of BindRequests nobody waits for: failed for good, or for a node that left this shard (cycle:SNP-8)."""
-        dead = [key for key in self._failed_requests if self._requests[key].spec.selected_node in self._facts]
-        for node, keys in self._requests_to.items():
-            if node not in self._facts:
-                dead.extend(key for key in keys if self.shard.covers(self._requests[key].metadata))
-        return sorted(dead)
+        """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
+        return self._requests.dead(self._facts, self.shard.covers)
 
     # -- the view of a cycle ----------------------------------------------------------------------------------------
 
@@ -653,13 +594,3 @@ class Tables:
             namespaces=self.namespaces,
             problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),
         )
-
-
-def _pod_key(request: BindRequest) -> str:
-    return f"{request.metadata.namespace}/{request.spec.pod_name}"
-
-
-def _has_failed(request: BindRequest) -> bool:
-    """Whether the binder has given up on a request (cycle:SNP-7)."""
-    limit = request.spec.backoff_limit
-    return request.status.phase == names.BIND_FAILED and (limit is None or request.status.failed_attempts >= limit)

@@ -14,10 +14,10 @@ from pykai.api import names
 from pykai.core.axes import PODS
 from pykai.core.claims.books import ClaimBooks
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
+from pykai.core.journal import Books, Grant
 from pykai.core.minimum import core_of
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
-from pykai.core.state import Books, Grant
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes

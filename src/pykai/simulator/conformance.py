@@ -22,13 +22,13 @@ from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Bind, Unscheduled
 from pykai.core.explain import detailed_group_text
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
+from pykai.core.journal import Placement
 from pykai.core.numa.books import Content, ZoneBooks
 from pykai.core.plugins import DEFAULT_PROFILE, PLANNED, PROFILES
 from pykai.core.policy import Policy
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import Placement
 from pykai.core.status import ACTIVE_USED, STATUS_NAMES, Status
 from pykai.core.tables import Tables
 from pykai.core.tasks import Task

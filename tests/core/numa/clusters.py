@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykai.core.journal import Placement
 from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.session import Session
-from pykai.core.state import Placement
 from tests.core.builders import Cluster, Raw, Result, cluster
 
 GPU = "nvidia.com/gpu"

@@ -14,11 +14,11 @@ from pykai.core.carrying import Cause, carry_out
 from pykai.core.decisions import NoPlace, Verdict, WithinDelay
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask, PreFailure
+from pykai.core.journal import Outcome
 from pykai.core.order.queues import lines_of
 from pykai.core.order.standing import Standing
 from pykai.core.place.task import unmet_text
 from pykai.core.session import Session
-from pykai.core.state import Outcome
 from pykai.core.tasks import Task
 from pykai.core.validate import check_state
 from pykai.core.victims.search import Aim, Budget, search

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,11 @@ from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
 from pykai.core.axes import BoolArray, IntArray
 from pykai.core.claims.asks import FEATURES, Alternative, Features
 from pykai.core.claims.selectors import SelectorError, compile_selector, qualified, typed
+from pykai.core.memo import Made, Memo
 from pykai.core.nodes import Taint
 from pykai.core.place.constraints import some_term, tolerates
 from pykai.core.snapshot import NodeTable
 
-Made = TypeVar("Made")
 #: What a selector says of a device.
 Verdicts = NDArray[np.int8]
 
@@ -51,7 +51,6 @@ FAILED: Final = 2
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 #: Values of the attribute `type` that mean a whole GPU; drivers call partitions and passed-through devices otherwise.
 _WHOLE_GPU_TYPES: Final = ("gpu", "amdgpu")
-_MOST_REMEMBERED: Final = 4096
 
 
 class DeviceId(NamedTuple):
@@ -123,7 +122,7 @@ class Inventory:
     _everywhere: IntArray
     #: node row -> sets it belongs to
     _sets_for: dict[int, list[int]]
-    memo: dict[object, object] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
     @classmethod
     def of(cls, slices: Iterable[ResourceSlice], nodes: NodeTable, features: Features = FEATURES) -> Inventory:
@@ -135,12 +134,7 @@ class Inventory:
 
     def remember(self, key: object, make: Callable[[], Made]) -> Made:
         """A value that depends on the inventory alone, made on first use."""
-        found = self.memo.get(key)
-        if found is None:
-            if len(self.memo) >= _MOST_REMEMBERED:
-                self.memo.clear()
-            found = self.memo[key] = make()
-        return found  # type: ignore[return-value]
+        return self.memo.remember(key, make)
 
     @property
     def index(self) -> dict[DeviceId, int]:

@@ -10,12 +10,13 @@ import numpy as np
 from pykai.core.axes import BoolArray
 from pykai.core.gangs import Batch, Gang, LeafRun
 from pykai.core.hooks import Ask, NodeSet, PreFailure, Rows
+from pykai.core.journal import Grant, Placement
 from pykai.core.place.fit import fits_idle_row
 from pykai.core.place.gpus import choose_devices
 from pykai.core.place.ports import conflict
 from pykai.core.place.reasons import node_refusals
 from pykai.core.session import Failure, Session
-from pykai.core.state import Grant, Placement, State
+from pykai.core.state import State
 from pykai.core.tasks import Task
 
 _ALL: Rows = slice(None)

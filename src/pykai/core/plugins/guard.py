@@ -20,10 +20,11 @@ from pykai.core.decisions import Verdict
 from pykai.core.fairshare.ledger import Refusal
 from pykai.core.groups import Report
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, NoSets, Plugin, PreFailure, Rows
+from pykai.core.journal import Books, Observer
 from pykai.core.problems import Problem
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
-from pykai.core.state import Books, Observer, State
+from pykai.core.state import State
 from pykai.core.tasks import Task
 from pykai.core.victims.scenarios import WAYS
 

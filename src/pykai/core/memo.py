@@ -1,0 +1,27 @@
+"""Values worth keeping as long as what they were made from does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Made = TypeVar("Made")
+
+#: Values kept at a time; keys that differ in every pod must not eat the memory.
+_MOST = 4096
+
+
+class Memo(dict[object, object]):
+    """Values by key, made on first use."""
+
+    __slots__ = ()
+
+    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+        """The value of a key; None is made anew every time."""
+        found = self.get(key)
+        if found is None:
+            if len(self) >= _MOST:
+                self.clear()
+            found = self[key] = make()
+        # Whoever made it said what it is.
+        return found  # type: ignore[return-value]
