@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from pykai.api import names
-from pykai.core.claims.books import ClaimBooks
 from pykai.core.decisions import Bind, Evict, Nominate
 from pykai.core.gangs import Gang
-from pykai.core.journal import Outcome, Placement
-from pykai.core.numa.books import ZoneBooks
+from pykai.core.journal import Outcome, Placement, ToldInBinds
 from pykai.core.session import Session
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.status import Status
@@ -130,13 +128,9 @@ def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: 
 
 
 def _given(task: Task, placement: Placement) -> dict[str, Any]:
-    """What a BindRequest says of claims and zones."""
+    """What the bind says of things that were granted with the place."""
     found: dict[str, Any] = {}
-    row = placement.row
     for book, content in placement.grants:
-        if isinstance(book, ZoneBooks):
-            found["numa_zones"] = tuple(book.written(row, content))
-        elif isinstance(book, ClaimBooks):
-            found["claims"] = book.written(task, content)
-            found["extended_claim"] = book.written_extended(task, row, content)
+        if isinstance(book, ToldInBinds):
+            found |= book.bind_fields(task, placement.row, content)
     return found

@@ -6,7 +6,7 @@ goes through `Books` (docs/adr/0009).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.gangs import Gang, LeafRun
 from pykai.core.shapes import Shape
@@ -35,6 +35,14 @@ class Books(Protocol):
 
     def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
         """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
+
+
+@runtime_checkable
+class ToldInBinds(Protocol):
+    """Books of which the bind of a pod tells: what the binder must know."""
+
+    def bind_fields(self, task: Task, row: int, content: object) -> dict[str, Any]:
+        """Fields of `decisions.Bind`."""
 
 
 class Grant(NamedTuple):

@@ -522,6 +522,13 @@ class ClaimBooks:
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
+    def bind_fields(self, task: Task, row: int, content: object) -> dict[str, Any]:
+        """What the claims of a pod get."""
+        return {
+            "claims": self.written(task, content),
+            "extended_claim": self.written_extended(task, row, content),
+        }
+
     def written(self, task: Task, content: object) -> tuple[tuple[str, AllocationResult], ...]:
         """What a BindRequest says of the claims of a pod, one entry for each name it has for them (gpu:7)."""
         held = {entry.key for entry in _entries(content) if isinstance(entry, Held)}

@@ -309,6 +309,10 @@ class ZoneBooks:
                 self._add(free, row, content, -1)
         return bool((idle == planes.idle).all() and (free == planes.free).all())
 
+    def bind_fields(self, task: Task, row: int, content: object) -> dict[str, Any]:
+        """The zones a pod is expected to lie in."""
+        return {"numa_zones": self.written(row, content)}
+
     def written(self, row: int, content: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
         """What a BindRequest says of a content: zone ids, amounts as quantities (gpu:N-18)."""
         zones = self._layouts[int(self._layout_of[row])].zones
