@@ -1,0 +1,1 @@
+"""Logs, metrics and the HTTP endpoint that every service has."""

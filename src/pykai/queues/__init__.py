@@ -1,0 +1,1 @@
+"""Writes the status of Queues and their metrics."""

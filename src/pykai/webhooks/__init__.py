@@ -1,0 +1,1 @@
+"""Admission: what is changed or refused when objects are written."""
