@@ -28,6 +28,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "demo": LazyCommand("pykai.cli.demo:demo", "Schedule a small cluster and show what was decided and why"),
+    "manifests": LazyCommand("pykai.cli.manifests:manifests", "Print what has to be installed into a cluster, as YAML"),
     "conformance": LazyCommand("pykai.cli.conformance:conformance", "Compare with KAI Scheduler's recorded decisions"),
     "bench": LazyCommand("pykai.cli.bench:bench", "Measure the engine on clusters of several shapes"),
 }

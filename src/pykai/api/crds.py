@@ -1,0 +1,290 @@
+"""The custom resources, as CustomResourceDefinitions to be installed: Queue, PodGroup, BindRequest, Topology.
+
+`custom_resource_definitions()` gives them as plain documents.  The schemas are written down field by field with a few
+small words (`text`, `integer`, `record`, ...), because they are a promise to other writers and hold more than our own
+pruned types read; a test compares both, so that no field we read is pruned away by the API server.
+
+Subtle: there are no defaults in any schema, as in KAI: what is absent has a meaning of its own.  Allocations of claims
+inside a BindRequest are passed on untouched, in whatever version of resource.k8s.io wrote them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykai.api import names, topology
+
+Schema = dict[str, Any]
+
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_SUB_GROUP_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+
+#: anything below is kept as it is
+UNTOUCHED: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def text(**rules: Any) -> Schema:
+    """A string."""
+    return {"type": "string", **rules}
+
+
+def integer(bits: int = 32, **rules: Any) -> Schema:
+    """A whole number."""
+    return {"type": "integer", "format": f"int{bits}", **rules}
+
+
+def number() -> Schema:
+    """A number with a fraction."""
+    return {"type": "number"}
+
+
+def switch() -> Schema:
+    """True or false."""
+    return {"type": "boolean"}
+
+
+def moment() -> Schema:
+    """A timestamp."""
+    return {"type": "string", "format": "date-time"}
+
+
+def record(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
+    """An object with these fields."""
+    schema: Schema = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+def listing(items: Schema, **rules: Any) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": items, **rules}
+
+
+def resources() -> Schema:
+    """Resource names and quantities."""
+    quantity: Schema = {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
+    }
+    return {"type": "object", "additionalProperties": quantity}
+
+
+def _definition(
+    *,
+    group: str,
+    version: str,
+    kind: str,
+    plural: str,
+    scope: str,
+    properties: dict[str, Schema],
+    required: tuple[str, ...] = (),
+    status: bool = True,
+    short_names: tuple[str, ...] = (),
+    columns: tuple[tuple[str, str], ...] = (),
+) -> dict[str, Any]:
+    """One definition with one version; `columns` are name and JSON path, all of type string."""
+    served: dict[str, Any] = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": record(
+                required, apiVersion=text(), kind=text(), metadata={"type": "object"}, **properties
+            )
+        },
+    }
+    if status:
+        served["subresources"] = {"status": {}}
+    if columns:
+        served["additionalPrinterColumns"] = [
+            {"name": name, "type": "string", "jsonPath": path} for name, path in columns
+        ]
+    kinds: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+    if short_names:
+        kinds["shortNames"] = list(short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": kinds, "scope": scope, "versions": [served]},
+    }
+
+
+def queue() -> dict[str, Any]:
+    """queues:Q-10 to Q-18."""
+    amounts = record(quota=number(), limit=number(), overQuotaWeight=number())
+    condition = record(
+        ("type", "status"),
+        type=text(),
+        status=text(),
+        lastProbeTime=moment(),
+        lastTransitionTime=moment(),
+        reason=text(),
+        message=text(),
+    )
+    return _definition(
+        group=names.SCHEDULING_GROUP,
+        version="v2",
+        kind="Queue",
+        plural="queues",
+        scope="Cluster",
+        properties={
+            "spec": record(
+                displayName=text(),
+                parentQueue=text(),
+                priority=integer(64),
+                preemptMinRuntime=text(),
+                reclaimMinRuntime=text(),
+                resources=record(gpu=amounts, cpu=amounts, memory=amounts),
+            ),
+            "status": record(
+                childQueues=listing(text()),
+                allocated=resources(),
+                allocatedNonPreemptible=resources(),
+                requested=resources(),
+                conditions=listing(condition),
+            ),
+        },
+        columns=(
+            ("Priority", ".spec.priority"),
+            ("Parent", ".spec.parentQueue"),
+            ("Children", ".status.childQueues"),
+            ("DisplayName", ".spec.displayName"),
+        ),
+    )
+
+
+def pod_group() -> dict[str, Any]:
+    """workloads:PG-1 to PG-8."""
+    constraint = record(topology=text(), requiredTopologyLevel=text(), preferredTopologyLevel=text())
+    name = text(minLength=1, pattern=_SUB_GROUP_NAME)
+    sub_group = record(
+        ("name",),
+        name=name,
+        minMember=integer(minimum=0),
+        minSubGroup=integer(minimum=0),
+        parent=name,
+        topologyConstraint=constraint,
+    )
+    queue_details = record(
+        name=text(),
+        queueRequestedResources=resources(),
+        queueDeservedResources=resources(),
+        queueAllocatedNonPreemptibleResources=resources(),
+        podGroupRequestedResources=resources(),
+        podGroupRequestedNonPreemptibleResources=resources(),
+        queueAllocatedResources=resources(),
+        queueResourceLimits=resources(),
+    )
+    reason = record(reason=text(), message=text(), details=record(queueDetails=queue_details))
+    said = {
+        "type": text(),
+        "status": text(),
+        "transitionID": text(),
+        "lastTransitionTime": moment(),
+        "reason": text(),
+        "message": text(),
+    }
+    return _definition(
+        group=names.SCHEDULING_GROUP,
+        version="v2alpha2",
+        kind="PodGroup",
+        plural="podgroups",
+        scope="Namespaced",
+        short_names=("pg",),
+        properties={
+            "spec": record(
+                minMember=integer(minimum=0),
+                minSubGroup=integer(minimum=0),
+                queue=text(),
+                priorityClassName=text(),
+                preemptibility=text(enum=["preemptible", "non-preemptible"]),
+                topologyConstraint=constraint,
+                subGroups=listing(sub_group),
+                markUnschedulable=switch(),
+                schedulingBackoff=integer(),
+                preemptionDelay=text(),
+                stalenessGracePeriod=text(),
+            ),
+            "status": record(
+                conditions=listing(record(**said)),
+                schedulingConditions=listing(record(**said, nodePool=text(), reasons=listing(reason))),
+                resourcesStatus=record(
+                    allocated=resources(), allocatedNonPreemptible=resources(), requested=resources()
+                ),
+            ),
+        },
+    )
+
+
+def bind_request() -> dict[str, Any]:
+    """gpu:7."""
+    mapping = record(containerName=text(), resourceName=text(), requestName=text())
+    return _definition(
+        group=names.SCHEDULING_GROUP,
+        version="v1alpha2",
+        kind="BindRequest",
+        plural="bindrequests",
+        scope="Namespaced",
+        properties={
+            "spec": record(
+                podName=text(),
+                selectedNode=text(),
+                receivedResourceType=text(),
+                receivedGPU=record(count=integer(64), portion=text()),
+                selectedGPUGroups=listing(text()),
+                resourceClaimAllocations=listing(record(name=text(), allocation=UNTOUCHED)),
+                extendedResourceClaimAllocation=record(
+                    allocation=UNTOUCHED, deviceRequests=listing(UNTOUCHED), containerMappings=listing(mapping)
+                ),
+                predictedNUMAZones=listing(record(("amount", "zone"), zone=text(), amount=resources())),
+                backoffLimit=integer(),
+            ),
+            "status": record(phase=text(), reason=text(), failedAttempts=integer()),
+        },
+    )
+
+
+def network_topology() -> dict[str, Any]:
+    """topo:2."""
+    label = text(minLength=1, maxLength=topology.LONGEST_LABEL, pattern=_LABEL_KEY)
+    rules = [
+        {
+            "rule": "self.map(l, l.nodeLabel) == oldSelf.map(l, l.nodeLabel)",
+            "message": topology.STRUCTURE_IS_IMMUTABLE,
+        },
+        {
+            "rule": "self.all(x, self.filter(y, y.nodeLabel == x.nodeLabel).size() == 1)",
+            "message": topology.LABELS_ARE_UNIQUE,
+        },
+        {
+            "rule": "!self.exists(l, l.nodeLabel == 'kubernetes.io/hostname')"
+            " || self[size(self) - 1].nodeLabel == 'kubernetes.io/hostname'",
+            "message": topology.HOST_IS_LOWEST,
+        },
+    ]
+    levels = listing(
+        record(("nodeLabel",), nodeLabel=label, alias=label),
+        minItems=1,
+        maxItems=topology.MOST_LEVELS,
+        **{"x-kubernetes-list-type": "atomic", "x-kubernetes-validations": rules},
+    )
+    return _definition(
+        group=names.KAI_GROUP,
+        version="v1alpha1",
+        kind="Topology",
+        plural="topologies",
+        scope="Cluster",
+        status=False,
+        required=("spec",),
+        properties={"spec": record(("levels",), levels=levels)},
+    )
+
+
+def custom_resource_definitions() -> list[dict[str, Any]]:
+    """All definitions, in the order in which they are installed."""
+    return [queue(), pod_group(), bind_request(), network_topology()]

@@ -1,0 +1,1 @@
+"""What is installed into a cluster for PyKAI to run there."""

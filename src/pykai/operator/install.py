@@ -1,0 +1,77 @@
+"""Everything that must be in a cluster before the services start, as plain objects in the order of installation.
+
+`kai manifests` prints them, `kai up` and `kai server` put them into the embedded API server.  Only what is missing is
+created there: a queue or priority class that somebody has changed stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pykai.api import names
+from pykai.api.crds import custom_resource_definitions
+from pykai.operator.roles import RESERVATION_RULES, ROLES, role_name, rules
+
+#: name -> value (workloads:PR-1)
+PRIORITY_CLASSES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+NAMESPACES = (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def installation() -> list[dict[str, Any]]:
+    """All objects: definitions, namespaces, accounts and roles, priority classes, default queues."""
+    return [
+        *custom_resource_definitions(),
+        *(_object("v1", "Namespace", name) for name in NAMESPACES),
+        *_accounts(),
+        *_priority_classes(),
+        *_default_queues(),
+    ]
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def _accounts() -> Iterator[dict[str, Any]]:
+    for service, table in ROLES.items():
+        role = role_name(service)
+        yield _object("v1", "ServiceAccount", service, names.DEFAULT_NAMESPACE)
+        yield _object(f"{_RBAC}/v1", "ClusterRole", role, rules=rules(table))
+        yield _object(
+            f"{_RBAC}/v1",
+            "ClusterRoleBinding",
+            role,
+            roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
+            subjects=[{"kind": "ServiceAccount", "name": service, "namespace": names.DEFAULT_NAMESPACE}],
+        )
+    name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
+    yield _object("v1", "ServiceAccount", name, namespace)
+    yield _object(f"{_RBAC}/v1", "Role", name, namespace, rules=rules(RESERVATION_RULES))
+    yield _object(
+        f"{_RBAC}/v1",
+        "RoleBinding",
+        name,
+        namespace,
+        roleRef={"apiGroup": _RBAC, "kind": "Role", "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    )
+
+
+def _priority_classes() -> Iterator[dict[str, Any]]:
+    for name, value in PRIORITY_CLASSES.items():
+        yield _object(f"{names.PRIORITY_GROUP}/v1", "PriorityClass", name, value=value, globalDefault=False)
+
+
+def _default_queues() -> Iterator[dict[str, Any]]:
+    """queues:2.3: anybody may use what nobody else wants."""
+    amounts = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
+    everything = {"gpu": amounts, "cpu": amounts, "memory": amounts}
+    for name, parent in ((names.DEFAULT_PARENT_QUEUE, ""), (names.DEFAULT_QUEUE, names.DEFAULT_PARENT_QUEUE)):
+        spec: dict[str, Any] = {"resources": everything}
+        if parent:
+            spec["parentQueue"] = parent
+        yield _object(f"{names.SCHEDULING_GROUP}/v2", "Queue", name, spec=spec)

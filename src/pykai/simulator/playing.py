@@ -1,0 +1,181 @@
+"""Plays a story into a cluster: makes its queues, then submits and deletes what each step says at its time.
+
+The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
+shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round
+is done and every Job of the round has ended.
+
+Subtle: all times are those of the cluster's clock.  A round that repeats deletes its own Jobs and Deployments first and
+waits until they are gone, because the next one uses the same names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pykai.api.meta import ObjectMeta, Wire
+from pykai.kube import resources
+from pykai.kube.errors import AlreadyExists, KubeError, NotFound
+from pykai.kube.resources import Resource
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Store
+from pykai.simulator.scenario import Named, Step, Story, queue_object, step_objects
+
+_LOG = logging.getLogger(__name__)
+
+#: what a story may create or delete, by kind
+KINDS: dict[str, Resource] = {
+    resource.kind: resource for resource in vars(resources).values() if isinstance(resource, Resource)
+}
+
+
+class _Condition(Wire):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Wire):
+    conditions: list[_Condition] = msgspec.field(default_factory=list)
+
+
+class Workload(Wire):
+    """Of a Job or Deployment: who it is and whether it has ended."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a Job has completed or failed."""
+        return any(each.type in ("Complete", "Failed") and each.status == "True" for each in self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence of the story, and when it was said."""
+
+    at_s: float
+    text: str
+
+
+class Player:
+    """A service that plays one story."""
+
+    name = "story"
+
+    def __init__(self, runtime: Runtime, story: Story) -> None:
+        self._client = runtime.client
+        self._clock = runtime.clock
+        self.story = story
+        self.told: list[Told] = []
+        self.rounds = 0
+        self.finished = asyncio.Event()
+        self._jobs: Store[Workload] = runtime.caches.store(resources.JOBS, Workload)
+        self._deployments: Store[Workload] = runtime.caches.store(resources.DEPLOYMENTS, Workload)
+        #: (resource, namespace, name) of what this round submitted
+        self._submitted: dict[tuple[Resource, str, str], None] = {}
+        self._began_s = 0.0
+
+    def ready(self) -> bool:
+        """There is nothing to wait for."""
+        return True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Play rounds until told to stop; a story that does not repeat leaves everything as it is at its end."""
+        playing = asyncio.create_task(self._play())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((playing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                playing.result()
+                await stopping
+        finally:
+            for task in (playing, stopping):
+                task.cancel()
+            await asyncio.gather(playing, stopping, return_exceptions=True)
+
+    async def _play(self) -> None:
+        await self._jobs.synced.wait()
+        await self._deployments.synced.wait()
+        await self._create_all([*(queue_object(entry) for entry in self.story.queues), *self.story.objects])
+        while True:
+            await self._round()
+            if not self.story.repeat_s:
+                return
+            await self._until(self.story.repeat_s)
+            await self._clear()
+
+    async def _round(self) -> None:
+        self._began_s = self._clock.elapsed_s()
+        self.finished.clear()
+        for step in sorted(self.story.steps, key=lambda each: each.at_s):
+            await self._until(step.at_s)
+            await self._take(step)
+        await self._jobs.until(lambda store: all(job.ended for job in self._own_jobs()), timeout_s=float("inf"))
+        self.rounds += 1
+        self.finished.set()
+
+    def _own_jobs(self) -> Iterable[Workload]:
+        for resource, namespace, name in self._submitted:
+            if resource is resources.JOBS:
+                job = self._jobs.get(f"{namespace}/{name}")
+                if job is not None:
+                    yield job
+
+    async def _until(self, at_s: float) -> None:
+        await self._clock.sleep(self._began_s + at_s - self._clock.elapsed_s())
+
+    async def _take(self, step: Step) -> None:
+        if step.say:
+            self.told.append(Told(self._clock.elapsed_s(), step.say))
+            _LOG.info("%s", step.say)
+        for named in step.delete:
+            await self._delete(named)
+        await self._create_all(step_objects(step))
+
+    async def _create_all(self, objects: Iterable[dict[str, Any]]) -> None:
+        for document in objects:
+            resource = KINDS.get(document.get("kind", ""))
+            metadata = document.get("metadata", {})
+            name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+            if resource is None:
+                _LOG.warning("the story names an object of kind %r, which cannot be created", document.get("kind"))
+                continue
+            if resource.namespaced and not namespace:
+                namespace = "default"
+            try:
+                await self._client.create(resource, document, namespace)
+            except AlreadyExists:
+                _LOG.debug("%s %s exists already", resource.kind, name)
+            except KubeError as error:
+                _LOG.warning("%s %s of the story was refused: %s", resource.kind, name, error)
+                continue
+            if resource in (resources.JOBS, resources.DEPLOYMENTS):
+                self._submitted[resource, namespace, name] = None
+
+    async def _delete(self, named: Named) -> None:
+        resource = KINDS.get(named.kind)
+        if resource is None:
+            _LOG.warning("the story deletes an object of kind %r, which is not known", named.kind)
+            return
+        try:
+            await self._client.delete(
+                resource, named.name, named.namespace if resource.namespaced else "", propagation="Background"
+            )
+        except NotFound:
+            _LOG.debug("%s %s is gone already", named.kind, named.name)
+
+    async def _clear(self) -> None:
+        """Delete what the round has left and wait until it is gone."""
+        left = list(self._submitted)
+        self._submitted.clear()
+        for resource, namespace, name in left:
+            await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
+        for store in (self._jobs, self._deployments):
+            keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
+            await store.until(lambda held, keys=keys: not any(held.get(key) for key in keys), timeout_s=float("inf"))

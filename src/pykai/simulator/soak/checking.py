@@ -1,0 +1,234 @@
+"""What must be true of a recording, whoever died when.
+
+A recording is a file with one JSON document per line, written by a process that does nothing but watch
+(`recording.py`): when it was seen, what kind of object, and the object, or only its key when it is gone.
+
+    {"at": 12.3, "resource": "pods", "key": "default/a", "object": {...}}
+    {"at": 12.9, "resource": "pods", "key": "default/a", "object": null}
+
+`check` replays it and returns one sentence per broken promise:
+
+- no pod is bound twice: once set, the node of a pod never changes;
+- no device is over its memory: the portions of one GPU group add up to at most one, its pods are on one node, and a
+  node never holds more whole GPUs, reservations included, than it has;
+- no GPU is given to two pods at once (the simulated device ids of a node);
+- no gang is half started for longer than the stale grace period;
+- at the end nothing is left: no reservation pod, no BindRequest, no pod that waits, and every Job has completed.
+
+Subtle: the recorder may miss states between two watches, never invent them, so only what was seen counts.  A gang that
+is ending is not half started: pods that succeeded count as present.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pykai.api import names
+
+#: portions are written with two decimals; sums of them are compared in hundredths
+_WHOLE = 100
+
+
+@dataclass(slots=True)
+class Seen:
+    """One line of a recording."""
+
+    at_s: float
+    resource: str
+    key: str
+    object: dict[str, Any] | None
+
+
+def read_recording(path: Path) -> Iterator[Seen]:
+    """The lines of a file; a last line that was cut off is left out."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                return
+            document = json.loads(line)
+            yield Seen(document["at"], document["resource"], document["key"], document["object"])
+
+
+@dataclass(slots=True)
+class _Gang:
+    minimum: int = 1
+    #: since when some but too few pods have been running; None: whole or absent
+    half_since_s: float | None = None
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _World:
+    grace_s: float
+    problems: list[str] = field(default_factory=list)
+    objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    #: pod uid -> node
+    nodes: dict[str, str] = field(default_factory=dict)
+    on_node: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    members: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    gangs: dict[str, _Gang] = field(default_factory=lambda: defaultdict(_Gang))
+    told: set[str] = field(default_factory=set)
+    now_s: float = 0.0
+
+    def say(self, once: str, problem: str) -> None:
+        if once not in self.told:
+            self.told.add(once)
+            self.problems.append(f"{self.now_s:.2f}s: {problem}")
+
+
+def check(recording: Iterable[Seen], *, grace_s: float, ended: bool = True) -> list[str]:
+    """Every broken promise as a sentence; `grace_s` is how long a gang may be half started, in recorded seconds."""
+    world = _World(grace_s)
+    for seen in recording:
+        world.now_s = seen.at_s
+        before = world.objects[seen.resource].get(seen.key)
+        if seen.object is None:
+            world.objects[seen.resource].pop(seen.key, None)
+        else:
+            world.objects[seen.resource][seen.key] = seen.object
+        if seen.resource == "pods":
+            _pod_changed(world, seen.key, before, seen.object)
+        elif seen.resource == "podgroups" and seen.object is not None:
+            world.gangs[seen.key].minimum = _minimum(seen.object)
+            _judge_gang(world, seen.key)
+    for key in list(world.gangs):
+        _judge_gang(world, key)
+    if ended:
+        _judge_end(world)
+    return world.problems
+
+
+def _pod_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    if old is not None and (new is None or _uid(old) != _uid(new)):
+        _forget(world, key, old)
+    if new is None:
+        return
+    uid, node = _uid(new), new["spec"].get("nodeName", "")
+    known = world.nodes.setdefault(uid, node) or node
+    if known and node != known:
+        world.say(uid, f"pod {key} was bound to {known} and then to {node or 'no node'}")
+    world.nodes[uid] = known
+    group = _group_of(new)
+    if group:
+        world.members[group][key] = new
+        _judge_gang(world, group)
+    if node:
+        world.on_node[node][key] = new
+        _judge_node(world, node)
+
+
+def _forget(world: _World, key: str, pod: dict[str, Any]) -> None:
+    node, group = pod["spec"].get("nodeName", ""), _group_of(pod)
+    world.on_node[node].pop(key, None)
+    if group:
+        world.members[group].pop(key, None)
+        _judge_gang(world, group)
+
+
+def _judge_node(world: _World, node: str) -> None:
+    """Devices of one node: whole GPUs, portions of groups, ids handed out."""
+    whole, portions, owners = 0, defaultdict[str, int](int), dict[str, str]()
+    for key, pod in world.on_node[node].items():
+        if not _holds(pod):
+            continue
+        gpus = _gpus(pod)
+        whole += gpus
+        for group in _gpu_groups(pod):
+            if not _is_reservation(pod):
+                portions[group] += _portion(pod)
+        annotations = _annotations(pod)
+        devices = annotations.get(names.DEVICES_ANNOTATION) or annotations.get(names.RESERVED_GPU_ANNOTATION, "")
+        for device in filter(None, devices.split(",")):
+            if owners.setdefault(device, key) != key:
+                world.say(f"{device}/{key}", f"GPU {device} of {node} belongs to {owners[device]} and to {key}")
+    for group, used in portions.items():
+        if used > _WHOLE:
+            world.say(f"{group}/{used}", f"GPU group {group} on {node} is filled to {used} %")
+    has = world.objects["nodes"].get(node)
+    if has is not None:
+        offered = int(has.get("status", {}).get("allocatable", {}).get(names.NVIDIA_GPU, 0))
+        if whole > offered:
+            world.say(f"{node}/{whole}", f"{node} has {offered} GPUs and runs pods with {whole}")
+
+
+def _judge_gang(world: _World, key: str) -> None:
+    gang = world.gangs[key]
+    present = sum(1 for pod in world.members[key].values() if _present(pod))
+    half = 0 < present < gang.minimum
+    if gang.half_since_s is not None and world.now_s - gang.half_since_s > world.grace_s and not gang.told:
+        gang.told = True
+        lasted = world.now_s - gang.half_since_s
+        world.say(f"gang/{key}", f"gang {key} ran with fewer than its {gang.minimum} pods for {lasted:.1f} s")
+    if not half:
+        gang.half_since_s, gang.told = None, False
+    elif gang.half_since_s is None:
+        gang.half_since_s = world.now_s
+
+
+def _judge_end(world: _World) -> None:
+    for key, pod in sorted(world.objects["pods"].items()):
+        if _is_reservation(pod):
+            world.say(f"left/{key}", f"reservation pod {key} is left")
+        elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            world.say(f"left/{key}", f"pod {key} is left in phase {pod.get('status', {}).get('phase')}")
+    for key in sorted(world.objects["bindrequests"]):
+        world.say(f"unbound/{key}", f"BindRequest {key} is left")
+    for key, job in sorted(world.objects["jobs"].items()):
+        conditions = job.get("status", {}).get("conditions") or []
+        if not any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
+            world.say(f"lost/{key}", f"job {key} has not completed")
+
+
+def _uid(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _annotations(pod: dict[str, Any]) -> dict[str, str]:
+    return pod["metadata"].get("annotations") or {}
+
+
+def _group_of(pod: dict[str, Any]) -> str:
+    name = _annotations(pod).get(names.POD_GROUP_ANNOTATION, "")
+    return f"{pod['metadata'].get('namespace', '')}/{name}" if name else ""
+
+
+def _minimum(group: dict[str, Any]) -> int:
+    return int(group.get("spec", {}).get("minMember", 1))
+
+
+def _present(pod: dict[str, Any]) -> bool:
+    """Whether the pod counts for its gang: bound and not failed; one that succeeded has done its part."""
+    phase = pod.get("status", {}).get("phase")
+    return bool(pod["spec"].get("nodeName")) and phase != "Failed" and "deletionTimestamp" not in pod["metadata"]
+
+
+def _holds(pod: dict[str, Any]) -> bool:
+    """Whether the pod still has its devices."""
+    return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+
+def _gpus(pod: dict[str, Any]) -> int:
+    return sum(
+        int(container.get("resources", {}).get("limits", {}).get(names.NVIDIA_GPU, 0))
+        for container in pod["spec"].get("containers", [])
+    )
+
+
+def _portion(pod: dict[str, Any]) -> int:
+    return round(float(_annotations(pod).get(names.GPU_FRACTION_ANNOTATION, "0")) * _WHOLE)
+
+
+def _gpu_groups(pod: dict[str, Any]) -> Iterator[str]:
+    labels = pod["metadata"].get("labels") or {}
+    for key, value in labels.items():
+        if key == names.GPU_GROUP_LABEL or key.startswith(f"{names.GPU_GROUP_LABEL}/"):
+            yield value
+
+
+def _is_reservation(pod: dict[str, Any]) -> bool:
+    return str(pod["metadata"].get("namespace")) == names.RESERVATION_NAMESPACE
