@@ -151,3 +151,11 @@ def test_what_is_left_at_the_end() -> None:
         "BindRequest default/a is left",
         "job default/j has not completed",
     ]
+
+
+def test_a_job_that_goes_before_it_has_completed_is_lost() -> None:
+    done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    assert not told((1, "jobs", "default/j", done), (2, "jobs", "default/j", None), ended=True)
+    assert told((1, "jobs", "default/j", {}), (2, "jobs", "default/j", None), ended=True) == [
+        "2.00s: job default/j was deleted before it had completed"
+    ]

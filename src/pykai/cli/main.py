@@ -27,6 +27,11 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS: Mapping[str, LazyCommand] = {
+    "up": LazyCommand("pykai.cli.up:up", "Start a simulated GPU cluster with all services, and play a story in it"),
+    "server": LazyCommand("pykai.cli.server:server", "Run the embedded API server on its own"),
+    "run": LazyCommand("pykai.cli.run:run", "Run the scheduler or another service against an API server"),
+    "replay": LazyCommand("pykai.cli.replay:replay", "Repeat a cycle from a snapshot file"),
+    "soak": LazyCommand("pykai.cli.soak:soak", "Kill processes under load and check that nothing breaks"),
     "demo": LazyCommand("pykai.cli.demo:demo", "Schedule a small cluster and show what was decided and why"),
     "manifests": LazyCommand("pykai.cli.manifests:manifests", "Print what has to be installed into a cluster, as YAML"),
     "conformance": LazyCommand("pykai.cli.conformance:conformance", "Compare with KAI Scheduler's recorded decisions"),

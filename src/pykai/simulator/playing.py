@@ -1,4 +1,4 @@
-"""Plays a story into a cluster: makes its queues, then submits and deletes what each step says at its time.
+"""Plays a story into a cluster: makes its machines and queues, then submits and deletes what each step says at its time.
 
 The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
 shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round
@@ -19,12 +19,14 @@ from typing import Any
 import msgspec
 
 from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.timestamp import format_timestamp
 from pykai.kube import resources
 from pykai.kube.errors import AlreadyExists, KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.simulator.scenario import Named, Step, Story, queue_object, step_objects
+from pykai.simulator.machines.nodes import node_objects
+from pykai.simulator.scenario import Named, Step, Story, machine_kind, queue_object, step_objects
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,7 +104,14 @@ class Player:
     async def _play(self) -> None:
         await self._jobs.synced.wait()
         await self._deployments.synced.wait()
-        await self._create_all([*(queue_object(entry) for entry in self.story.queues), *self.story.objects])
+        now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
+        await self._create_all(
+            [
+                *(node for entry in self.story.machines for node in node_objects(machine_kind(entry), now)),
+                *(queue_object(entry) for entry in self.story.queues),
+                *self.story.objects,
+            ]
+        )
         while True:
             await self._round()
             if not self.story.repeat_s:

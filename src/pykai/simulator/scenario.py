@@ -34,10 +34,12 @@ import yaml
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.simulator.machines.nodes import Level, MachineKind
 
 #: the story of `kai up`
 BUILT_IN = Path(__file__).with_name("scenarios") / "lab.yaml"
 
+RACK_LABEL = "example.com/rack"
 _NS = 1_000_000_000
 
 
@@ -216,6 +218,26 @@ def _works(at: int, step: Step) -> list[tuple[str, Work]]:
 
 def _seconds(text: str) -> float:
     return parse_duration(text) / _NS
+
+
+def machine_kind(entry: Machines) -> MachineKind:
+    """The machines as the simulator knows them."""
+    levels = []
+    if entry.per_rack:
+        if entry.racks_per_zone:
+            levels.append(Level(names.ZONE_LABEL, entry.per_rack * entry.racks_per_zone, f"{entry.name}-zone"))
+        levels.append(Level(RACK_LABEL, entry.per_rack, f"{entry.name}-rack"))
+    return MachineKind(
+        count=entry.count,
+        name=f"{entry.name}-{{}}" if entry.count > 1 else entry.name,
+        gpus=entry.gpus,
+        gpu_product=entry.model,
+        gpu_memory_mib=entry.memory_mib,
+        cpu=entry.cpu,
+        memory=entry.memory,
+        labels=entry.labels,
+        levels=levels,
+    )
 
 
 def queue_object(entry: QueueEntry) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def check(recording: Iterable[Seen], *, grace_s: float, ended: bool = True) -> l
             world.objects[seen.resource][seen.key] = seen.object
         if seen.resource == "pods":
             _pod_changed(world, seen.key, before, seen.object)
+        elif seen.resource == "jobs" and seen.object is None and before is not None and not is_complete(before):
+            world.say(f"lost/{seen.key}", f"job {seen.key} was deleted before it had completed")
         elif seen.resource == "podgroups" and seen.object is not None:
             world.gangs[seen.key].minimum = _minimum(seen.object)
             _judge_gang(world, seen.key)
@@ -179,9 +181,14 @@ def _judge_end(world: _World) -> None:
     for key in sorted(world.objects["bindrequests"]):
         world.say(f"unbound/{key}", f"BindRequest {key} is left")
     for key, job in sorted(world.objects["jobs"].items()):
-        conditions = job.get("status", {}).get("conditions") or []
-        if not any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
+        if not is_complete(job):
             world.say(f"lost/{key}", f"job {key} has not completed")
+
+
+def is_complete(job: dict[str, Any]) -> bool:
+    """Whether a Job has done its work."""
+    conditions = job.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Complete" and each["status"] == "True" for each in conditions)
 
 
 def _uid(pod: dict[str, Any]) -> str:

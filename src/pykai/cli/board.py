@@ -1,0 +1,140 @@
+"""Draws a `View` for the terminal: queues, nodes with their GPUs, what waits and why, and the story so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from pykai.cli.view import Cell, NodeView, QueueView, View
+
+#: colours of leaf queues, in order of appearance
+_COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
+_TAKEN, _SHARED, _LEAVING, _FREE = "■", "▣", "◪", "□"
+
+
+def draw(view: View, *, heading: str, told: Sequence[str] = (), footer: str = "", most_waiting: int = 8) -> Group:
+    """The whole board."""
+    colours = _colours(view.queues)
+    parts: list[RenderableType] = [Text(heading, style="bold")]
+    if told:
+        parts.append(Text(told[-1], style="italic"))
+    parts += [_queues(view.queues, colours), _nodes(view.nodes, colours), _waiting(view, colours, most_waiting)]
+    if footer:
+        parts.append(Panel(Text(footer, overflow="fold"), box=box.ROUNDED, style="dim", expand=False))
+    return Group(*parts)
+
+
+def summary(view: View) -> str:
+    """The board in one line, for logs and pipes."""
+    use = ", ".join(
+        f"{queue.name} {_figure(queue.used)}/{_figure(queue.fair_share)}" for queue in view.queues if queue.depth
+    )
+    return (
+        f"{view.gpus_used} of {view.gpus} GPUs used, {view.running} pods placed, {view.pending} waiting"
+        f"{'; GPUs used/fair share: ' + use if use else ''}"
+    )
+
+
+def _colours(queues: tuple[QueueView, ...]) -> dict[str, str]:
+    parents = {queue.name for queue, below in pairwise(queues) if below.depth > queue.depth}
+    leaves = [queue.name for queue in queues if queue.name not in parents]
+    return {name: _COLOURS[number % len(_COLOURS)] for number, name in enumerate(leaves)}
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+
+
+def _queues(queues: tuple[QueueView, ...], colours: dict[str, str]) -> Table:
+    table = _table("Queues, in GPUs")
+    table.add_column("queue")
+    for heading in ("quota", "fair share", "used", "wanted"):
+        table.add_column(heading, justify="right")
+    table.add_column("use of the fair share")
+    for queue in queues:
+        quota = "-" if queue.quota is None else _figure(queue.quota)
+        colour = colours.get(queue.name, "")
+        table.add_row(
+            Text("  " * queue.depth + queue.title, style=colour or "bold"),
+            quota,
+            _figure(queue.fair_share),
+            _figure(queue.used),
+            _figure(queue.wanted),
+            _bar(queue, colour or "white"),
+        )
+    return table
+
+
+def _bar(queue: QueueView, colour: str, width: int = 24) -> Text:
+    """Used against the fair share; what is beyond it is drawn lighter."""
+    if queue.fair_share <= 0 and queue.used <= 0:
+        return Text("")
+    scale = max(queue.fair_share, queue.used)
+    within = round(width * min(queue.used, queue.fair_share) / scale)
+    beyond = round(width * max(0.0, queue.used - queue.fair_share) / scale)
+    rest = max(0, width - within - beyond)
+    return Text("█" * within, style=colour) + Text("▒" * beyond, style=colour) + Text("·" * rest, style="dim")
+
+
+def _nodes(nodes: tuple[NodeView, ...], colours: dict[str, str]) -> Table:
+    table = _table(f"Nodes  ({_TAKEN} used  {_SHARED} shared  {_LEAVING} being released  {_FREE} free)")
+    for _ in range(2):
+        table.add_column("node")
+        table.add_column("GPUs", no_wrap=True)
+        table.add_column("used", justify="right")
+    half = (len(nodes) + 1) // 2
+    for left in range(half):
+        row: list[RenderableType] = []
+        for at in (left, left + half):
+            row += _node(nodes[at], colours) if at < len(nodes) else ["", "", ""]
+        table.add_row(*row)
+    return table
+
+
+def _node(node: NodeView, colours: dict[str, str]) -> list[RenderableType]:
+    cells = Text()
+    for cell in node.cells:
+        cells += Text(_mark(cell), style=colours.get(cell.queue, "white") if cell.queue else "dim")
+    used = sum(bool(cell.queue) for cell in node.cells)
+    return [node.name, cells, f"{used}/{len(node.cells)}"]
+
+
+def _mark(cell: Cell) -> str:
+    if not cell.queue:
+        return _FREE
+    if cell.leaving:
+        return _LEAVING
+    return _SHARED if cell.tenants > 1 else _TAKEN
+
+
+def _waiting(view: View, colours: dict[str, str], most: int) -> Table:
+    table = _table(f"Waiting: {len(view.waiting)} groups, {sum(each.pods for each in view.waiting)} pods")
+    table.add_column("group", no_wrap=True, max_width=32, overflow="ellipsis")
+    table.add_column("queue")
+    table.add_column("pods", justify="right")
+    table.add_column("why", overflow="fold")
+    for each in view.waiting[:most]:
+        table.add_row(
+            _short(each.name), Text(each.queue, style=colours.get(each.queue, "")), str(each.pods), each.reason
+        )
+    if len(view.waiting) > most:
+        table.add_row("...", "", "", f"and {len(view.waiting) - most} more groups")
+    return table
+
+
+def _short(group: str) -> str:
+    """`pg-train-<uid>` as people call it: `train`."""
+    name = group.rpartition("/")[2]
+    if name.startswith("pg-") and len(name) > 40:
+        return name[3:-37]
+    return name
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -1,0 +1,45 @@
+"""Running coroutines as a process: signals, the event loop, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import click
+
+from pykai.kube.errors import KubeError
+
+
+def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main(stop)`; SIGTERM and Ctrl-C set `stop`, a second one ends the process at once."""
+
+    async def guarded() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            if stop.is_set():
+                raise SystemExit(130)
+            stop.set()
+
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, told)
+        await main(stop)
+
+    try:
+        _run(guarded())
+    except KubeError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """On uvloop where it is installed: half the cost of a request."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(coroutine)
+        return
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(coroutine)

@@ -1,0 +1,111 @@
+"""Shows a living cluster while it runs: a board in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+
+from pykai.api.core import Node, Pod
+from pykai.api.scheduling import PodGroup
+from pykai.cli.board import draw, summary
+from pykai.cli.view import View, look
+from pykai.kube import resources
+from pykai.simulator.living import LivingCluster
+
+_REDRAW_S = 0.25
+_LINE_S = 5.0
+
+
+class Show:
+    """What `kai up` prints."""
+
+    def __init__(self, cluster: LivingCluster, kubeconfig: Path, *, plain: bool, began_s: float) -> None:
+        self._cluster = cluster
+        self._plain = plain
+        self._began_s = began_s
+        caches = cluster.runtime.caches
+        self._nodes = caches.store(resources.NODES, Node)
+        self._pods = caches.store(resources.PODS, Pod, field_selector="status.phase!=Failed")
+        self._groups = caches.store(resources.POD_GROUPS, PodGroup)
+        self._try = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
+        self._told = 0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set."""
+        for store in (self._nodes, self._pods, self._groups):
+            await _either(store.synced, stop)
+        click.echo(f"Ready after {time.monotonic() - self._began_s:.1f} s. Try: {self._try}")
+        if self._plain:
+            await self._lines(stop)
+        else:
+            await self._board(stop)
+
+    async def _lines(self, stop: asyncio.Event) -> None:
+        said_s = time.monotonic()
+        while not await _paused(stop, _REDRAW_S):
+            for sentence in self._new_sentences():
+                click.echo(sentence)
+            if time.monotonic() - said_s >= _LINE_S:
+                said_s = time.monotonic()
+                click.echo(summary(self._look()))
+
+    async def _board(self, stop: asyncio.Event) -> None:
+        console = Console(highlight=False)
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            while not await _paused(stop, _REDRAW_S):
+                live.update(self._drawn(shutil.get_terminal_size().lines), refresh=True)
+        console.print(self._drawn(1000))
+
+    def _drawn(self, lines: int) -> Group:
+        view = self._look()
+        player = self._cluster.player
+        title = player.story.title if player is not None else "A cluster"
+        clock = self._cluster.runtime.clock
+        heading = (
+            f"{title}   {clock.now():%H:%M:%S}   {view.gpus_used} of {view.gpus} GPUs used, "
+            f"{view.running} pods placed, {view.pending} waiting"
+        )
+        room = lines - 16 - len(view.queues) - (len(view.nodes) + 1) // 2
+        return draw(
+            view,
+            heading=heading,
+            told=[each.text for each in player.told] if player is not None else (),
+            footer=self._try,
+            most_waiting=max(2, room),
+        )
+
+    def _look(self) -> View:
+        groups = {f"{group.metadata.namespace}/{group.metadata.name}": group for group in self._groups.values()}
+        return look(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.plan)
+
+    def _new_sentences(self) -> list[str]:
+        player = self._cluster.player
+        if player is None:
+            return []
+        new = player.told[self._told :]
+        self._told = len(player.told)
+        return [f"[{each.at_s:.0f} s] {each.text}" for each in new]
+
+
+async def _paused(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait that long; whether it is time to stop."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event) -> None:
+    tasks = [asyncio.create_task(first.wait()), asyncio.create_task(second.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,88 @@
+"""`kai up`: a whole GPU cluster in one process that `kubectl` can talk to, with a story that plays in it.
+
+In a terminal the board is redrawn a few times a second; into a pipe goes a line for every step of the story and every
+few seconds one that sums up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--scenario", default="", metavar="FILE|none", help="The story to play; `none` for an empty cluster.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Where to write the kubeconfig.")
+@click.option("--speed", default=1.0, show_default=True, help="Cluster seconds per second.")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the state here, in SQLite.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, help="Port to listen on; 0 takes a free one.")
+@click.option("--until-done", is_flag=True, help="End when the story has been told and every job has ended.")
+@click.option("--plain", is_flag=True, help="Lines instead of a board, also in a terminal.")
+@click.option("--verbose", is_flag=True, help="Show the log of the services.")
+def up(
+    scenario: str,
+    kubeconfig: Path | None,
+    speed: float,
+    data: Path | None,
+    host: str,
+    port: int,
+    until_done: bool,
+    plain: bool,
+    verbose: bool,
+) -> None:
+    """Start a simulated GPU cluster with all services in this process.
+
+    Runs until stopped with Ctrl-C. The kubectl line to try is shown; the kubeconfig is written to a folder of its own
+    unless --kubeconfig says where.
+    """
+    from pykai.cli.processes import run_until_signal
+    from pykai.observe.logs import set_up_logging
+    from pykai.simulator.scenario import BUILT_IN, ScenarioError, Story, read_story
+
+    set_up_logging(3 if verbose else 1)
+    try:
+        if scenario == "none":
+            story = Story(title="An empty story", machines=read_story(BUILT_IN).machines)
+        else:
+            story = read_story(Path(scenario) if scenario else BUILT_IN)
+    except ScenarioError as error:
+        raise click.ClickException(str(error)) from error
+
+    async def main(stop: asyncio.Event) -> None:
+        from pykai.cli.show import Show
+        from pykai.operator.install import installation
+        from pykai.simulator.living import LivingCluster, LivingOptions
+
+        began_s = time.monotonic()
+        options = LivingOptions(story=story, speed=speed, data=data, host=host, port=port, objects=installation())
+        cluster = await LivingCluster.start(options)
+        path = kubeconfig or _default_kubeconfig(data)
+        cluster.server.kubeconfig(path)
+        show = Show(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s)
+        running = asyncio.create_task(cluster.run(stop))
+        showing = asyncio.create_task(show.run(stop))
+        watched = {running, showing}
+        if until_done and cluster.player is not None:
+            watched.add(asyncio.create_task(_done(cluster.player.finished)))
+        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await running
+        await showing
+
+    run_until_signal(main)
+
+
+async def _done(finished: asyncio.Event) -> None:
+    await finished.wait()
+
+
+def _default_kubeconfig(data: Path | None) -> Path:
+    """Beside the state, or in a new folder that only this user can read."""
+    import tempfile
+
+    return (data or Path(tempfile.mkdtemp(prefix="kai-"))) / "kubeconfig"

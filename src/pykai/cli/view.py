@@ -1,0 +1,181 @@
+"""What a living cluster looks like right now, gathered from the caches and the last plan: the data behind the board.
+
+Pure: objects in, a `View` out.  GPUs of a node are drawn in the order in which pods came to it; which physical device a
+pod got does not matter here, only how many are taken and by whose queue.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isinf
+
+from pykai.api import names
+from pykai.api.core import Node, Pod
+from pykai.api.quantity import QuantityError, RawQuantity, whole
+from pykai.api.scheduling import PodGroup
+from pykai.core.decisions import Plan, QueueFigures
+from pykai.core.explain import group_text
+
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One GPU of a node: whose queue has it ("" when free), and how many pods share it (1: nobody shares)."""
+
+    queue: str = ""
+    tenants: int = 1
+    #: its pods are leaving
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node and its GPUs, taken ones first."""
+
+    name: str
+    model: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue, in GPUs; `None` is unlimited."""
+
+    name: str
+    title: str
+    depth: int
+    quota: float | None
+    fair_share: float
+    used: float
+    wanted: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingView:
+    """A group with pods that wait."""
+
+    name: str
+    queue: str
+    pods: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything the board shows."""
+
+    nodes: tuple[NodeView, ...] = ()
+    queues: tuple[QueueView, ...] = ()
+    waiting: tuple[WaitingView, ...] = ()
+    running: int = 0
+    pending: int = 0
+    gpus: int = 0
+    gpus_used: int = 0
+
+
+@dataclass(slots=True)
+class _Seats:
+    """Who sits on the GPUs of one node."""
+
+    whole: list[Cell] = field(default_factory=list)
+    #: GPU group -> queues of the pods that share it, and whether all are leaving
+    shared: dict[str, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def look(nodes: Iterable[Node], pods: Iterable[Pod], groups: Mapping[str, PodGroup], plan: Plan | None) -> View:
+    """The cluster as it is; `groups` by namespace/name."""
+    seats: dict[str, _Seats] = defaultdict(_Seats)
+    running = pending = 0
+    for pod in pods:
+        if pod.status.phase in _ENDED or pod.metadata.namespace == names.RESERVATION_NAMESPACE:
+            continue
+        if not pod.spec.node_name:
+            pending += pod.spec.scheduler_name == names.SCHEDULER_NAME
+            continue
+        running += 1
+        _seat(seats[pod.spec.node_name], pod, _queue_of(pod, groups))
+    drawn = tuple(_node(node, seats[node.metadata.name]) for node in sorted(nodes, key=_place))
+    cells = [cell for node in drawn for cell in node.cells]
+    return View(
+        nodes=drawn,
+        queues=tuple(_queues(plan.queues)) if plan else (),
+        waiting=tuple(_waiting(plan)) if plan else (),
+        running=running,
+        pending=pending,
+        gpus=len(cells),
+        gpus_used=sum(bool(cell.queue) for cell in cells),
+    )
+
+
+def _place(node: Node) -> tuple[str, int, str]:
+    """Names in reading order: `a100-2` before `a100-10`."""
+    stem, _, number = node.metadata.name.rpartition("-")
+    return (stem, int(number), "") if number.isdigit() else (node.metadata.name, 0, "")
+
+
+def _queue_of(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
+    key = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+    group = groups.get(key)
+    return group.spec.queue if group is not None else "?"
+
+
+def _seat(seats: _Seats, pod: Pod, queue: str) -> None:
+    leaving = pod.metadata.deletion_timestamp is not None
+    shared = [
+        value
+        for key, value in pod.metadata.labels.items()
+        if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)
+    ]
+    for group in shared:
+        seats.shared[group].append((queue, leaving))
+    if not shared:
+        seats.whole += [Cell(queue, leaving=leaving)] * _gpus(pod)
+
+
+def _gpus(pod: Pod) -> int:
+    return sum(_amount(container.resources.limits.get(names.NVIDIA_GPU, "0")) for container in pod.spec.containers)
+
+
+def _amount(value: RawQuantity) -> int:
+    try:
+        return max(0, whole(value))
+    except QuantityError:
+        return 0
+
+
+def _node(node: Node, seats: _Seats) -> NodeView:
+    offered = _amount(node.status.allocatable.get(names.NVIDIA_GPU, "0"))
+    taken = list(seats.whole)
+    for tenants in seats.shared.values():
+        taken.append(Cell(tenants[0][0], len(tenants), all(leaving for _, leaving in tenants)))
+    free = [Cell()] * max(0, offered - len(taken))
+    return NodeView(
+        node.metadata.name, node.metadata.labels.get(names.GPU_PRODUCT_NODE_LABEL, ""), tuple(taken[:offered] + free)
+    )
+
+
+def _queues(figures: tuple[QueueFigures, ...], parent: str = "", depth: int = 0) -> Iterable[QueueView]:
+    for each in figures:
+        if each.parent == parent:
+            quota = each.quota[2]
+            yield QueueView(
+                each.name,
+                each.display_name or each.name,
+                depth,
+                None if isinf(quota) else quota,
+                each.fair_share[2],
+                each.allocated[2],
+                each.request[2],
+            )
+            yield from _queues(figures, each.name, depth + 1)
+
+
+def _waiting(plan: Plan) -> Iterable[WaitingView]:
+    for record in plan.unscheduled:
+        if record.pending:
+            lines = (line.strip().rstrip(".") for line in group_text(record).splitlines())
+            reason = ". ".join(line for line in lines if line).replace(":. ", ": ")
+            yield WaitingView(record.group, record.queue, record.pending, f"{reason}.")

@@ -1,0 +1,103 @@
+"""A whole cluster in one process: the embedded API server, simulated machines, and every service of the scheduler.
+
+    cluster = await LivingCluster.start(LivingOptions(story=...))
+    await cluster.run(stop)
+
+Services talk to the server within the process; whoever else wants to, `kubectl` first, comes over HTTPS on loopback.
+The services are the very ones that run against a real API server: they are given a transport and a clock.
+
+Subtle: the order of starting does not matter, as on a real cluster; everybody waits for its own caches.  On the way
+down the services stop first, the server last, so that what is in flight can be finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pykai.apiserver.server import ApiServer
+from pykai.binder.options import BinderOptions
+from pykai.binder.service import make_binder
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.podgrouper.service import GrouperOptions, make_podgrouper
+from pykai.podgroups.service import PodGroupsOptions, make_podgroups
+from pykai.queues.service import QueuesOptions, make_queues
+from pykai.scheduler.flags import Flags, read_flags
+from pykai.scheduler.service import SchedulerService, make_scheduler
+from pykai.simulator.machines import MachineOptions, machines
+from pykai.simulator.playing import Player
+from pykai.simulator.scenario import Story
+from pykai.webhooks.gpusharing import GpuSharing
+
+
+@dataclass(frozen=True, slots=True)
+class LivingOptions:
+    """How the cluster is to be."""
+
+    story: Story | None = None
+    #: cluster seconds per second
+    speed: float = 1.0
+    #: where state is kept; None: in memory
+    data: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: objects to be there from the start
+    objects: Iterable[dict[str, Any]] = ()
+    #: flags of the scheduler, as on its command line
+    scheduler_flags: Mapping[str, str] = field(default_factory=dict)
+
+
+class LivingCluster:
+    """Server, machines and services; made by `start`."""
+
+    def __init__(self, options: LivingOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
+        self.options = options
+        self.server = server
+        self.runtime = runtime
+        self.port = port
+        flags: Flags
+        flags, self.problems = read_flags(options.scheduler_flags)
+        self.scheduler: SchedulerService = make_scheduler(runtime, flags)
+        self.player = Player(runtime, options.story) if options.story is not None else None
+        self.services: list[Service] = [
+            self.scheduler,
+            make_binder(runtime, BinderOptions()),
+            make_podgrouper(runtime, GrouperOptions()),
+            make_podgroups(runtime, PodGroupsOptions()),
+            make_queues(runtime, QueuesOptions()),
+            *machines(runtime, MachineOptions()),
+        ]
+        if self.player is not None:
+            self.services.append(self.player)
+
+    @classmethod
+    async def start(cls, options: LivingOptions) -> LivingCluster:
+        """Open the server, let it listen, and make the services (which do not run yet)."""
+        clock = Clock(options.speed)
+        sharing = GpuSharing()
+        server = await ApiServer.open(
+            clock=clock,
+            data=options.data,
+            objects=options.objects,
+            mutators=(sharing.mutator(),),
+            validators=(sharing.validator(),),
+        )
+        port = await server.serve(options.host, options.port)
+        client = Client(server.transport())
+        return cls(options, server, Runtime(client, Caches(client), clock), port)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run everything until `stop` is set, then take it down in order."""
+        caches = self.runtime.caches
+        try:
+            await caches.start()
+            await run_together(self.services, stop)
+        finally:
+            await caches.stop()
+            await self.server.close()

@@ -1,0 +1,144 @@
+"""What a user does with kubectl on a living cluster: the examples, a gang that waits and starts as one, cleaning up.
+
+One cluster serves a whole run, as starting one takes a second; the steps build on each other in the order of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.living.kubectl import EXAMPLES, Kubectl, living_cluster, programs
+
+pytestmark = pytest.mark.skipif(
+    not programs(), reason="NO KUBECTL: neither on PATH nor in KAI_KUBECTL; what a user does with kubectl is not tested"
+)
+
+
+@pytest.fixture(scope="module", params=programs())
+def kubectl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    folder = tmp_path_factory.mktemp("up")
+    with living_cluster(folder, "--scenario", "none", "--speed", "20") as kubeconfig:
+        yield Kubectl(request.param, kubeconfig)
+
+
+def _example(name: str) -> str:
+    return str(EXAMPLES / f"{name}.yaml")
+
+
+def _nodes_of(kubectl: Kubectl, selector: str) -> list[str]:
+    pods = json.loads(kubectl("get", "pods", "-l", selector, "-o", "json"))["items"]
+    return [pod["spec"].get("nodeName", "") for pod in pods]
+
+
+def test_the_server_says_who_it_is(kubectl: Kubectl) -> None:
+    assert "v1.35" in kubectl("version")
+    assert "Ready" in kubectl("get", "nodes")
+
+
+def test_queues_are_applied_shown_and_explained(kubectl: Kubectl) -> None:
+    assert "queue.scheduling.run.ai/vision created" in kubectl("apply", "-f", _example("queues"))
+    assert "unchanged" in kubectl("apply", "-f", _example("queues"))
+    kubectl("wait", "queue/research", "--for=jsonpath={.status.childQueues[1]}=vision", "--timeout=30s")
+    shown = kubectl("get", "queues")
+    assert "DISPLAYNAME" in shown
+    assert "Vision team" in shown
+    assert "overQuotaWeight" in kubectl("explain", "queue.spec.resources.gpu")
+
+
+def test_a_pod_gets_a_group_and_a_node(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", _example("pod"))
+    kubectl("wait", "pod/notebook", "--for=condition=Ready", "--timeout=30s")
+    described = kubectl("describe", "pod", "notebook")
+    assert "Scheduled" in described
+    assert "pod-group-name: pg-notebook-" in described
+    assert "team-a" not in kubectl("get", "podgroups")
+    kubectl("label", "pod", "notebook", "team=vision")
+    kubectl("annotate", "pod", "notebook", "note=hello")
+    kubectl("patch", "pod", "notebook", "--type=merge", "-p", '{"metadata":{"labels":{"patched":"yes"}}}')
+    labels = json.loads(kubectl("get", "pod", "notebook", "-o", "json"))["metadata"]["labels"]
+    assert {"team": "vision", "patched": "yes"}.items() <= labels.items()
+    assert "no container" in kubectl.tried("logs", "notebook").err
+    assert "no container" in kubectl.tried("exec", "notebook", "--", "true").err
+    kubectl("delete", "-f", _example("pod"))
+    assert "NotFound" in kubectl.tried("get", "pod", "notebook").err
+
+
+def test_a_deployment_is_rolled_out_and_scaled(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", _example("deployment"))
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    kubectl("scale", "deployment/chat", "--replicas=3")
+    kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    assert len(_nodes_of(kubectl, "app=chat")) == 3
+    edited = kubectl("edit", "deployment", "chat", environment={"EDITOR": "sed -i s/vllm/vllm:2/"})
+    assert "deployment.apps/chat edited" in edited
+    kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    kubectl("delete", "-f", _example("deployment"))
+    kubectl("wait", "pods", "-l", "app=chat", "--for=delete", "--timeout=30s")
+
+
+def test_a_gang_waits_and_then_starts_as_one(kubectl: Kubectl) -> None:
+    """Twelve nodes of eight GPUs: nine are taken, so that a gang of four nodes has to wait for one of them."""
+    blocker = (EXAMPLES / "gang.yaml").read_text(encoding="utf-8")
+    blocker = blocker.replace("name: training", "name: blocker").replace('"4"', '"9"').replace(": 4\n", ": 9\n")
+    blocker = blocker.replace('run-seconds: "60"', 'run-seconds: "100000"')
+    kubectl("apply", "-f", "-", given=blocker)
+    kubectl("wait", "pods", "-l", "job-name=blocker", "--for=condition=Ready", "--timeout=30s")
+    kubectl("apply", "-f", _example("gang"))
+    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled=False", "--timeout=30s")
+    pod = json.loads(kubectl("get", "pods", "-l", "job-name=training", "-o", "json"))["items"][0]
+    described = kubectl("describe", "pod", pod["metadata"]["name"])
+    assert "Unschedulable" in described
+    assert "GPUs" in described
+    assert _nodes_of(kubectl, "job-name=training") == [""] * 4
+    kubectl("delete", "job", "blocker")
+    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled", "--timeout=30s")
+    assert len(set(_nodes_of(kubectl, "job-name=training"))) == 4
+    kubectl("wait", "job/training", "--for=condition=Complete", "--timeout=60s")
+    kubectl("delete", "-f", _example("gang"))
+
+
+def test_a_group_made_by_hand_and_shared_gpus(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", _example("podgroup"), "-f", _example("shared-gpu"))
+    kubectl("wait", "pods", "--all", "--for=condition=Ready", "--timeout=60s")
+    pods = {each["metadata"]["name"]: each for each in json.loads(kubectl("get", "pods", "-o", "json"))["items"]}
+    halves = [pods[f"half-{letter}"]["metadata"]["labels"]["runai-gpu-group"] for letter in "ab"]
+    assert halves[0] == halves[1]
+    assert len(kubectl("get", "pods", "-n", "kai-resource-reservation", "-o", "name").split()) == 1
+    kubectl("delete", "-f", _example("podgroup"), "-f", _example("shared-gpu"))
+    kubectl("wait", "pods", "--all", "-n", "kai-resource-reservation", "--for=delete", "--timeout=30s")
+
+
+def test_imperative_commands(kubectl: Kubectl) -> None:
+    kubectl("create", "namespace", "scratch")
+    kubectl("create", "job", "hello", "--image=busybox", "-n", "scratch")
+    assert "hello" in kubectl("get", "jobs", "-n", "scratch")
+    assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+    assert "spec" in kubectl("explain", "pod.spec.containers.resources")
+    kubectl("delete", "namespace", "scratch")
+    assert "NotFound" in kubectl.tried("get", "namespace", "scratch").err
+
+
+def test_everything_is_cleaned_up(kubectl: Kubectl) -> None:
+    kubectl("delete", "-f", _example("queues"))
+    for kind in ("pods", "jobs", "deployments", "podgroups", "bindrequests"):
+        assert kubectl("get", kind, "-A", "-o", "name") == ""
+    assert set(kubectl("get", "queues", "-o", "name").split()) == {
+        "queue.scheduling.run.ai/default-parent-queue",
+        "queue.scheduling.run.ai/default-queue",
+    }
+
+
+def test_the_folder_of_examples_is_used() -> None:
+    assert {path.stem for path in Path(EXAMPLES).glob("*.yaml")} >= {
+        "queues",
+        "pod",
+        "deployment",
+        "gang",
+        "podgroup",
+        "shared-gpu",
+        "topology",
+    }
