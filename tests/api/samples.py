@@ -175,6 +175,7 @@ SAMPLES: list[dict[str, Any]] = [
             "reclaimMinRuntime": "1h30m",
             "resources": {"gpu": QUEUE_RESOURCE, "cpu": QUEUE_RESOURCE, "memory": QUEUE_RESOURCE},
         },
+        "status": {},  # not looked into
     },
     {
         "apiVersion": "scheduling.run.ai/v2alpha2",
@@ -213,7 +214,9 @@ SAMPLES: list[dict[str, Any]] = [
                     "lastTransitionTime": "2026-01-01T00:00:00Z",
                     "reasons": [{"reason": "OverLimit", "message": "no", "details": {"queueDetails": {"name": "q"}}}],
                 }
-            ]
+            ],
+            "conditions": [],  # not looked into, as resourcesStatus
+            "resourcesStatus": {},
         },
     },
     {

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pykai.api.quantity import SATURATED, QuantityError, RawQuantity, milli, nano, parse_quantity, whole
+from pykai.api.quantity import (
+    SATURATED,
+    QuantityError,
+    RawQuantity,
+    format_quantity,
+    milli,
+    nano,
+    parse_quantity,
+    whole,
+)
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -191,3 +200,25 @@ def test_any_text_reads_or_is_refused(text: str) -> None:
         return
     assert -SATURATED <= value <= SATURATED
     assert abs(value) <= abs(milli(text))
+
+
+@pytest.mark.parametrize(
+    ("value", "binary", "text"),
+    [
+        (0, False, "0"),
+        ("0.5", False, "500m"),
+        ("1500m", False, "1500m"),
+        ("1000m", False, "1"),
+        (2000, False, "2k"),
+        ("1n", False, "1n"),
+        ("8192Mi", True, "8Gi"),
+        ("1G", True, "1G"),
+        ("1536Ki", True, "1536Ki"),
+        ("100m", True, "100m"),
+        (1000, True, "1k"),
+        ("-2Gi", True, "-2Gi"),
+    ],
+)
+def test_a_quantity_is_written_as_kubernetes_writes_it(value: str | int, binary: bool, text: str) -> None:
+    assert format_quantity(nano(value), binary=binary) == text
+    assert nano(text) == nano(value)

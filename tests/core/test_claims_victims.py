@@ -252,6 +252,39 @@ def test_evicting_is_undone_exactly_and_a_shared_claim_keeps_its_devices_gpu_t93
     validate.check_state(session)
 
 
+def test_a_claim_of_which_one_user_stays_holds_its_devices_live_gpu_d11() -> None:
+    session = eviction_world().session()
+    gang, leaf, task = gang_of(session, "x-0")
+    session.state.evict(gang, leaf, task)
+    (books,) = (book for book in session.state.books if isinstance(book, ClaimBooks))
+    assert books._claims["default/c"].manner == (1, 0, 0)
+    assert books._claims["default/x-0-devices"].manner == (0, 1, 0)
+
+
+def test_a_claim_that_gets_back_what_it_had_says_so_in_the_same_words_gpu_d11() -> None:
+    """Undo goes by way of a claim without devices: what the API server wrote is found again."""
+    session = eviction_world().session()
+    state = session.state
+    (books,) = (book for book in state.books if isinstance(book, ClaimBooks))
+    claim = books._claims["default/x-0-devices"]
+    written = claim.wire
+    assert written is not None
+    gang, leaf, task = gang_of(session, "x-0")
+    state.evict(gang, leaf, task)
+    state.vacate(gang, leaf, task)
+    assert claim.wire is None
+    state.rollback(0)
+    assert claim.wire is written
+
+
+def test_what_is_promised_is_given_to_nobody_who_starts_now_gpu_d7() -> None:
+    session = devices(nodes=1, each=2).queue("q").gang("z", template=1).session()
+    (books,) = (book for book in session.state.books if isinstance(book, ClaimBooks))
+    books._holdings.change([0], (0, 0, 0), (0, 0, 1))
+    assert books._holdings.busy.tolist() == [True, False]
+    assert books._holdings.promised.tolist() == [True, False]
+
+
 def test_when_the_last_user_is_gone_the_claim_gets_other_devices() -> None:
     """Looking ahead: a shared claim without users is given anew, and undo brings back the old devices (gpu:D-11)."""
     session = eviction_world().session()

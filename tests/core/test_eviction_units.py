@@ -391,6 +391,8 @@ def test_a_gang_that_changed_is_listed_anew() -> None:
     """cycle:SOL-7: after an eviction only what is left may go, and its sums follow."""
     session = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0").session()
     table, gang, state = victims_of(session), gang_of(session), session.state
+    assert len(table.lines[gang.queue]) == 4
+    assert table.evictable[session.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [4]
     state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-2"])
     state.commit(0)
     table.changed(gang)
@@ -404,6 +406,8 @@ def test_a_gang_without_anything_left_leaves_the_table() -> None:
     """cycle:PG-14"""
     session = running(1, min=1).session()
     table, gang = victims_of(session), gang_of(session)
+    assert table.lines[gang.queue]
+    assert table.evictable.any()
     session.state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-0"])
     session.state.commit(0)
     table.changed(gang)

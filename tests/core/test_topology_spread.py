@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.place.spread import SPREAD_TEXTS
+from pykai.core.place.spread import SPREAD_TEXTS, SpreadIndex
 from tests.core.builders import Cluster, Raw, Result, ask_of, cluster, scores_of
 
 TOO_MANY = "node(s) didn't match pod topology spread constraints"
@@ -268,6 +268,15 @@ def test_pods_placed_earlier_in_the_cycle_count_though_they_have_no_constraint()
     made = zones(a=1, b=1).gang("first", labels=WEB, age=20.0)
     result = made.gang("second", labels=WEB, age=10.0, spec=over(spread())).schedule()
     assert (result.node_of("first-0"), result.node_of("second-0")) == ("a0", "b0")
+
+
+def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() -> None:
+    made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).session()
+    task = made.snapshot.tasks["default/job-0"]
+    index = SpreadIndex(made.snapshot)
+    index.came(task, 0)
+    (rule,) = index._rules_of(task).hard
+    assert rule.tally.counts[rule.tally.codes].tolist() == [1, 0]
 
 
 def test_pods_of_other_namespaces_placed_earlier_in_the_cycle_do_not_count() -> None:

@@ -117,7 +117,7 @@ def test_imperative_commands(kubectl: Kubectl) -> None:
     kubectl("create", "job", "hello", "--image=busybox", "-n", "scratch")
     assert "hello" in kubectl("get", "jobs", "-n", "scratch")
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
-    assert "spec" in kubectl("explain", "pod.spec.containers.resources")
+    assert "requests" in kubectl("explain", "pod.spec.containers.resources")
     kubectl("delete", "namespace", "scratch")
     assert "NotFound" in kubectl.tried("get", "namespace", "scratch").err
 

@@ -80,7 +80,8 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "totals": snapshot.totals(),
         "GPU memory": snapshot.gpu_memory_range(),
         "groups": {
-            key: {field.name: getattr(entry, field.name) for field in fields(entry)} | {"tasks": sorted(entry.tasks)}
+            key: {field.name: getattr(entry, field.name) for field in fields(entry) if field.name != "version"}
+            | {"tasks": sorted(entry.tasks)}
             for key, entry in sorted(snapshot.groups.items())
         },
         "tasks": {key: _task(task) for key, task in sorted(snapshot.tasks.items())},

@@ -59,10 +59,23 @@ BATCH_MIN_MEMBER_ANNOTATION: Final = "kai.scheduler/batch-min-member"
 SKIP_POD_GROUPER_ANNOTATION: Final = "kai.scheduler/skip-podgrouper"
 TOP_OWNER_METADATA_ANNOTATION: Final = "kai.scheduler/top-owner-metadata"
 
+# What other programs write on workloads, and the pod grouper copies or leaves.
+LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+DEPLOYMENT_REVISION_ANNOTATION: Final = "deployment.kubernetes.io/revision"
+SPARK_APP_NAME_LABEL: Final = "spark-app-name"
+SPARK_APP_SELECTOR_LABEL: Final = "spark-app-selector"
+
+# The services around pods and groups, as they sign events.
+POD_GROUPER: Final = "pod-grouper"
+POD_GROUP_CONTROLLER: Final = "podgroup-controller"
+QUEUE_CONTROLLER: Final = "queue-controller"
+
 # What a scheduler remembers on a PodGroup (RFC 3339, UTC).
 STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
+# The pods of a gang that are about to be bound, and where (JSON); ours, not in KAI Scheduler.
+BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
 
 # Shared GPUs: what a pod asks for, and what it was given.
 GPU_FRACTION_ANNOTATION: Final = "gpu-fraction"
@@ -90,6 +103,8 @@ NUMA_ZONE_TYPE_NODE: Final = "Node"
 
 # Facts about nodes.
 GPU_MEMORY_NODE_LABEL: Final = "nvidia.com/gpu.memory"
+#: followed by the amount, in the key: `beta.amd.com/gpu.vram.16G`
+AMD_GPU_MEMORY_NODE_LABEL_PREFIX: Final = "beta.amd.com/gpu.vram"
 GPU_COUNT_NODE_LABEL: Final = "nvidia.com/gpu.count"
 MIG_STRATEGY_NODE_LABEL: Final = "nvidia.com/mig.strategy"
 MIG_ENABLED_NODE_LABEL: Final = "node-role.kubernetes.io/mig-enabled"
@@ -107,6 +122,15 @@ SCALE_ADJUST_NAMESPACE: Final = "kai-scale-adjust"
 SHARED_GPU_POD_NAME_LABEL: Final = "shared-gpu-pod-name"
 SHARED_GPU_POD_NAMESPACE_LABEL: Final = "shared-gpu-pod-namespace"
 KARPENTER_DO_NOT_DISRUPT_ANNOTATION: Final = "karpenter.sh/do-not-disrupt"
+RESERVATION_NAME_PREFIX: Final = "gpu-reservation-"
+
+# What a container of a shared GPU is told: environment variables, and keys of the ConfigMaps they come from.
+VISIBLE_DEVICES_KEY: Final = "NVIDIA_VISIBLE_DEVICES"
+LEGACY_VISIBLE_DEVICES_KEY: Final = "RUNAI-VISIBLE-DEVICES"
+NUM_OF_GPUS_KEY: Final = "RUNAI_NUM_OF_GPUS"
+GPU_PORTION_KEY: Final = "GPU_PORTION"
+CUDA_MEMORY_LIMIT_KEY: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+CDI_DEVICE_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # Labels of workload frameworks that decide the order of tasks.
 KUBEFLOW_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
@@ -152,10 +176,12 @@ CLAIM_MAX_RESULTS: Final = 32
 # Storage: what claims are told and tell, and the labels that say in which zone a volume lies.
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED_ANNOTATION: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER_ANNOTATION: Final = "pv.kubernetes.io/bound-by-controller"
 STORAGE_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 #: a zone label of a volume -> the label that nodes may have instead
 ZONE_LABELS: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
@@ -163,6 +189,35 @@ ZONE_LABELS: Final = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
+
+# Simulated machines: what a pod declares of its own course, and what it was given.
+SIMULATED_NODE_LABEL: Final = "simulator.kai.scheduler/node"
+RUN_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/run-seconds"
+EXIT_CODE_ANNOTATION: Final = "simulator.kai.scheduler/exit-code"
+START_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/start-seconds"
+STOP_SECONDS_ANNOTATION: Final = "simulator.kai.scheduler/stop-seconds"
+DEVICES_ANNOTATION: Final = "simulator.kai.scheduler/devices"
+GPU_PRODUCT_NODE_LABEL: Final = "nvidia.com/gpu.product"
+SIMULATED_PROVISIONER: Final = "simulator.kai.scheduler/volumes"
+GPU_DEVICE_CLASS: Final = "gpu.nvidia.com"
+
+# What the controllers of Kubernetes write on the objects they make.
+JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+JOB_CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+LEGACY_JOB_CONTROLLER_UID_LABEL: Final = "controller-uid"
+COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
+CRON_SCHEDULED_AT_ANNOTATION: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+POD_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+DESIRED_REPLICAS_ANNOTATION: Final = "deployment.kubernetes.io/desired-replicas"
+MAX_REPLICAS_ANNOTATION: Final = "deployment.kubernetes.io/max-replicas"
+POD_DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+REVISION_HASH_LABEL: Final = "controller-revision-hash"
+STATEFUL_POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+PROVISIONED_BY_ANNOTATION: Final = "pv.kubernetes.io/provisioned-by"
+DEFAULT_STORAGE_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
 
 # `BindRequest.spec.receivedResourceType`.
 RECEIVED_REGULAR: Final = "Regular"
@@ -187,6 +242,11 @@ BACKOFF_ONCE: Final = 1
 DEFAULT_JOB_PRIORITY: Final = 50
 NON_PREEMPTIBLE_PRIORITY: Final = 100
 DEFAULT_QUEUE_PRIORITY: Final = 100
+
+# Priority classes of workloads whose owner names none: services, interactive work, everything else.
+PRIORITY_CLASS_INFERENCE: Final = "inference"
+PRIORITY_CLASS_BUILD: Final = "build"
+PRIORITY_CLASS_TRAIN: Final = "train"
 
 # Names that stand for "none was given".
 DEFAULT_SUBGROUP: Final = "default"
@@ -218,6 +278,13 @@ EVENT_NOT_READY: Final = "NotReady"
 EVENT_STALE_JOB: Final = "StaleJob"
 EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"
+# Ours: a gang that cannot be completed gives its nodes back; an object of some kind cannot be used as it stands.
+EVENT_GANG_BROKEN: Final = "GangBroken"
+EVENT_INVALID_PREFIX: Final = "Invalid"
+EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
+EVENT_UNREADABLE: Final = "Unreadable"
+EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
+EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"
 
 # Annotations of eviction events.
 EVICTED_PODS_ANNOTATION: Final = "num-evicted-pods"
@@ -230,8 +297,19 @@ CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 CONDITION_POD_BOUND: Final = "PodBound"
 CONDITION_DISRUPTION_TARGET: Final = "DisruptionTarget"
 CONDITION_UNSCHEDULABLE_ON_NODE_POOL: Final = "UnschedulableOnNodePool"
+#: `PodGroup.status.conditions`
+CONDITION_GROUP_READY: Final = "Ready"
+CONDITION_GROUP_SCHEDULED: Final = "Scheduled"
+CONDITION_GROUP_RUNNING: Final = "Running"
+#: of PodGroups and queues: False says what is wrong with the object
+CONDITION_VALID: Final = "Valid"
+#: `Queue.status.conditions`
+CONDITION_ORPHAN: Final = "Orphan"
+CONDITION_CYCLIC: Final = "Cyclic"
+CONDITION_OVER_QUOTA: Final = "OverQuota"
 CONDITION_REASON_UNSCHEDULABLE: Final = "Unschedulable"
 CONDITION_REASON_BINDING_ERROR: Final = "BindingError"
+CONDITION_REASON_BOUND: Final = "Bound"
 CONDITION_REASON_PREEMPTION: Final = "PreemptionByScheduler"
 
 # Node conditions: the first must be True, the others must be False.
@@ -293,6 +371,7 @@ GPU_MEMORY_BYTES_FROM: Final = 1 << 20
 GPU_MEMORY_STEP_MIB: Final = 100
 
 # Leader election.
+BINDER_LEASE: Final = "2ad35f9c.kai.scheduler"
 LEASE_DURATION_S: Final = 15
 LEASE_RENEW_DEADLINE_S: Final = 10
 LEASE_RETRY_S: Final = 5

@@ -37,6 +37,8 @@ _GRAMMAR: Final = re.compile(
 )
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIXES: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class QuantityError(ValueError):
@@ -89,6 +91,22 @@ def whole(value: RawQuantity) -> int:
 def parse_quantity(value: RawQuantity) -> Fraction:
     """The exact value as Kubernetes keeps it: in steps of a billionth, saturating at ±2⁶²."""
     return Fraction(nano(value), _NANO)
+
+
+def format_quantity(nanos: int, *, binary: bool = False) -> str:
+    """The text that Kubernetes writes for so many billionths: `1500m`, `2`, `8Gi` (`binary`, where that is exact)."""
+    if not nanos:
+        return "0"
+    if binary and not nanos % _NANO:
+        value, power = nanos // _NANO, 0
+        while power < len(_BINARY_SUFFIXES) - 1 and not value % 1024:
+            value, power = value // 1024, power + 1
+        if power:
+            return f"{value}{_BINARY_SUFFIXES[power]}"
+    value, power = nanos, 0
+    while power < len(_DECIMAL_SUFFIXES) - 1 and not value % 1000:
+        value, power = value // 1000, power + 1
+    return f"{value}{_DECIMAL_SUFFIXES[power]}"
 
 
 def _rounded(nanos: int, step: int) -> int:

@@ -49,6 +49,8 @@ class Queue(Wire):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: QueueSpec = field(default_factory=QueueSpec)
+    #: not looked into: only the service that writes it reads it, and what stands there must not hide the queue
+    status: Any = None
 
 
 class TopologyConstraint(Wire):
@@ -106,6 +108,9 @@ class SchedulingCondition(Wire):
 
 class PodGroupStatus(Wire):
     scheduling_conditions: list[SchedulingCondition] = field(default_factory=list)
+    #: these two are not looked into, as a queue's status is not
+    conditions: Any = None
+    resources_status: Any = None
 
 
 class PodGroup(Wire):

@@ -82,7 +82,7 @@ class Show:
 
     def _look(self) -> View:
         groups = {f"{group.metadata.namespace}/{group.metadata.name}": group for group in self._groups.values()}
-        return look(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.plan)
+        return look(self._nodes.values(), self._pods.values(), groups, self._cluster.scheduler.loop.plan)
 
     def _new_sentences(self) -> list[str]:
         player = self._cluster.player

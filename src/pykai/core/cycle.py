@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pykai.core.actions import ACTIONS
+from pykai.core.content import Figures
 from pykai.core.decisions import Plan
 from pykai.core.fairshare.ledger import open_ledger
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY
 from pykai.core.hooks import Rules
+from pykai.core.known import Known
 from pykai.core.memory import Memory
 from pykai.core.plugins.dynamicresources import without_claims
 from pykai.core.plugins.guard import prepare_guarded
@@ -31,9 +33,12 @@ from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
 
 
-def open_session(snapshot: Snapshot, policy: Policy) -> Session:
+def open_session(snapshot: Snapshot, policy: Policy, known: Known | None = None) -> Session:
     """Prepare the rules and open the books."""
     problems: list[Problem] = []
+    if any(named.foreign for named in policy.plugins):
+        # Nobody knows what they read.
+        snapshot.looked = True
     hooks = [
         prepare_guarded(named.name, named.plugin, snapshot, problems.append)
         if named.foreign
@@ -59,7 +64,7 @@ def open_session(snapshot: Snapshot, policy: Policy) -> Session:
     state.books = rules.books
     state.quota_gate = rules.quota_gate
     state.gpu_scores = rules.gpu_scores
-    return Session(snapshot, policy, rules, state, problems)
+    return Session(snapshot, policy, rules, state, problems, known)
 
 
 def run(session: Session) -> None:
@@ -70,21 +75,26 @@ def run(session: Session) -> None:
 
 def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -> Plan:
     """One cycle.  A memory of the last one saves work and changes nothing."""
-    known = memory.recall(snapshot, policy) if memory is not None else None
-    if known is not None:
-        return known
-    session = open_session(snapshot, policy)
-    run(session)
-    plan = reckon(session)
-    if memory is not None:
-        memory.keep(snapshot, policy, plan, session.state.until_ns)
+    if memory is None:
+        session = open_session(snapshot, policy)
+        run(session)
+        return reckon(session)
+    plan = memory.recall(snapshot, policy)
+    if plan is None:
+        figures = Figures(snapshot.columns, snapshot.foreign, snapshot.census)
+        known = memory.known = Known.of(memory.known, snapshot, policy)
+        session = open_session(snapshot, policy, known)
+        run(session)
+        plan = reckon(session)
+        memory.keep(snapshot, policy, plan, session.state.until_ns, figures)
+        known.gangs = session.untouched()
     return plan
 
 
 def _constraints_not_kept(snapshot: Snapshot) -> Iterator[Problem]:
     """Groups that wait and ask for a topology that nobody looks after (topo:TD-22)."""
-    for key, entry in snapshot.groups.items():
-        if entry.pending and entry.group is not None and entry.group.names_topology:
+    for key in sorted(snapshot.census.placed_by_topology):
+        if snapshot.groups[key].pending:
             text = "not kept, because the plugin topology is switched off"
             yield Problem(f"PodGroup/{key}", "spec.topologyConstraint", text)
 

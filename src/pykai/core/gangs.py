@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pykai.api import names
+from pykai.core.census import GroupEntry
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.groups import Branch, Group, Leaf
-from pykai.core.snapshot import GroupEntry
 from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
 from pykai.core.tasks import Task, by_age
 
@@ -151,14 +151,18 @@ class Gang:
         "leaves",
         "open",
         "pipelined",
+        "place",
         "preemptible",
         "priority",
         "queue",
         "semi",
+        "signature",
         "started_before",
         "strays",
         "task_key",
+        "touched",
         "unsupported",
+        "version",
     )
 
     def __init__(
@@ -166,6 +170,11 @@ class Gang:
     ) -> None:
         self.group = group
         self.key = group.key
+        #: the entry it was made from, and what it was like then
+        self.entry = entry
+        self.version = entry.version
+        #: whether a task of it was ever placed or taken back, undone or not
+        self.touched = False
         #: queue row, and the chain from it to the root; -1 and () when the queue does not exist
         self.queue = queue
         self.chain = chain
@@ -175,7 +184,6 @@ class Gang:
         self.semi = group.preemptibility == names.SEMI_PREEMPTIBLE and queue >= 0
         #: keys of the tasks of a semi-preemptible gang that may not, as the cycle began
         self.core: frozenset[str] = frozenset()
-        self.entry = entry
         self.task_key: TaskKey = by_age
         leaves = [LeafRun(leaf) for leaf in group.leaves]
         self.leaves = leaves
@@ -221,6 +229,10 @@ class Gang:
             self.open += leaf.open
             self.pipelined += leaf.pipelined
         self._selection: list[Batch] | None = None
+        #: its sort key among the gangs of its queue, None = to be asked anew
+        self.place: tuple[object, ...] | None = None
+        #: what makes it like others (`victims/signatures.py`); once it was touched only for this version of the state
+        self.signature: Any = None
         #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
         self.asked: dict[int, Amounts] = {}
 
@@ -275,7 +287,9 @@ class Gang:
 
     def changed(self) -> None:
         """A task was placed or taken back: what to place next must be asked anew (cycle:PG-9)."""
+        self.touched = True
         self._selection = None
+        self.place = None
         self.asked.clear()
 
     def active(self, status_of: Callable[[Task], Status]) -> dict[str, list[Task]]:

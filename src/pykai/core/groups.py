@@ -83,6 +83,13 @@ class Group:
     #: one leaf that must be satisfied: the tree of a group without subgroups
     plain: bool
 
+    @property
+    def in_cycle(self) -> bool:
+        """Whether the group takes part; one that backs off after a failure in this pool does not (cycle:SNP-11)."""
+        if self.scheduling_backoff == -1 or self.last_condition_pool is None:
+            return True
+        return self.last_condition_pool != (self.node_pool or "default")
+
 
 def _names_topology(node: Branch | Leaf) -> bool:
     if node.topology is not None and node.topology.topology:

@@ -278,9 +278,11 @@ class Rules:
         """Who offers node sets for a gang."""
         return [make for make, applies in zip(self.node_sets, self.node_sets_for, strict=True) if applies(gang)]
 
-    def task_order(self, task: Task) -> tuple[Any, ...]:
-        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
-        return by_age(task) if self.task_key is None else (self.task_key(task), *by_age(task))
+    @property
+    def task_order(self) -> Callable[[Task], tuple[Any, ...]]:
+        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5); it holds on to nothing of the cycle."""
+        key = self.task_key
+        return by_age if key is None else lambda task: (key(task), *by_age(task))
 
     def bound_tie(self, state: State) -> Callable[[int, int], bool] | None:
         """Who goes first of two queues with equal keys, right now."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from pykai.core.content import Content, Figures
 from pykai.core.decisions import Plan
+from pykai.core.known import Known
 from pykai.core.policy import Policy
 from pykai.core.snapshot import Snapshot
 
@@ -21,13 +23,18 @@ from pykai.core.snapshot import Snapshot
 class Memory:
     """The last plan and how long it holds.  The owner hands the same memory to every cycle."""
 
-    __slots__ = ("_content", "_plan", "_policy", "_until_ns")
+    __slots__ = ("_content", "_figures", "_looked", "_plan", "_policy", "_until_ns", "known")
 
     def __init__(self) -> None:
-        self._content: object = None
+        self._content = Content(None, None, None)
+        #: what running work came to, and whether the cycle looked at more of it
+        self._figures: Figures | None = None
+        self._looked = True
         self._policy: Policy | None = None
         self._plan: Plan | None = None
         self._until_ns: int | None = None
+        #: what need not be made anew when the plan has to be
+        self.known: Known | None = None
 
     @property
     def until_ns(self) -> int | None:
@@ -37,18 +44,29 @@ class Memory:
     def recall(self, snapshot: Snapshot, policy: Policy) -> Plan | None:
         """The plan for this snapshot, if it is known without working it out."""
         plan = self._plan
-        if plan is None or self._content is not snapshot.content or self._policy != policy:
+        if plan is None or self._policy != policy or not self._holds(snapshot):
             return None
         if snapshot.now_ns < plan.now_ns or (self._until_ns is not None and snapshot.now_ns >= self._until_ns):
             return None
         return replace(plan, now_ns=snapshot.now_ns)
 
-    def keep(self, snapshot: Snapshot, policy: Policy, plan: Plan, until_ns: int | None) -> None:
-        """Remember a plan that no rule about time contradicts before `until_ns`."""
+    def _holds(self, snapshot: Snapshot) -> bool:
+        """Whether everything that the cycle has read is as it was."""
+        if self._content.same(snapshot.content):
+            return True
+        if self._looked or not self._content.same_but_running(snapshot.content):
+            return False
+        return self._figures == Figures(snapshot.columns, snapshot.foreign, snapshot.census)
+
+    def keep(
+        self, snapshot: Snapshot, policy: Policy, plan: Plan, until_ns: int | None, figures: Figures | None = None
+    ) -> None:
+        """Remember a plan that no rule about time contradicts before `until_ns`; `figures` are those before it."""
         if plan.binds or plan.evictions or any(item.gpu_groups for item in plan.nominations) or _stamps(plan):
             self._plan = None
             return
         self._content, self._policy, self._plan, self._until_ns = snapshot.content, policy, plan, until_ns
+        self._figures, self._looked = figures, snapshot.looked or figures is None
 
 
 def _stamps(plan: Plan) -> bool:

@@ -54,7 +54,7 @@ def _with_details(session: Session, gang: Gang, refusal: Refusal) -> Refusal:
     """A refusal that says what every node had to say when the cycle ended."""
     if not isinstance(refusal, NoPlace) or refusal.base:
         return refusal
-    task = session.snapshot.tasks[refusal.pod]
+    task = session.snapshot.records[refusal.pod]
     leaf = gang.leaves[gang.group.leaf_index[refusal.subgroup]]
     ask = Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
     return replace(refusal, details=node_details(session.state, session.rules, ask, several=gang.size > 1))

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from pykai.core.census import GroupEntry
 from pykai.core.decisions import Bind, Evict, Nominate, Refusal, StaleGang, Verdict
 from pykai.core.fairshare.ledger import Amounts
-from pykai.core.gangs import Batch, Gang
+from pykai.core.gangs import Batch, Gang, TaskKey
+from pykai.core.groups import Group
 from pykai.core.hooks import EVERY_NODE, Rules
+from pykai.core.known import Known
 from pykai.core.minimum import core_of
 from pykai.core.order.queues import Line, QueueWalk
 from pykai.core.place.ranking import Rankings
 from pykai.core.policy import Policy
 from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind
-from pykai.core.snapshot import GroupEntry, Snapshot
+from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
-from pykai.core.tasks import Task
 
 
 class Failure(NamedTuple):
@@ -37,7 +39,15 @@ class Failure(NamedTuple):
 class Session:
     """One cycle under way."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, rules: Rules, state: State, problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        rules: Rules,
+        state: State,
+        problems: list[Problem],
+        known: Known | None = None,
+    ) -> None:
         self.snapshot = snapshot
         #: what went wrong in this cycle, besides what the snapshot says
         self.problems = problems
@@ -72,7 +82,11 @@ class Session:
         #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
         self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
         self._gangs: dict[str, Gang] = {}
+        #: what an earlier cycle has left
+        self.known = known or Known(snapshot, policy)
         self._waiting: list[Gang] | None = None
+        #: sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)
+        self.task_order: TaskKey = rules.task_order
 
     def refuse(self, gang: Gang, refusal: Refusal) -> None:
         """Record why a gang waits."""
@@ -88,32 +102,38 @@ class Session:
         assert group is not None
         made = self._gangs.get(group.key)
         if made is None:
-            snapshot = self.snapshot
-            tree = snapshot.tree
-            queue = tree.rows.get(group.queue, -1)
-            priority = snapshot.priority_of(group) if queue >= 0 else 0
-            preemptible = queue >= 0 and snapshot.preemptible(group, priority)
-            made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
-            made.sort_tasks(self.task_order)
-            if made.semi:
-                made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
+            made = self.known.gangs.get(group.key)
+            if made is None or made.entry is not entry or made.version != entry.version:
+                made = self._make(group, entry)
             self._gangs[group.key] = made
         return made
 
-    def waiting(self) -> list[Gang]:
-        """Gangs that had a task to place, or one held back by gates, when the cycle began."""
-        if self._waiting is None:
-            in_cycle = self.snapshot.in_cycle
-            self._waiting = [
-                self.gang(entry)
-                for entry in self.snapshot.groups.values()
-                if (entry.pending or entry.gated) and entry.group is not None and in_cycle(entry.group)
-            ]
-        return self._waiting
+    def _make(self, group: Group, entry: GroupEntry) -> Gang:
+        snapshot = self.snapshot
+        tree = snapshot.tree
+        queue = tree.rows.get(group.queue, -1)
+        priority = snapshot.priority_of(group) if queue >= 0 else 0
+        preemptible = queue >= 0 and snapshot.preemptible(group, priority)
+        made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
+        made.sort_tasks(self.task_order)
+        if made.semi:
+            made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
+        return made
 
-    def task_order(self, task: Task) -> tuple[Any, ...]:
-        """Sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)."""
-        return self.rules.task_order(task)
+    def untouched(self) -> dict[str, Gang]:
+        """Gangs that wait and are as the cycle found them."""
+        return {gang.key: gang for gang in self._waiting or () if not gang.touched}
+
+    def touched_gangs(self) -> Iterable[str]:
+        """Keys of the gangs that somebody has looked at in this cycle; the others nobody can have changed."""
+        return self._gangs
+
+    def waiting(self) -> list[Gang]:
+        """Gangs that had a task to place, or one held back by gates, when the cycle began; in order."""
+        if self._waiting is None:
+            gangs = [self.gang(entry) for entry in self.snapshot.census.waiting.values()]
+            self._waiting = sorted(gangs, key=self.place_of)
+        return self._waiting
 
     def group_order(self, gang: Gang) -> tuple[object, ...]:
         """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3)."""
@@ -121,6 +141,12 @@ class Session:
         if self.rules.group_key is None:
             return (group.creation_ns, group.name, group.namespace)
         return (self.rules.group_key(gang), group.creation_ns, group.name, group.namespace)
+
+    def place_of(self, gang: Gang) -> tuple[object, ...]:
+        """`group_order` of a gang as it stands, worked out anew after a task of it was placed or taken back."""
+        if gang.place is None:
+            gang.place = self.group_order(gang)
+        return gang.place
 
     def queue_walk(self, lines: Mapping[int, Line], top: int = -1) -> QueueWalk:
         """The fair order over lines of gangs."""
@@ -130,6 +156,7 @@ class Session:
             lines,
             queue_key=partial(key, self.state) if key is not None else None,
             beats=self.rules.bound_tie(self.state),
+            version=lambda: self.state.version,
             top=top,
         )
 

@@ -17,6 +17,8 @@ from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.api.topology import Topology
 from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
+from pykai.core.census import Census, GroupEntry, Kind, QueueCount
+from pykai.core.content import Content
 from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
@@ -24,7 +26,7 @@ from pykai.core.memo import Made, Memo
 from pykai.core.nodes import NodeFacts
 from pykai.core.numa.zones import NodeZones
 from pykai.core.problems import Problem
-from pykai.core.shapes import HostPort, Shape
+from pykai.core.shapes import HostPort, Shape, ShapeRegister
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tasks import Task
@@ -34,27 +36,6 @@ from pykai.core.volumes.storage import Storage
 if TYPE_CHECKING:
     # Its inventory of devices is laid out over the node table below.
     from pykai.core.claims.index import ClaimIndex
-
-
-@dataclass(slots=True)
-class GroupEntry:
-    """A group with its tasks; either may be there without the other."""
-
-    #: None while no PodGroup of this key is known in this shard
-    group: Group | None = None
-    #: the PodGroup belongs to another shard, which looks after its tasks
-    elsewhere: bool = False
-    tasks: dict[str, Task] = field(default_factory=dict)
-    #: tasks that are Pending and ask for this scheduler
-    pending: int = 0
-    #: the same for tasks held back by scheduling gates
-    gated: int = 0
-    #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
-    allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
-    #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
-    wanted: list[int] = field(default_factory=lambda: [0, 0, 0])
-    #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
-    wanted_mib: int = 0
 
 
 @dataclass(slots=True)
@@ -124,10 +105,12 @@ class Snapshot:
     """Everything one cycle reads."""
 
     now_ns: int
-    #: stands for everything below: the same object as long as nothing has changed
-    content: object
+    #: stands for everything below
+    content: Content
     shard: Shard
     axes: Axes
+    #: by whom shapes were numbered
+    shapes: ShapeRegister
     vectors: Vectors
     nodes: NodeTable
     #: [axis, node]
@@ -141,9 +124,13 @@ class Snapshot:
     #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
     foreign: dict[int, tuple[int, ...]]
     tree: QueueTree
-    groups: Mapping[str, GroupEntry]
-    tasks: Mapping[str, Task]
-    tasks_on: Mapping[str, Mapping[str, Task]]
+    #: all groups, for those who know which they look for; everyone else asks `groups`
+    entries: Mapping[str, GroupEntry]
+    #: the same, counted
+    census: Census
+    #: all tasks and who is on which node, for those who tell nobody; everyone else asks `tasks` and `tasks_on`
+    records: Mapping[str, Task]
+    residents: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
     #: tasks with persistent volume claims
     tasks_with_volumes: Mapping[str, Task]
@@ -164,19 +151,47 @@ class Snapshot:
     problems: tuple[Problem, ...]
     #: things plugins share within a cycle
     memo: dict[Hashable, object] = field(default_factory=dict)
+    #: whether anybody has looked at work that runs, beyond its sums
+    looked: bool = False
+
+    @property
+    def groups(self) -> Mapping[str, GroupEntry]:
+        """All groups."""
+        self.looked = True
+        return self.entries
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """All tasks."""
+        self.looked = True
+        return self.records
+
+    @property
+    def tasks_on(self) -> Mapping[str, Mapping[str, Task]]:
+        """Node name -> the tasks on it."""
+        self.looked = True
+        return self.residents
+
+    def running(self, count: QueueCount) -> Mapping[Kind, Mapping[str, GroupEntry]]:
+        """The groups of a queue that run, by kind."""
+        self.looked = True
+        return count.running
 
     def ungrouped(self) -> Iterator[Task]:
         """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""
         for task in self.tasks_without_group.values():
             if task.ours and task.status is Status.PENDING:
                 yield task
-        for entry in self.groups.values():
-            if entry.group is None and entry.pending and not entry.elsewhere:
-                yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
+        for entry in self.census.ungrouped.values():
+            yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
 
     def priority_of(self, group: Group) -> int:
         """Priority of a group (queues:Q-80)."""
-        own = self.priority_classes.get(group.priority_class) if group.priority_class else None
+        return self.class_priority(group.priority_class)
+
+    def class_priority(self, name: str) -> int:
+        """Priority of groups that name this class."""
+        own = self.priority_classes.get(name) if name else None
         if own is not None:
             return own.value
         return self.default_priority
@@ -193,11 +208,11 @@ class Snapshot:
 
     def preemptible(self, group: Group, priority: int) -> bool:
         """Whether the group may be taken back (queues:Q-81)."""
-        if group.preemptibility == names.PREEMPTIBLE:
-            return True
-        if group.preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):
-            return False
-        return priority < names.NON_PREEMPTIBLE_PRIORITY
+        return _preemptible(group.preemptibility, priority)
+
+    def kind_preemptible(self, kind: Kind) -> bool:
+        """The same for all groups of a kind."""
+        return _preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
 
     def amounts_on(self, shape: Shape, row: int) -> tuple[float, float, float]:
         """What a task of this shape costs its queue on a node: cpu milli, memory bytes, GPU hundredths (gpu:C-8)."""
@@ -207,12 +222,6 @@ class Snapshot:
             return vector.amounts
         facts = self.nodes.facts[row]
         return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
-
-    def in_cycle(self, group: Group) -> bool:
-        """Whether the group takes part; one that backs off after a failure in this pool does not (cycle:SNP-11)."""
-        if group.scheduling_backoff == -1 or group.last_condition_pool is None:
-            return True
-        return group.last_condition_pool != (group.node_pool or "default")
 
     def totals(self) -> list[float]:
         """CPU milli, memory bytes, GPU hundredths of ready nodes, less other schedulers' load (queues:Q-100 to 102)."""
@@ -239,3 +248,11 @@ class Snapshot:
         """Smallest and largest MiB per GPU of nodes that tell it (gpu:C-6); None when none does."""
         known = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
         return (int(known.min()), int(known.max())) if known.size else None
+
+
+def _preemptible(preemptibility: str, priority: int) -> bool:
+    if preemptibility == names.PREEMPTIBLE:
+        return True
+    if preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):
+        return False
+    return priority < names.NON_PREEMPTIBLE_PRIORITY

@@ -24,8 +24,10 @@ from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.axes import Axes, IntArray
 from pykai.core.bindrequests import BindRequests
+from pykai.core.census import Census, GroupEntry
 from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
+from pykai.core.content import Content
 from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, seat, tenant_mib
 from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
@@ -34,9 +36,9 @@ from pykai.core.numa.zones import NodeZones, read_zones
 from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind, HostPort, RequestError, Resolved, Shape, ShapeRegister, hold_ports
 from pykai.core.shard import Shard
-from pykai.core.snapshot import GroupEntry, NodeTable, Snapshot
+from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.status import QUEUE_ALLOCATED, Status
-from pykai.core.tasks import Task, has_ended, read_task
+from pykai.core.tasks import Task, has_ended, read_task, reads_alike, same_facts
 from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
 from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
 
@@ -50,6 +52,9 @@ class Tables:
         self.shapes = ShapeRegister()
         self.vectors = Vectors(self.axes)
         self.groups: dict[str, GroupEntry] = {}
+        self._census = Census()
+        #: groups that have changed since the census was taken
+        self._uncounted: dict[str, None] = {}
         self.queues: dict[str, Queue] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
         self.topologies: dict[str, Topology] = {}
@@ -58,8 +63,10 @@ class Tables:
         self.claims = ClaimIndex(self.shard.queue_label)
         self.config_maps: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
-        #: replaced with every change
-        self._content = object()
+        # Tokens, replaced with every change of their kind: see `content.py`.
+        self._waiting = object()
+        self._running = object()
+        self._rest = object()
         self._unreadable = self.shapes.unreadable()
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
@@ -94,8 +101,11 @@ class Tables:
     # -- taking changes in ------------------------------------------------------------------------------------------
 
     def apply(self, item: Object) -> None:
-        """Take in one object as it is now."""
-        self._content = object()
+        """Take in one object as it is now.
+
+        Kinds that change often without meaning anything here (heartbeats, conditions, figures in a status) are compared
+        with what is known; any other object counts as a change.
+        """
         if isinstance(item, Pod):
             self._apply_pod(item)
         elif isinstance(item, Node):
@@ -107,12 +117,18 @@ class Tables:
         elif isinstance(item, BindRequest):
             for pod_key in sorted(self._requests.apply(item)):
                 self._reread(pod_key)
-        elif isinstance(item, PriorityClass):
-            self.priority_classes[item.metadata.name] = item
         elif isinstance(item, ConfigMap):
-            self.config_maps.add(f"{item.metadata.namespace}/{item.metadata.name}")
+            self._apply_config_map(f"{item.metadata.namespace}/{item.metadata.name}")
         elif isinstance(item, Namespace):
-            self.namespaces[item.metadata.name] = dict(item.metadata.labels)
+            self._apply_namespace(item)
+        else:
+            self._rest = object()
+            self._apply_seldom(item)
+
+    def _apply_seldom(self, item: Object) -> None:
+        """Objects that hardly ever change without meaning it."""
+        if isinstance(item, PriorityClass):
+            self.priority_classes = {**self.priority_classes, item.metadata.name: item}
         elif isinstance(item, Topology):
             self._apply_topology(item)
         elif isinstance(item, NodeResourceTopology):
@@ -127,7 +143,7 @@ class Tables:
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
-        self._content = object()
+        self._rest = object()
         key = f"{namespace}/{name}"
         if kind == "Pod":
             self._remove_pod(key)
@@ -137,12 +153,11 @@ class Tables:
             self._set_group(key, None, elsewhere=False)
             self._problems.pop(f"PodGroup/{key}", None)
         elif kind == "Queue":
-            if self.queues.pop(name, None) is not None:
-                self._tree = None
+            self._remove_queue(name)
         elif kind == "BindRequest":
             self._reread(self._requests.forget(key))
         elif kind == "PriorityClass":
-            self.priority_classes.pop(name, None)
+            self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
         elif kind == "ConfigMap":
             self.config_maps.discard(key)
         elif kind == "Namespace":
@@ -165,7 +180,7 @@ class Tables:
         The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
         A pod that is not known is not assumed anything about.
         """
-        self._content = object()
+        self._rest = object()
         if status is None:
             self._forced.pop(pod_key, None)
         elif pod_key in self._pods:
@@ -177,9 +192,12 @@ class Tables:
     def _apply_pod(self, pod: Pod) -> None:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         before = self._pods.get(key)
-        if before is not None and before.metadata.uid != pod.metadata.uid:
-            self._forced.pop(key, None)
         self._pods[key] = pod
+        if before is not None:
+            if reads_alike(before, pod):
+                return
+            if before.metadata.uid != pod.metadata.uid:
+                self._forced.pop(key, None)
         others = self.storage.use(key, pod)
         self.claims.use(key, pod)
         self._reread(key)
@@ -199,17 +217,16 @@ class Tables:
             self._reread(key)
 
     def _reread(self, key: str, settled: Status | None = None) -> None:
-        """Make the task of a pod anew, in the `settled` state if one is given."""
-        self._content = object()
-        old = self._tasks.pop(key, None)
-        if old is not None:
-            self._detach(old)
+        """Make the task of a pod anew, in the `settled` state if one is given; an equal one changes nothing."""
+        old = self._tasks.get(key)
         pod = self._pods.get(key)
         if pod is None:
+            if old is not None:
+                del self._tasks[key]
+                self._detach(old)
             return
-        subject = f"Pod/{key}"
-        self._problems.pop(subject, None)
         problems: list[Problem] = []
+        subject = f"Pod/{key}"
         request = self._requests.live(key, pod, self._facts)
         claimed = self.claims.resolve(pod, placed=bool(pod.spec.node_name) or request is not None)
         try:
@@ -231,8 +248,11 @@ class Tables:
             claimed.keys if shape.claims else (),
             claimed.synthetic,
         )
-        if problems:
-            self._problems[subject] = problems
+        if old is not None and same_facts(old, task) and problems == self._problems.get(subject, []):
+            return
+        self._set_problems(subject, problems)
+        if old is not None:
+            self._detach(old)
         self._tasks[key] = task
         self._attach(task)
 
@@ -252,13 +272,34 @@ class Tables:
             self._reread(key)
             self._reread_volumes(others)
 
+    def _notice(self, task: Task) -> None:
+        """A task comes, goes or changes; what that means to its group the census will say."""
+        shape = task.shape
+        if (
+            task.gpu_groups
+            or shape.host_ports
+            or shape.affinity is not None
+            or shape.volumes
+            or shape.claims
+            or shape.extended is not None
+            or shape.gpu.legacy_mig
+        ):
+            # Those who wait are told of it by other ways than sums.
+            self._rest = object()
+        elif not task.group_key and task.ours and task.status is Status.PENDING:
+            self._waiting = object()
+        else:
+            self._running = object()
+
     def _attach(self, task: Task) -> None:
+        self._notice(task)
         if task.group_key:
             entry = self.groups.get(task.group_key)
             if entry is None:
                 entry = self.groups[task.group_key] = GroupEntry()
             entry.tasks[task.key] = task
             self._count(entry, task, 1)
+            self._uncounted[task.group_key] = None
         else:
             self._without_group[task.key] = task
         if task.node:
@@ -276,10 +317,12 @@ class Tables:
             self._legacy_mig[task.key] = task
 
     def _detach(self, task: Task) -> None:
+        self._notice(task)
         if task.group_key:
             entry = self.groups[task.group_key]
             del entry.tasks[task.key]
             self._count(entry, task, -1)
+            self._uncounted[task.group_key] = None
             self._drop_if_void(task.group_key, entry)
         if task.node:
             self._charge(task, -1)
@@ -335,21 +378,18 @@ class Tables:
             return
         problems: list[Problem] = []
         facts = read_node(node, self.shard.mig_label, problems.append).with_dra_gpus(self._dra_gpus.get(name, 0))
-        subject = f"Node/{name}"
-        self._problems.pop(subject, None)
-        if problems:
-            self._problems[subject] = problems
-        if self._facts.get(name) == facts:
-            return
-        self._replace_node(name, facts)
+        self._set_problems(f"Node/{name}", problems)
+        if self._facts.get(name) != facts:
+            self._replace_node(name, facts)
 
     def _remove_node(self, name: str) -> None:
-        self._problems.pop(f"Node/{name}", None)
+        self._set_problems(f"Node/{name}", [])
         if name in self._facts:
             self._replace_node(name, None)
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
         """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
+        self._rest = object()
         touched = sorted({*self._tasks_on.get(name, ()), *self._requests.pods_for(name)})
         for key in touched:
             old = self._tasks.pop(key, None)
@@ -451,10 +491,24 @@ class Tables:
         self._set_problems(subject, [Problem(subject, "", text) for text in texts])
 
     def _set_problems(self, subject: str, problems: list[Problem]) -> None:
+        if problems == self._problems.get(subject, []):
+            return
+        self._rest = object()
         if problems:
             self._problems[subject] = problems
         else:
-            self._problems.pop(subject, None)
+            del self._problems[subject]
+
+    def _apply_config_map(self, key: str) -> None:
+        if key not in self.config_maps:
+            self._rest = object()
+            self.config_maps.add(key)
+
+    def _apply_namespace(self, namespace: Namespace) -> None:
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        if self.namespaces.get(name) != labels:
+            self._rest = object()
+            self.namespaces[name] = dict(labels)
 
     def _apply_zones(self, topology: NodeResourceTopology) -> None:
         name = topology.metadata.name
@@ -470,20 +524,20 @@ class Tables:
 
     def _apply_group(self, podgroup: PodGroup) -> None:
         key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
-        subject = f"PodGroup/{key}"
-        self._problems.pop(subject, None)
-        if not self.shard.covers(podgroup.metadata):
-            self._set_group(key, None, elsewhere=True)
-            return
         problems: list[Problem] = []
-        self._set_group(key, read_group(podgroup, self.shard.node_pool_key, problems.append), elsewhere=False)
-        if problems:
-            self._problems[subject] = problems
+        group = None
+        if self.shard.covers(podgroup.metadata):
+            group = read_group(podgroup, self.shard.node_pool_key, problems.append)
+        self._set_problems(f"PodGroup/{key}", problems)
+        self._set_group(key, group, elsewhere=group is None)
 
     def _set_group(self, key: str, group: Group | None, *, elsewhere: bool) -> None:
         entry = self.groups.get(key)
         if entry is None:
             entry = self.groups[key] = GroupEntry()
+        elif entry.group == group and entry.elsewhere == elsewhere:
+            return
+        self._running = object()
         # Which tasks count depends on the subgroups of the group.
         for task in entry.tasks.values():
             self._count(entry, task, -1)
@@ -491,6 +545,7 @@ class Tables:
         for task in entry.tasks.values():
             self._count(entry, task, 1)
         entry.elsewhere = elsewhere
+        self._uncounted[key] = None
         self._drop_if_void(key, entry)
 
     def _drop_if_void(self, key: str, entry: GroupEntry) -> None:
@@ -498,11 +553,21 @@ class Tables:
             del self.groups[key]
 
     def _apply_queue(self, queue: Queue) -> None:
-        self._tree = None
-        if self.shard.covers(queue.metadata):
-            self.queues[queue.metadata.name] = queue
-        else:
-            self.queues.pop(queue.metadata.name, None)
+        name = queue.metadata.name
+        known = self.queues.get(name)
+        if not self.shard.covers(queue.metadata):
+            self._remove_queue(name)
+            return
+        self.queues[name] = queue
+        born = queue.metadata.creation_timestamp
+        if known is None or known.spec != queue.spec or known.metadata.creation_timestamp != born:
+            self._rest = object()
+            self._tree = None
+
+    def _remove_queue(self, name: str) -> None:
+        if self.queues.pop(name, None) is not None:
+            self._rest = object()
+            self._tree = None
 
     def dead_requests(self) -> list[str]:
         """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
@@ -564,11 +629,15 @@ class Tables:
         self._grow_axes()
         slots = [self._slots[name] for name in table.names]
         tree = self.queue_tree()
+        if self._census.refresh(self.groups, self._uncounted):
+            self._waiting = object()
+        self._uncounted.clear()
         return Snapshot(
             now_ns=now_ns,
-            content=self._content,
+            content=Content(self._waiting, self._running, self._rest),
             shard=self.shard,
             axes=self.axes,
+            shapes=self.shapes,
             vectors=self.vectors,
             nodes=table,
             allocatable=np.ascontiguousarray(self._allocatable[slots].T),
@@ -577,9 +646,10 @@ class Tables:
             ports={table.rows[name]: dict(found) for name, found in self._ports.items() if found},
             foreign={table.rows[name]: tuple(load) for name, load in self._foreign.items() if any(load)},
             tree=tree,
-            groups=self.groups,
-            tasks=self._tasks,
-            tasks_on=self._tasks_on,
+            entries=self.groups,
+            census=self._census,
+            records=self._tasks,
+            residents=self._tasks_on,
             tasks_with_affinity=self._with_affinity,
             tasks_with_volumes=self._with_volumes,
             tasks_with_claims=self._with_claims,

@@ -7,10 +7,16 @@ releasing" also depends on the clock, and the tables settle that when a snapshot
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any
+
+from msgspec import Struct
 
 from pykai.api import names
-from pykai.api.core import Pod
+from pykai.api.core import Pod, PodStatus
+from pykai.api.meta import ObjectMeta
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
@@ -75,6 +81,32 @@ class Task:
     def holds_node(self) -> bool:
         """Whether the pod uses resources of its node; an Unknown pod may still run there (cycle:SNP-9, Do better)."""
         return bool(self.node) and (ACTIVE_USED[self.status] or self.status is Status.UNKNOWN)
+
+
+#: What may change in a pod without anybody here reading it.
+_UNREAD = frozenset(("resource_version", "owner_references", "conditions"))
+
+
+def _all_read(kind: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in _UNREAD))
+
+
+_META, _STATUS = _all_read(ObjectMeta), _all_read(PodStatus)
+_FACTS = attrgetter(*(field.name for field in fields(Task)))
+
+
+def reads_alike(pod: Pod, other: Pod) -> bool:
+    """Whether two versions of a pod surely mean the same here; cheap, for the many that tell of conditions only."""
+    return (
+        _STATUS(pod.status) == _STATUS(other.status)
+        and _META(pod.metadata) == _META(other.metadata)
+        and pod.spec == other.spec
+    )
+
+
+def same_facts(task: Task, other: Task) -> bool:
+    """Whether two tasks say the same."""
+    return bool(_FACTS(task) == _FACTS(other))
 
 
 def by_age(task: Task) -> tuple[int, str, str]:

@@ -6,12 +6,14 @@ Slow on purpose and independent of the journal; switched on in all tests by `Pol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from pykai.api import names
 from pykai.core.axes import PODS
+from pykai.core.census import Census
 from pykai.core.claims.books import ClaimBooks
 from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
 from pykai.core.journal import Books, Grant
@@ -34,10 +36,19 @@ def _expect(same: bool, what: str) -> None:
 
 def check_state(session: Session) -> None:
     """Raise Disagreement if a column, device, port, counter or queue figure is not the sum of its tasks."""
+    _check_census(session)
     _check_nodes(session)
     _check_books(session)
     _check_queues(session)
     _check_gangs(session)
+
+
+def _check_census(session: Session) -> None:
+    groups = session.snapshot.entries
+    counted = Census()
+    counted.refresh({key: replace(entry) for key, entry in groups.items()}, groups)
+    for part, said in counted.said().items():
+        _expect(session.snapshot.census.said()[part] == said, f"the census is wrong about {part}")
 
 
 def _check_nodes(session: Session) -> None:
@@ -80,7 +91,7 @@ def _check_nodes(session: Session) -> None:
         if moved.status not in (Status.PIPELINED, Status.ALLOCATED, Status.BINDING):
             continue
         plane = state.free if moved.status is Status.PIPELINED else state.idle
-        asked = [axis for axis, _ in snapshot.vectors[snapshot.tasks[key].shape].asked]
+        asked = [axis for axis, _ in snapshot.vectors[snapshot.records[key].shape].asked]
         facts = nodes.facts[moved.row]
         _expect(bool((plane[asked, moved.row] >= 0).all()), f"node {facts.name} is over-filled")
         for group in moved.gpu_groups:
@@ -92,7 +103,7 @@ def _check_nodes(session: Session) -> None:
 def _holders(session: Session) -> Iterator[tuple[Task, Status, int, tuple[str, ...]]]:
     """Every task on every node it holds: one that is moved holds two."""
     state, rows = session.state, session.snapshot.nodes.rows
-    for key, task in session.snapshot.tasks.items():
+    for key, task in session.snapshot.records.items():
         moved, leaving = state.moved.get(key), state.leaving.get(key)
         if leaving is not None:
             yield task, Status.RELEASING, leaving.row, leaving.gpu_groups
@@ -115,7 +126,7 @@ def _held_by_books(session: Session) -> Iterator[tuple[Books, list[tuple[int, ob
     """What all tasks hold, by books: node row, content, how."""
     state, rows = session.state, session.snapshot.nodes.rows
     held: list[tuple[Grant, int, int]] = []
-    for key, task in session.snapshot.tasks.items():
+    for key, task in session.snapshot.records.items():
         moved, leaving = state.moved.get(key), state.leaving.get(key)
         if leaving is not None:
             held.extend((grant, leaving.row, holding_of(Status.RELEASING)) for grant in leaving.grants)
@@ -138,9 +149,9 @@ def _check_queues(session: Session) -> None:
     state, tree = session.state, session.snapshot.tree
     allocated = [[0.0, 0.0, 0.0] for _ in tree.names]
     committed = [[0.0, 0.0, 0.0] for _ in tree.names]
-    for entry in session.snapshot.groups.values():
+    for entry in session.snapshot.entries.values():
         group = entry.group
-        if group is None or group.queue not in tree.rows or not session.snapshot.in_cycle(group):
+        if group is None or group.queue not in tree.rows or not group.in_cycle:
             continue
         preemptible = session.snapshot.preemptible(group, session.snapshot.priority_of(group))
         semi = group.preemptibility == names.SEMI_PREEMPTIBLE
@@ -179,7 +190,7 @@ def _check_gangs(session: Session) -> None:
     status_of = session.state.status_of
     for gang in session.waiting():
         statuses: dict[str, list[Status]] = {leaf.name: [] for leaf in gang.leaves}
-        for task in session.snapshot.groups[gang.key].tasks.values():
+        for task in session.snapshot.entries[gang.key].tasks.values():
             if task.subgroup in statuses:
                 statuses[task.subgroup].append(status_of(task))
         for leaf in gang.leaves:

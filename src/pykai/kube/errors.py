@@ -2,6 +2,7 @@
 
     KubeError
     ├── CredentialsError     the kubeconfig, a token or a plugin cannot be used; retrying does not help
+    ├── LeaseLost            another instance leads now, or may soon; stop working
     ├── ConnectionLost       nobody answered, or not in time; the request may or may not have been carried out
     └── ApiError             the server answered with a Status
         ├── BadRequest       400
@@ -35,6 +36,10 @@ class CredentialsError(KubeError):
 
 class ConnectionLost(KubeError):
     """No answer, or half of one."""
+
+
+class LeaseLost(KubeError):
+    """We no longer lead: the lease could not be renewed in time, or somebody else has it."""
 
 
 class ApiError(KubeError):

@@ -1,1 +1,1 @@
-"""Logs, metrics and the HTTP endpoint that every service has."""
+"""What operators see of a running service: log lines, metrics, and the HTTP endpoint that serves both their health."""

@@ -242,6 +242,20 @@ FLAGS: tuple[Flag, ...] = (
         "cycle:FLT-4",
         own="profile",
     ),
+    Flag(
+        "min-cycle-interval",
+        "20ms",
+        a_pause,
+        "shortest time between two cycles; a change starts one then (not in KAI Scheduler)",
+        "cycle:CYC-1",
+    ),
+    Flag(
+        "fast-bind",
+        "true",
+        a_switch,
+        "bind pods that need nothing prepared without a BindRequest (not in KAI Scheduler)",
+        "cycle:OUT-1",
+    ),
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 

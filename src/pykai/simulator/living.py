@@ -25,15 +25,16 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.runtime import Runtime, Service, run_together
-from pykai.podgrouper.service import GrouperOptions, make_podgrouper
+from pykai.podgrouper.options import PodGrouperOptions
+from pykai.podgrouper.service import make_podgrouper
 from pykai.podgroups.service import PodGroupsOptions, make_podgroups
 from pykai.queues.service import QueuesOptions, make_queues
-from pykai.scheduler.flags import Flags, read_flags
-from pykai.scheduler.service import SchedulerService, make_scheduler
+from pykai.scheduler.flags import read_flags
+from pykai.scheduler.service import make_scheduler
 from pykai.simulator.machines import MachineOptions, machines
 from pykai.simulator.playing import Player
 from pykai.simulator.scenario import Story
-from pykai.webhooks.gpusharing import GpuSharing
+from pykai.webhooks.admission import pod_mutator, pod_validator
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,13 @@ class LivingCluster:
         self.server = server
         self.runtime = runtime
         self.port = port
-        flags: Flags
-        flags, self.problems = read_flags(options.scheduler_flags)
-        self.scheduler: SchedulerService = make_scheduler(runtime, flags)
+        self.scheduler = make_scheduler(runtime, read_flags(options.scheduler_flags), endpoints=False)
         self.player = Player(runtime, options.story) if options.story is not None else None
         self.services: list[Service] = [
             self.scheduler,
             make_binder(runtime, BinderOptions()),
-            make_podgrouper(runtime, GrouperOptions()),
-            make_podgroups(runtime, PodGroupsOptions()),
+            make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
+            make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions()),
             *machines(runtime, MachineOptions()),
         ]
@@ -80,13 +79,12 @@ class LivingCluster:
     async def start(cls, options: LivingOptions) -> LivingCluster:
         """Open the server, let it listen, and make the services (which do not run yet)."""
         clock = Clock(options.speed)
-        sharing = GpuSharing()
         server = await ApiServer.open(
             clock=clock,
             data=options.data,
             objects=options.objects,
-            mutators=(sharing.mutator(),),
-            validators=(sharing.validator(),),
+            mutators=(pod_mutator(),),
+            validators=(pod_validator(),),
         )
         port = await server.serve(options.host, options.port)
         client = Client(server.transport())

@@ -39,7 +39,7 @@ def _minimum_waits(gang: Gang) -> bool:
 def walk_of(session: Session, action: str) -> QueueWalk:
     """The fair order of everything that may be placed; what may not gets its refusal here."""
     depth = session.policy.queue_depth.get(action)
-    lines = lines_of(eligible(session), session.group_order, session.request_of, depth)
+    lines = lines_of(eligible(session), session.place_of, session.request_of, depth)
     return session.queue_walk(lines)
 
 

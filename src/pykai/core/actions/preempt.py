@@ -61,11 +61,8 @@ def _lowest_priorities(session: Session) -> dict[int, int]:
     """Queue -> the lowest priority of a group in it; whether it runs is seen later."""
     snapshot = session.snapshot
     rows = snapshot.tree.rows
-    found: dict[int, int] = {}
-    for entry in snapshot.groups.values():
-        group = entry.group
-        if group is not None and entry.tasks and (queue := rows.get(group.queue)) is not None:
-            priority = snapshot.priority_of(group)
-            if priority < found.get(queue, priority + 1):
-                found[queue] = priority
-    return found
+    return {
+        rows[name]: min(snapshot.class_priority(kind.priority_class) for kind in count.groups)
+        for name, count in snapshot.census.queues.items()
+        if name in rows
+    }

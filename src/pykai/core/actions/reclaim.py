@@ -42,12 +42,13 @@ def reclaim(session: Session) -> None:
             return next((found for check in rules.reclaim_gates if (found := check(state, taking)) is not None), None)
 
         sources = [make(state, gang, required) for make in rules.reclaim_from]
+        victims = victims_of(session)
         leaves = [
             leaf
-            for leaf, line in victims_of(session).lines.items()
-            if line and leaf != gang.queue and all(may_lose(leaf) for may_lose in sources)
+            for leaf in victims.leaves()
+            if leaf != gang.queue and all(may_lose(leaf) for may_lose in sources) and victims.line(leaf)
         ]
-        return Aim("reclaim", sorted(leaves), accepts, judge)
+        return Aim("reclaim", leaves, accepts, judge)
 
     def message(gang: Gang) -> Callable[[Gang, Task], str]:
         lines: dict[int, str] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.core.carrying import Cause, carry_out
+from pykai.core.census import GroupEntry, may_break
 from pykai.core.decisions import StaleGang
 from pykai.core.gangs import Gang
 from pykai.core.session import Session
-from pykai.core.snapshot import GroupEntry
 from pykai.core.status import Status
 from pykai.core.tasks import Task
 from pykai.core.validate import check_state
@@ -16,13 +16,11 @@ from pykai.core.validate import check_state
 def evict_stale_gangs(session: Session) -> None:
     """Evict what is left of gangs that have been incomplete for too long, whatever their priority (cycle:STL-5)."""
     state, snapshot = session.state, session.snapshot
-    for key in sorted(snapshot.groups):
-        entry = snapshot.groups[key]
+    # Whoever was whole and has not been touched still is.
+    for key in sorted({*snapshot.census.broken, *session.touched_gangs()}):
+        entry = snapshot.entries[key]
         group = entry.group
-        if group is None or ((group.plain and group.min_member <= 1) and group.stale_since_ns is None):
-            # One pod is enough: whoever has any is complete.
-            continue
-        if group.tree_error or not snapshot.in_cycle(group):
+        if group is None or not may_break(group) or group.tree_error or not group.in_cycle:
             continue
         if not _may_be_stale(entry):
             if group.stale_since_ns is not None:

@@ -47,7 +47,7 @@ def take_back(session: Session, method: Method) -> None:
     budget = Budget(session, session.policy.search_budgets, action)
     failed = Failed(session, by_queue=method.by_queue)
     depth = session.policy.queue_depth.get(action)
-    walk = session.queue_walk(lines_of(_candidates(session), session.group_order, session.request_of, depth))
+    walk = session.queue_walk(lines_of(_candidates(session), session.place_of, session.request_of, depth))
     while (gang := walk.pop()) is not None:
         if method.gate_first and (forbidden := method.gate(gang)) is not None:
             session.judge(gang, forbidden[0])

@@ -9,11 +9,12 @@ of two or three rows, which is where Python is quicker than NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, NamedTuple
 
 from pykai.api import names
+from pykai.core.census import Kind, QueueCount
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
 from pykai.core.minimum import core_of
 from pykai.core.snapshot import Snapshot
@@ -217,28 +218,26 @@ def open_ledger(
     wanted = [[0] * size for _ in range(RESOURCES)]
     wanted_mib = [0] * size
     rows = tree.rows
-    for entry in snapshot.groups.values():
-        group = entry.group
-        if group is None or (queue := rows.get(group.queue)) is None or not snapshot.in_cycle(group):
+    for name, count in snapshot.census.queues.items():
+        if (queue := rows.get(name)) is None:
             continue
-        used, wants = entry.allocated, entry.wanted
-        if used[0] or used[1] or used[2]:
+        for kind, used in count.allocated.items():
             for resource in range(RESOURCES):
                 allocated[resource][queue] += used[resource]
-            if group.preemptibility == names.SEMI_PREEMPTIBLE:
+            if kind.preemptibility == names.SEMI_PREEMPTIBLE:
                 # Only its core counts (queues:Q-418).
-                for task in core_of(group, entry.tasks.values(), task_key):
+                for task in _cores(snapshot, count, kind, task_key):
                     cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
                     for resource in range(RESOURCES):
                         committed[resource][queue] += int(cost[resource])
-            elif not snapshot.preemptible(group, snapshot.priority_of(group)):
+            elif not snapshot.kind_preemptible(kind):
                 for resource in range(RESOURCES):
                     committed[resource][queue] += used[resource]
         if not tree.children[queue]:
             # Demand that names an inner queue can never be served there (queues section 5, Do better).
             for resource in range(RESOURCES):
-                wanted[resource][queue] += wants[resource]
-            wanted_mib[queue] += entry.wanted_mib
+                wanted[resource][queue] += count.wanted[resource]
+            wanted_mib[queue] += count.wanted_mib
 
     gpu_range = snapshot.gpu_memory_range()
     smallest = gpu_range[0] if gpu_range else 0
@@ -274,3 +273,12 @@ def open_ledger(
         by_queue(request, 100.0),
         by_queue(shares, 100.0),
     )
+
+
+def _cores(
+    snapshot: Snapshot, count: QueueCount, kind: Kind, task_key: Callable[[Task], tuple[Any, ...]]
+) -> Iterator[Task]:
+    """The tasks of the groups of a kind that may not be taken back."""
+    for entry in snapshot.running(count).get(kind, {}).values():
+        if entry.group is not None and any(entry.allocated):
+            yield from core_of(entry.group, entry.tasks.values(), task_key)

@@ -158,14 +158,20 @@ class QueueWalk:
         *,
         queue_key: QueueKey | None,
         beats: Beats | None,
+        version: Callable[[], int],
         top: int = -1,
     ) -> None:
-        """`top` is a queue above all lines: only what is below it is compared; -1 = the whole forest."""
+        """`version` names the state that keys and ties depend on; `top` is a queue above all lines: only what is below
+        it is compared; -1 = the whole forest."""
         self._tree = tree
         self._lines = lines
         # Without fairness between queues the oldest queue with work is served.
         self._queue_key: QueueKey = queue_key or (lambda row, ask: ())
         self._beats = beats
+        self._version = version
+        #: the queue served last, and the state then
+        self._last = -1
+        self._ranked_at = -1
         self._top = top
         self._roots = Siblings(beats)
         self._below: dict[int, Siblings] = {}
@@ -181,18 +187,36 @@ class QueueWalk:
     def pop(self) -> Gang | None:
         """The gang whose turn it is, None when all are served."""
         while True:
-            for leaf in dict.fromkeys(self._changed):
-                self._rank(leaf)
-            self._changed.clear()
-            if not self._roots.order:
+            row = self._last if self._nothing_changed() else self._next()
+            if row < 0:
                 return None
-            row = self._roots.best()
-            while (below := self._below.get(row)) is not None:
-                row = below.best()
-            self._changed.append(row)
             gang = self._lines[row].pop()
             if gang is not None:
                 return gang
+
+    def _nothing_changed(self) -> bool:
+        """Whether it is the turn of the same queue again: nothing was placed, and its next gang asks for the same."""
+        last = self._last
+        return (
+            self._changed == [last]
+            and self._ranked_at == self._version()
+            and self._lines[last].ask() == self._asks[last]
+        )
+
+    def _next(self) -> int:
+        """The leaf whose turn it is, -1 when all are served."""
+        for leaf in dict.fromkeys(self._changed):
+            self._rank(leaf)
+        self._changed.clear()
+        self._ranked_at = self._version()
+        if not self._roots.order:
+            return -1
+        row = self._roots.best()
+        while (below := self._below.get(row)) is not None:
+            row = below.best()
+        self._changed.append(row)
+        self._last = row
+        return row
 
     def _rank(self, leaf: int) -> None:
         """Give a leaf and its ancestors their present places."""

@@ -55,7 +55,7 @@ class Proportion:
             queue_tie=_queue_tie,
             quota_gate=_quota_gate,
             victim_queue_key=_victim_queue_key,
-            may_reclaim=_may_reclaim,
+            may_reclaim=_MayReclaim(),
             reclaim_from=_reclaim_from,
             reclaim_gate=partial(_reclaim_gate, self.saturation_multiplier),
         )
@@ -77,8 +77,23 @@ def _victim_queue_key(state: State, queue: int, taken: Amounts) -> tuple[float, 
     return state.ledger.victim_key(queue, taken)
 
 
-def _may_reclaim(state: State, gang: Gang, required: Amounts) -> Verdict | None:
-    return fairness.may_reclaim(state.ledger, gang.queue, required, gang.starts_core)
+class _MayReclaim:
+    """The first gate of reclaim, asked once of all who ask for the same while nothing changes."""
+
+    __slots__ = ("_said", "_version")
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._said: dict[tuple[int, Amounts, bool], Verdict | None] = {}
+
+    def __call__(self, state: State, gang: Gang, required: Amounts) -> Verdict | None:
+        if self._version != state.version:
+            self._version = state.version
+            self._said.clear()
+        asks = (gang.queue, required, gang.starts_core)
+        if asks not in self._said:
+            self._said[asks] = fairness.may_reclaim(state.ledger, *asks)
+        return self._said[asks]
 
 
 def _reclaim_from(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:

@@ -205,17 +205,17 @@ class FreeRange:
         self._state = state
         self._axes = axes
         #: row -> free amount when last looked at, of the rows that offer the resource
-        amounts = state.free[axes].sum(axis=0)
-        self._values: dict[int, int] = {int(row): int(amounts[row]) for row in np.flatnonzero(offering)}
+        amounts = state.free[axes].sum(axis=0)[offering]
+        self._values: dict[int, int] = dict(zip(np.flatnonzero(offering).tolist(), amounts.tolist(), strict=True))
         self._seen = len(state.touched)
         self._recount()
 
     def _recount(self) -> None:
-        values = self._values.values()
+        values = list(self._values.values())
         self.least = min(values, default=0)
         self.most = max(values, default=0)
-        self._at_least = sum(value == self.least for value in values)
-        self._at_most = sum(value == self.most for value in values)
+        self._at_least = values.count(self.least)
+        self._at_most = values.count(self.most)
 
     def now(self) -> tuple[int, int]:
         """The range as of the last placement."""

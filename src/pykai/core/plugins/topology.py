@@ -52,7 +52,7 @@ class TopologyPlugin:
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Node sets for groups that name a topology."""
-        if not any(entry.group is not None and entry.group.names_topology for entry in snapshot.groups.values()):
+        if not snapshot.census.placed_by_topology:
             return Hooks()
         return Hooks(
             node_sets=partial(_node_sets, self),

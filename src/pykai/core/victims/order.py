@@ -13,7 +13,7 @@ from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Gang
 from pykai.core.order.queues import Siblings
 from pykai.core.session import Session
-from pykai.core.victims.units import Key, Unit, Victims
+from pykai.core.victims.units import Line, Unit, Victims
 
 _NOTHING: Amounts = (0.0, 0.0, 0.0)
 
@@ -27,7 +27,7 @@ class _Source:
 
     __slots__ = ("accepts", "line", "position", "seen")
 
-    def __init__(self, line: list[tuple[Key, int, Unit]], accepts: Callable[[Gang], bool]) -> None:
+    def __init__(self, line: Line, accepts: Callable[[Gang], bool]) -> None:
         self.line = line
         self.accepts = accepts
         self.position = len(line)
@@ -67,7 +67,7 @@ class VictimOrder:
         self._units: list[Unit] = []
         self._sources: dict[int, _Source] = {}
         for leaf in leaves:
-            source = _Source(victims.lines[leaf], accepts)
+            source = _Source(victims.line(leaf), accepts)
             if source.unit is not None:
                 self._sources[leaf] = source
         self._roots = Siblings(session.rules.bound_tie(session.state))

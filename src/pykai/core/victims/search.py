@@ -83,7 +83,7 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
     if not ways:
         return Found("no_generator")
     victims = victims_of(session)
-    leaves = [leaf for leaf in aim.leaves if victims.lines.get(leaf)]
+    leaves = [leaf for leaf in aim.leaves if victims.line(leaf)]
     if not leaves or Bounds(session, gang, batches).hopeless(victims.evictable):
         return Found("hopeless")
     attempt = _Search(session, gang, batches, aim, VictimOrder(session, victims, leaves, aim.accepts, aim.most), end)

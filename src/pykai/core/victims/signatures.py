@@ -7,11 +7,25 @@ they ask for.  Of each kind the easiest that failed is remembered for the rest o
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from pykai.core.gangs import Batch, Gang
+from pykai.core.known import Marks
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.tasks import Task
+
+
+class Signature(NamedTuple):
+    """What makes a gang like others."""
+
+    #: what its numbers mean
+    marks: Marks
+    #: for which state it holds
+    version: int
+    kind: Hashable
+    #: what its open tasks ask for
+    requests: list[dict[str, int]]
 
 
 class Failed:
@@ -21,57 +35,66 @@ class Failed:
         self._session = session
         self._by_queue = by_queue
         self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
-        #: shape, and labels where they count -> number of its constraints
-        self._constraints: dict[Hashable, int] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._marks = session.known.marks
 
     def covers(self, gang: Gang) -> str | None:
         """The group whose failure tells that this one fails too, None when it must be tried."""
         if not self._session.policy.skip_seen:
             return None
-        seen = self._seen.get(self._kind(gang))
+        kind, requests = self._signature(gang)
+        seen = self._seen.get(kind)
         if seen is None:
             return None
-        return None if _easier(self._requests(gang), seen[1]) else seen[0]
+        return None if _easier(requests, seen[1]) else seen[0]
 
     def add(self, gang: Gang) -> None:
         """A job has failed."""
-        kind, requests = self._kind(gang), self._requests(gang)
+        kind, requests = self._signature(gang)
         seen = self._seen.get(kind)
         if seen is None or _no_harder(requests, seen[1]):
             self._seen[kind] = (gang.key, requests)
 
-    def _pending(self, gang: Gang) -> list[Task]:
-        return [task for leaf in gang.leaves for task in leaf.tasks if self._session.state.is_open(task)]
+    def _signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
+        """The kind of a gang and what its open tasks ask for."""
+        state, known = self._session.state, gang.signature
+        if known is None or known.marks is not self._marks or (gang.touched and known.version != state.version):
+            known = gang.signature = Signature(self._marks, state.version, *self._read(gang))
+        return (gang.queue if self._by_queue else -1, known.kind), known.requests
 
-    def _kind(self, gang: Gang) -> Hashable:
+    def _read(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
+        is_open = self._session.state.is_open
         by_leaf = []
+        requests = []
         for leaf in gang.leaves:
-            kinds = [self._constraint(task) for task in leaf.tasks if self._session.state.is_open(task)]
-            if kinds:
-                by_leaf.append(tuple(sorted(kinds)))
+            waiting = [task for task in leaf.tasks if is_open(task)]
+            if waiting:
+                by_leaf.append(tuple(sorted(self._constraint(task) for task in waiting)))
+                requests += [self._request(task.shape) for task in waiting]
         by_leaf.sort()
-        queue = gang.queue if self._by_queue else -1
+        if len(requests) > 1:
+            requests.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
         # One that can start with fewer of its tasks is easier.
         batches = self._session.next_tasks(gang)
         now = sum(len(batch.tasks) for batch in batches)
-        return (queue, gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
+        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
+        return kind, requests
 
     def _constraint(self, task: Task) -> int:
-        shape = task.shape
+        shape, marks = task.shape, self._marks
         # A spread constraint may select the pod itself.
         kind = (shape.id, tuple(sorted(task.labels.items())) if shape.spread else ())
-        found = self._constraints.get(kind)
+        found = marks.constraints.get(kind)
         if found is None:
-            # Under a restricted policy of NUMA zones asking for more can be easier.
-            zones = shape.numa if self._session.snapshot.numa else None
-            found = self._numbers.setdefault((_constraints(shape), kind[1], zones), len(self._numbers))
-            self._constraints[kind] = found
+            zones = shape.numa if marks.zones else None
+            found = marks.numbers.setdefault((_constraints(shape), kind[1], zones), len(marks.numbers))
+            marks.constraints[kind] = found
         return found
 
-    def _requests(self, gang: Gang) -> list[dict[str, int]]:
-        found = [_request(task.shape) for task in self._pending(gang)]
-        found.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
+    def _request(self, shape: Shape) -> dict[str, int]:
+        found = self._marks.requests.get(shape.id)
+        if found is None:
+            found = self._marks.requests[shape.id] = dict(shape.requests)
+            found["gpus"] = shape.gpu_hundredths
         return found
 
 
@@ -106,12 +129,6 @@ def _constraints(shape: Shape) -> Hashable:
     )
 
 
-def _request(shape: Shape) -> dict[str, int]:
-    found = dict(shape.requests)
-    found["gpus"] = shape.gpu_hundredths
-    return found
-
-
 def _at_most(a: dict[str, int], b: dict[str, int]) -> bool:
     return all(value <= b.get(name, 0) for name, value in a.items())
 
@@ -120,7 +137,7 @@ def _easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
     """Fewer tasks, or some task that asks for less than its counterpart (cycle:SIG-3)."""
     if len(job) < len(failed):
         return True
-    return any(_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
+    return any(a is not b and _at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
 
 
 def _no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:

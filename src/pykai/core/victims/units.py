@@ -9,11 +9,12 @@ changed are listed anew.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from pykai.api import names
 from pykai.core.axes import IntArray
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import BranchRun, Gang, LeafRun, SubgroupKey
@@ -23,6 +24,7 @@ from pykai.core.status import Status
 from pykai.core.tasks import Task
 
 Key = tuple[Any, ...]
+Line = Sequence[tuple[Key, int, "Unit"]]
 
 
 class Member:
@@ -111,36 +113,70 @@ def _below(node: BranchRun | LeafRun, active: dict[str, list[Task]]) -> list[Tas
 
 
 class Victims:
-    """The units of all gangs that may lose something, by leaf queue."""
+    """The units of all gangs that may lose something, by leaf queue; a line is made when somebody reads it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         #: leaf queue -> (key, -place in its gang, unit), best first; the worst is at the end
-        self.lines: dict[int, list[tuple[Key, int, Unit]]] = {}
+        self._lines: dict[int, list[tuple[Key, int, Unit]]] = {}
+        #: leaf queues whose lines have been made, empty ones included
+        self._made: set[int] = set()
         self._listed: dict[str, list[tuple[Key, int, Unit]]] = {}
-        state = session.state
-        #: [axis, node] what evicting everyone would free; shared GPUs count as whole ones
-        self.evictable: IntArray = np.zeros_like(state.allocatable)
-        snapshot = session.snapshot
-        tree = snapshot.tree
-        for entry in snapshot.groups.values():
-            group = entry.group
-            if group is None or not entry.tasks or not snapshot.in_cycle(group):
-                continue
-            queue = tree.rows.get(group.queue, -1)
-            if queue < 0 or tree.children[queue]:
-                continue
-            gang = session.gang(entry)
-            if gang.preemptible or gang.semi:
-                self._list(gang)
-        for line in self.lines.values():
-            line.sort(key=_place)
-        self.version = state.version
+        self._evictable: IntArray | None = None
+        #: the state for which everything here holds
+        self.version = session.state.version
+
+    def leaves(self) -> list[int]:
+        """Leaf queues that may have victims, in order of their rows."""
+        tree = self._session.snapshot.tree
+        found = {tree.rows.get(name, -1) for name in self._session.snapshot.census.queues}
+        return sorted(queue for queue in found if queue >= 0 and not tree.children[queue])
+
+    def line(self, queue: int) -> Line:
+        """The units of a leaf queue, worst last."""
+        if queue not in self._made:
+            self._made.add(queue)
+            for gang in self._gangs(queue):
+                if gang.key not in self._listed:
+                    self._list(gang)
+            if queue in self._lines:
+                self._lines[queue].sort(key=_place)
+        return self._lines.get(queue, ())
+
+    def _gangs(self, queue: int) -> Iterator[Gang]:
+        """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
+        session, snapshot = self._session, self._session.snapshot
+        count = snapshot.census.queues.get(snapshot.tree.names[queue])
+        for kind, running in snapshot.running(count).items() if count is not None else ():
+            if kind.preemptibility == names.SEMI_PREEMPTIBLE or snapshot.kind_preemptible(kind):
+                yield from (session.gang(entry) for entry in running.values())
+        if session.state.moved:
+            yield from (gang for gang in session.waiting() if gang.queue == queue and (gang.preemptible or gang.semi))
+
+    @property
+    def lines(self) -> Mapping[int, Line]:
+        """The lines of all leaf queues that have one."""
+        for queue in self.leaves():
+            self.line(queue)
+        return self._lines
+
+    @property
+    def evictable(self) -> IntArray:
+        """[axis, node] what evicting everyone would free; shared GPUs count as whole ones."""
+        if self._evictable is None:
+            lines = self.lines
+            self._evictable = np.zeros_like(self._session.state.allocatable)
+            for line in lines.values():
+                for _, _, unit in line:
+                    self._count(unit, 1)
+        return self._evictable
 
     def changed(self, gang: Gang) -> None:
         """List a gang anew; `version` says for which state the table holds."""
+        if gang.queue not in self._made:
+            return
         for item in self._listed.pop(gang.key, ()):
-            line = self.lines[gang.queue]
+            line = self._lines[gang.queue]
             del line[bisect_left(line, item[:2], key=_place)]
             self._count(item[2], -1)
         if gang.preemptible or gang.semi:
@@ -153,7 +189,7 @@ class Victims:
         if not items:
             return
         self._listed[gang.key] = items
-        line = self.lines.setdefault(gang.queue, [])
+        line = self._lines.setdefault(gang.queue, [])
         for item in items:
             self._count(item[2], 1)
             if keep_sorted:
@@ -207,18 +243,21 @@ class Victims:
             yield (key, -place, Unit(gang, [members[task.key] for task in batch], whole))
 
     def _count(self, unit: Unit, sign: int) -> None:
+        evictable = self._evictable
+        if evictable is None:
+            return
         state = self._session.state
         snapshot = state.snapshot
         for member in unit.members:
             shape = member.task.shape
-            self.evictable[:, member.row] += sign * snapshot.vectors[shape].charge
+            evictable[:, member.row] += sign * snapshot.vectors[shape].charge
             for column, amount in member.claimed:
-                self.evictable[column, member.row] += sign * amount
+                evictable[column, member.row] += sign * amount
             if shape.shared:
                 facts = snapshot.nodes.facts[member.row]
                 axis = snapshot.axes.index.get(facts.shared_resource)
                 if axis is not None:
-                    self.evictable[axis, member.row] += sign * shape.gpu.devices
+                    evictable[axis, member.row] += sign * shape.gpu.devices
 
 
 def _place(item: tuple[Key, int, Unit]) -> tuple[Key, int]:

@@ -1,0 +1,58 @@
+"""Resource lists that we write: read with leniency, added exactly, written only where a value changes.
+
+Amounts are ints of billionths by resource name, so sums are exact and what is added can be taken away again.  Objects
+carry them as quantities.  `read_amounts` takes whatever stands in a status (nothing, garbage, nulls) and keeps what can
+be read; `amounts_patch` gives the smallest merge patch from there to what should stand there, and compares by value:
+`1000m` and `1` are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykai.api import names
+from pykai.api.quantity import QuantityError, format_quantity, nano
+
+#: Resource name -> billionths.
+Amounts = dict[str, int]
+
+_BYTES = frozenset((names.MEMORY, names.EPHEMERAL_STORAGE, names.STORAGE))
+
+
+def read_amounts(listed: object) -> Amounts:
+    """The amounts of a resource list; what is none is left out."""
+    found: Amounts = {}
+    if isinstance(listed, Mapping):
+        for name, raw in listed.items():
+            if isinstance(name, str) and isinstance(raw, str | int | float) and not isinstance(raw, bool):
+                try:
+                    found[name] = nano(raw)
+                except QuantityError:
+                    continue
+    return found
+
+
+def add_amounts(into: Amounts, other: Mapping[str, int], sign: int = 1) -> None:
+    """Add, or take away (`sign` -1); what becomes zero leaves."""
+    for name, value in other.items():
+        total = into.get(name, 0) + sign * value
+        if total:
+            into[name] = total
+        else:
+            into.pop(name, None)
+
+
+def format_amount(name: str, nanos: int) -> str:
+    """The quantity as text; bytes in powers of 1024 where that is exact."""
+    return format_quantity(nanos, binary=name in _BYTES or name.startswith(names.HUGEPAGES_PREFIX))
+
+
+def amounts_patch(listed: object, wanted: Mapping[str, int]) -> dict[str, str | None]:
+    """A merge patch from the list that stands there to the amounts that should; empty for none."""
+    known = read_amounts(listed)
+    patch: dict[str, str | None] = {
+        name: format_amount(name, value) for name, value in wanted.items() if known.get(name) != value
+    }
+    if isinstance(listed, Mapping):
+        patch.update((name, None) for name in listed if name not in wanted)
+    return patch

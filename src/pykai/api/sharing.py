@@ -1,0 +1,73 @@
+"""What admission and binder agree on about a pod with a shared GPU: its container, its ConfigMaps, its groups.
+
+Admission points the environment of one container at two ConfigMaps that do not exist yet; the binder makes them when it
+knows the devices.  Both therefore have to come to the same container and the same names from the pod alone:
+
+- the container is the one the pod names in an annotation, init containers first, else the first regular one;
+- the ConfigMaps are `<prefix>-<index>` (capabilities) and `<prefix>-<index>-evar` (environment), where the prefix
+  stands in an annotation of the pod and the index is `2` for the third regular and `i2` for the third init container.
+
+Functions take names and maps, so that they serve typed pods and plain documents alike.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pykai.api import names
+
+
+class NoSuchContainer(ValueError):
+    """The pod names a container for its fraction that it does not have."""
+
+
+def shares_gpu(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod asks for a part of a GPU, by portion or by memory."""
+    return names.GPU_FRACTION_ANNOTATION in annotations or names.GPU_MEMORY_ANNOTATION in annotations
+
+
+def fraction_container(
+    annotations: Mapping[str, str], init_names: Sequence[str], regular_names: Sequence[str]
+) -> tuple[bool, int]:
+    """Which container gets the fraction: whether it is an init container, and its index among its kind."""
+    wanted = annotations.get(names.GPU_FRACTION_CONTAINER_ANNOTATION)
+    if wanted is None:
+        if not regular_names:
+            raise NoSuchContainer("the pod has no containers")
+        return False, 0
+    if wanted in init_names:
+        return True, init_names.index(wanted)
+    if wanted in regular_names:
+        return False, regular_names.index(wanted)
+    raise NoSuchContainer(f"container with name {wanted} not found for fraction request")
+
+
+def container_index(init: bool, index: int) -> str:
+    """How ConfigMap names tell a container."""
+    return f"i{index}" if init else str(index)
+
+
+def config_map_names(prefix: str, index: str) -> tuple[str, str]:
+    """The ConfigMap with the capabilities of a container, and the one that is its environment as a whole."""
+    return f"{prefix}-{index}", f"{prefix}-{index}-evar"
+
+
+def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The GPU groups a pod is in or a reservation pod holds; several are in the order of their names."""
+    if not labels:
+        return ()
+    found = {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX)}
+    plain = labels.get(names.GPU_GROUP_LABEL)
+    if plain is not None:
+        found.add(plain)
+    return tuple(sorted(found)) if found else ()
+
+
+def group_labels(labels: Mapping[str, str]) -> list[str]:
+    """The keys among these labels that say which GPU groups a pod is in."""
+    return [key for key in labels if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)]
+
+
+def labels_for(groups: Sequence[str]) -> dict[str, str]:
+    """The labels of a pod that was given these groups."""
+    if len(groups) == 1:
+        return {names.GPU_GROUP_LABEL: groups[0]}
+    return {names.GPU_GROUP_LABEL_PREFIX + group: group for group in groups}

@@ -1,0 +1,84 @@
+"""A request to the API, read: what is to be done with which object, by whom and how.
+
+`Call` is what the layers below the wire speak in.  It also gathers the warnings that ride back on the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykai.apiserver.failures import bad_request
+from pykai.apiserver.kinds import Kind
+from pykai.apiserver.users import ADMIN, User
+
+#: longest name of a field manager
+_MANAGER_LENGTH: Final = 128
+
+
+@dataclass(slots=True)
+class Call:
+    """One request for one kind."""
+
+    #: get, list, watch, create, update, patch, apply, delete, deletecollection
+    verb: str
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    user: User = ADMIN
+    #: who is named in managedFields
+    manager: str = "unknown"
+    #: whether plain writes are noted in managedFields
+    tracked: bool = False
+    dry_run: bool = False
+    #: Ignore, Warn or Strict
+    field_validation: str = "Ignore"
+    #: texts of Warning headers
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Of the object in its collection."""
+        return f"{self.namespace}/{self.name}" if self.kind.namespaced else self.name
+
+
+def read_options(call: Call, agent: str = "") -> None:
+    """Take dryRun, fieldManager and fieldValidation from the query."""
+    query = call.query
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        raise bad_request(f'dryRun: Unsupported value: "{dry_run}": supported values: "All"')
+    call.dry_run = dry_run == "All"
+    manager = query.get("fieldManager", "") or agent.partition("/")[0]
+    if len(manager) > _MANAGER_LENGTH:
+        raise bad_request(f"fieldManager: Invalid value: may not be longer than {_MANAGER_LENGTH} characters")
+    call.manager = manager or "unknown"
+    validation = query.get("fieldValidation", "")
+    if validation not in ("", "Ignore", "Warn", "Strict"):
+        raise bad_request(
+            f'fieldValidation: Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"'
+        )
+    call.field_validation = validation or ("Warn" if call.tracked else "Ignore")
+
+
+def check_type(call: Call, obj: Any) -> dict[str, Any]:
+    """The body as an object of the call's kind; apiVersion and kind may be left out."""
+    if not isinstance(obj, dict):
+        raise bad_request(f"the body must be an object of kind {call.kind.kind}, not {type(obj).__name__}")
+    api_version, kind = obj.get("apiVersion"), obj.get("kind")
+    expected = call.kind.api_version
+    if api_version is not None and api_version != expected:
+        raise bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )
+    if kind is not None and kind != call.kind.kind:
+        raise bad_request(f"{kind} in the data does not match the expected kind {call.kind.kind}")
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = {}
+    elif not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    return {**obj, "apiVersion": expected, "kind": call.kind.kind, "metadata": dict(metadata)}

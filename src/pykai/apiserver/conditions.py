@@ -1,0 +1,48 @@
+"""Match conditions of webhooks: CEL expressions over `object`, `oldObject` and `request`.
+
+The library cel-expr-python evaluates them (extra `dra`); without it no condition can be evaluated, which is an error to
+be treated by the webhook's failurePolicy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any
+
+
+def holds(expression: str, variables: Mapping[str, Any]) -> bool:
+    """Whether the condition is met; ValueError where that cannot be said."""
+    program = _compiled(expression)
+    try:
+        answer = program.eval(data=dict(variables))
+        found = answer.value() if answer.type().name() == "BOOL" else None
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(str(error).split("\n")[0]) from None
+    if found is None:
+        raise ValueError(str(answer.value()))
+    return found is True
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> Any:
+    environment = _environment()
+    if environment is None:
+        raise ValueError("the CEL library is not installed (pip install 'pykai[dra]')")
+    try:
+        return environment.compile(expression)
+    except RuntimeError as error:
+        raise ValueError(str(error).split("\n")[0]) from None
+
+
+@cache
+def _environment() -> Any:
+    try:
+        from cel_expr_python import cel  # type: ignore[import-untyped]
+        from cel_expr_python.ext import ext_optional, ext_strings  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    return cel.NewEnv(
+        variables=dict.fromkeys(("object", "oldObject", "request"), cel.Type.DYN),
+        extensions=[ext_optional.ExtOptional(), ext_strings.ExtStrings()],
+    )

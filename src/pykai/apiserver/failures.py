@@ -1,0 +1,165 @@
+"""The answers that say no, in Kubernetes' words.
+
+Inside the server a refusal is an `ApiError` of `kube.errors`, raised where the rule is; the handler turns it into a
+Status object.  Clients of Kubernetes read code, reason and details, people read the message, so all of them are what
+a real API server would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.kube import errors
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field that breaks a rule."""
+
+    field: str
+    #: FieldValueRequired, FieldValueInvalid, ...
+    reason: str
+    #: what follows the field's name in the message
+    text: str
+
+
+def required(field: str, text: str = "") -> Cause:
+    """A field that must be there."""
+    return Cause(field, "FieldValueRequired", f"Required value{': ' + text if text else ''}")
+
+
+def wrong(field: str, value: object, text: str) -> Cause:
+    """A field whose value breaks a rule."""
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {text}")
+
+
+def forbidden_field(field: str, text: str) -> Cause:
+    """A field that must not be there, or not be changed."""
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
+
+
+def qualified(group: str, plural: str) -> str:
+    """`pods`, or `jobs.batch`."""
+    return f"{plural}.{group}" if group else plural
+
+
+def _details(group: str, plural: str, name: str, **more: Any) -> JsonObject:
+    details: JsonObject = {"name": name, "kind": plural, **more}
+    if group:
+        details["group"] = group
+    return details
+
+
+def not_found(group: str, plural: str, name: str) -> errors.NotFound:
+    """No object of this name."""
+    text = f'{qualified(group, plural)} "{name}" not found'
+    return errors.NotFound(404, "NotFound", text, details=_details(group, plural, name))
+
+
+def no_such_path() -> errors.NotFound:
+    """The server serves nothing there."""
+    return errors.NotFound(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def already_exists(group: str, plural: str, name: str) -> errors.AlreadyExists:
+    """The name is taken."""
+    text = f'{qualified(group, plural)} "{name}" already exists'
+    return errors.AlreadyExists(409, "AlreadyExists", text, details=_details(group, plural, name))
+
+
+def conflict(group: str, plural: str, name: str, text: str = "") -> errors.Conflict:
+    """The object is not what the writer thinks it is."""
+    text = text or "the object has been modified; please apply your changes to the latest version and try again"
+    message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {text}'
+    return errors.Conflict(409, "Conflict", message, details=_details(group, plural, name))
+
+
+def forbidden(
+    group: str, plural: str, name: str, text: str, causes: list[JsonObject] | None = None
+) -> errors.Forbidden:
+    """Not allowed, whatever the object looks like."""
+    more = {"causes": causes} if causes else {}
+    quoted = f' "{name}"' if name else ""
+    return errors.Forbidden(
+        403,
+        "Forbidden",
+        f"{qualified(group, plural)}{quoted} is forbidden: {text}",
+        details=_details(group, plural, name, **more),
+    )
+
+
+def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> errors.Invalid:
+    """Fields break rules; the message names all of them."""
+    causes = list(causes)
+    texts = [f"{cause.field}: {cause.text}" for cause in causes]
+    shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    listed = [{"reason": c.reason, "message": c.text, "field": c.field} for c in causes]
+    return errors.Invalid(
+        422,
+        "Invalid",
+        f'{kind}{"." + group if group else ""} "{name}" is invalid: {shown}',
+        details=_details(group, kind, name, causes=listed),
+    )
+
+
+def bad_request(text: str) -> errors.BadRequest:
+    """The request itself cannot be understood."""
+    return errors.BadRequest(400, "BadRequest", text)
+
+
+def expired(text: str = "The resourceVersion for the provided watch is too old.") -> errors.Gone:
+    """The revision asked for is no longer known."""
+    return errors.Gone(410, "Expired", text)
+
+
+def too_large_revision(asked: int, current: int) -> errors.ServerFailed:
+    """A revision that has not happened yet."""
+    return errors.ServerFailed(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+    )
+
+
+def method_not_allowed(
+    text: str = "the server does not allow this method on the requested resource",
+) -> errors.ApiError:
+    """The path is right and the verb is not."""
+    return errors.MethodNotAllowed(405, "MethodNotAllowed", text, details={})
+
+
+def unsupported_media_type(text: str) -> errors.ApiError:
+    """A body or patch of a form the server does not read."""
+    return errors.ApiError(415, "UnsupportedMediaType", text, details={})
+
+
+def not_acceptable(text: str) -> errors.ApiError:
+    """The client reads only what the server does not write."""
+    return errors.ApiError(406, "NotAcceptable", text, details={})
+
+
+def status_object(error: errors.ApiError) -> JsonObject:
+    """The Status that tells of this error."""
+    status: JsonObject = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        "code": error.code,
+    }
+    if error.details:
+        status["details"] = dict(error.details)
+    if error.retry_after_s is not None:
+        status.setdefault("details", {})["retryAfterSeconds"] = int(error.retry_after_s)
+    return status

@@ -1,0 +1,265 @@
+"""From a request to its answer, for both ways in: HTTPS and the local transport.
+
+`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Refusals
+come up as `ApiError` and leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and
+harms nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pykai.apiserver import deletion, failures, pods, reviews
+from pykai.apiserver.calls import Call, read_options
+from pykai.apiserver.discovery import Discovery
+from pykai.apiserver.kinds import Kind, Registry
+from pykai.apiserver.negotiation import Form, accepted, read_body
+from pykai.apiserver.patches import change_of
+from pykai.apiserver.reading import Reader
+from pykai.apiserver.scaling import read_scale, scale_change
+from pykai.apiserver.storage import Record, Storage, encode
+from pykai.apiserver.users import User, authorize
+from pykai.apiserver.watches import Watch
+from pykai.apiserver.writing import Writer
+from pykai.kube import errors
+from pykai.kube.transport import Request, Response
+
+JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+_JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NO_CONTAINER: Final = (
+    "there is no container behind this pod: the cluster is simulated, so {what} has nothing to connect to"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """An answer that goes on: the watch to read from."""
+
+    watch: Watch
+    headers: Mapping[str, str] = field(default_factory=lambda: _JSON)
+
+
+class Handler:
+    """Answers requests."""
+
+    def __init__(
+        self, storage: Storage, registry: Registry, reader: Reader, writer: Writer, discovery: Discovery
+    ) -> None:
+        self._storage = storage
+        self._registry = registry
+        self._reader = reader
+        self._writer = writer
+        self._discovery = discovery
+
+    async def handle(self, request: Request, user: User, *, tracked: bool, agent: str = "") -> Response | Streaming:
+        """The answer; `tracked` says whether plain writes are noted in managedFields."""
+        warnings: list[str] = []
+        try:
+            answer = await self._answer(request, user, tracked, agent, warnings)
+        except errors.ApiError as error:
+            headers = dict(_JSON)
+            if error.retry_after_s is not None:
+                headers["Retry-After"] = str(max(1, int(error.retry_after_s)))
+            answer = Response(error.code, encode(failures.status_object(error)), headers)
+        except Exception as error:
+            _log.exception("%s %s failed", request.method, request.path)
+            text = f"{request.method} {request.path} failed in the server: {type(error).__name__}: {error}"
+            broken = errors.ServerFailed(500, "InternalError", text)
+            answer = Response(500, encode(failures.status_object(broken)), _JSON)
+        if warnings and isinstance(answer, Response):
+            shown = ", ".join('299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in warnings)
+            answer = Response(answer.status, answer.body, {**answer.headers, "Warning": shown})
+        return answer
+
+    async def _answer(
+        self, request: Request, user: User, tracked: bool, agent: str, warnings: list[str]
+    ) -> Response | Streaming:
+        path = request.path
+        parts = (unquote(path) if "%" in path else path).strip("/").split("/")
+        if parts[0] == "api" and len(parts) > 2:
+            group, version, rest = "", parts[1], parts[2:]
+        elif parts[0] == "apis" and len(parts) > 3:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        else:
+            return self._discovery.answer(request, parts)
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+            namespace, rest = rest[1], rest[2:]
+        if group in reviews.GROUPS:
+            body = read_body(request.body, request.content_type)
+            return _answered(201, encode(reviews.reviewed(group, version, rest[0], body, user, request.method)))
+        kind = self._registry.find(group, version, rest[0])
+        if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
+            raise failures.no_such_path()
+        verb = _VERBS.get(request.method, "")
+        name = rest[1] if len(rest) > 1 else ""
+        call = Call(
+            verb,
+            kind,
+            namespace,
+            name,
+            rest[2] if len(rest) > 2 else "",
+            request.query,
+            user,
+            tracked=tracked,
+            warnings=warnings,
+        )
+        if verb == "get" and not name:
+            call.verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
+        elif verb == "delete" and not name:
+            call.verb = "deletecollection"
+        if user is not None and not user.writes:
+            authorize(user, call.verb, group, kind.plural, namespace=namespace, name=name, subresource=call.subresource)
+        if call.verb in ("get", "list", "watch"):
+            return await self._read(call, request)
+        if not verb:
+            raise failures.method_not_allowed()
+        read_options(call, agent)
+        return await self._write(call, request)
+
+    async def _read(self, call: Call, request: Request) -> Response | Streaming:
+        form = accepted(request.accept)
+        if call.verb == "watch":
+            return Streaming(self._reader.watch(call, form))
+        if call.verb == "list":
+            body, revision = self._reader.page(call, form)
+            await self._storage.durable(revision)
+            return Response(200, body, _JSON)
+        if call.subresource == "scale" and call.kind.scale is not None:
+            return Response(200, encode(read_scale(call, self._reader.record(call).object())), _JSON)
+        if call.subresource and not (call.subresource == "status" and call.kind.status):
+            raise self._no_subresource(call)
+        record = self._reader.record(call)
+        await self._storage.durable(record.revision)
+        return Response(200, self._reader.shaped(call, form, record), _JSON)
+
+    def _no_subresource(self, call: Call) -> errors.ApiError:
+        if call.kind.store == ("", "pods") and call.subresource in ("log", "exec", "attach", "portforward"):
+            self._reader.record(call)
+            what = "`kubectl logs`" if call.subresource == "log" else f"`{call.subresource}`"
+            return errors.ServerFailed(501, "NotImplemented", _NO_CONTAINER.format(what=what))
+        return failures.no_such_path()
+
+    async def _write(self, call: Call, request: Request) -> Response:
+        form = accepted(request.accept)
+        kind, writer = call.kind, self._writer
+        if kind.namespaced and not call.namespace:
+            raise failures.method_not_allowed()
+        if call.verb == "deletecollection":
+            return await self._delete_collection(call, request, form)
+        if call.subresource and call.subresource not in ("status", "finalize"):
+            return await self._write_subresource(call, request, form)
+        if call.subresource == "status" and not kind.status:
+            raise failures.no_such_path()
+        if call.verb == "create":
+            if call.name:
+                raise failures.method_not_allowed()
+            record = await writer.create(call, read_body(request.body, request.content_type))
+            return await self._written(call, form, record, 201)
+        if call.verb == "update":
+            body = read_body(request.body, request.content_type)
+            record = await writer.update(call, lambda _: body, unconditional=not kind.custom)
+            return await self._written(call, form, record)
+        if call.verb == "patch":
+            return await self._patch(call, request, form)
+        options = deletion.read_options(call.query, read_body(request.body, request.content_type))
+        deleted = await writer.delete(call, options)
+        if deleted.gone:
+            await self._storage.durable(deleted.record.revision)
+            return _answered(200, encode(_success(call, deleted.record)))
+        return await self._written(call, form, deleted.record)
+
+    async def _patch(self, call: Call, request: Request, form: Form) -> Response:
+        patch = read_body(request.body, request.content_type)
+        media = request.content_type.partition(";")[0].strip()
+        change = change_of(call, media, patch, self._writer.now)
+        if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
+            if call.subresource:
+                raise failures.not_found(call.kind.group, call.kind.plural, call.name)
+            created = await self._writer.create(call, change(None))
+            return await self._written(call, form, created, 201)
+        record = await self._writer.update(call, change)
+        return await self._written(call, form, record)
+
+    async def _write_subresource(self, call: Call, request: Request, form: Form) -> Response:
+        kind, writer = call.kind, self._writer
+        pod = kind.store == ("", "pods")
+        if call.subresource == "scale" and kind.scale is not None and call.verb in ("update", "patch"):
+            body = read_body(request.body, request.content_type)
+            change = scale_change(call, body, request.content_type)
+            call.subresource = ""
+            call.verb = "patch"
+            record = await writer.update(call, change)
+            await self._storage.durable(record.revision)
+            return _answered(200, encode(read_scale(call, record.object())))
+        if pod and call.subresource == "binding" and call.verb == "create":
+            body = read_body(request.body, request.content_type)
+            record = pods.bound(writer, call, body if isinstance(body, dict) else {})
+            await self._storage.durable(record.revision)
+            return _answered(201, _SUCCESS_CREATED)
+        if pod and call.subresource == "eviction" and call.verb == "create":
+            body = read_body(request.body, request.content_type)
+            record = self._reader.record(call)
+            pods.check_eviction(writer, record)
+            options = body.get("deleteOptions") if isinstance(body, dict) else None
+            deleted = await writer.delete(call, deletion.read_options(call.query, options))
+            await self._storage.durable(deleted.record.revision)
+            return _answered(201, _SUCCESS_CREATED)
+        if pod and call.subresource in ("resize", "ephemeralcontainers") and call.verb in ("update", "patch"):
+            raise errors.ServerFailed(501, "NotImplemented", f"{call.subresource} of a running pod is not served here")
+        raise self._no_subresource(call)
+
+    async def _delete_collection(self, call: Call, request: Request, form: Form) -> Response:
+        options = deletion.read_options(call.query, read_body(request.body, request.content_type))
+        records = self._reader.selected(call)
+        for record in records:
+            one = Call(
+                "delete",
+                call.kind,
+                record.namespace,
+                record.key.rpartition("/")[2],
+                "",
+                {},
+                call.user,
+                dry_run=call.dry_run,
+            )
+            try:
+                await self._writer.delete(one, options)
+            except errors.NotFound:
+                # Somebody else was faster.
+                continue
+        revision = self._storage.revision
+        await self._storage.durable(revision)
+        return _answered(200, self._reader.listing(call, form, records, revision))
+
+    async def _written(self, call: Call, form: Form, record: Record, code: int = 200) -> Response:
+        await self._storage.durable(record.revision)
+        return Response(code, self._reader.shaped(call, form, record), _JSON)
+
+
+def _answered(code: int, body: bytes) -> Response:
+    return Response(code, body, _JSON)
+
+
+_SUCCESS_CREATED: Final = encode(
+    {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+)
+
+
+def _success(call: Call, record: Record) -> JsonObject:
+    details = {"name": call.name, "kind": call.kind.plural, "uid": record.uid}
+    if call.kind.group:
+        details["group"] = call.kind.group
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def kind_of(registry: Registry, store: tuple[str, str]) -> Kind | None:
+    """The kind under which stored objects are written by the server itself."""
+    return registry.stored(store)

@@ -1,0 +1,258 @@
+"""Who owns which field: server-side apply, and the record that every other write leaves in `metadata.managedFields`.
+
+    apply(schema, live, config, manager, force, now, api_version, subresource) -> the new object
+    track_update(schema, old, new, manager, now, api_version, subresource)     -> new, with its managedFields
+
+An applier names the fields it cares for.  It gets them, unless that changes a field of another manager: that is a
+conflict, and `Conflicts` names the fields; with `force` it takes them.  A field it named last time and no longer names
+goes, unless somebody else owns it too.  Any other write owns what it changed.  Which parts of an object are one field
+and which are many is the schema's matter: `schema.fieldsets`.
+
+Subtle: an entry is told apart by manager, operation and subresource, of updates also by apiVersion.  Nothing changes,
+not even a time, when an apply says what is already so.  An object that nobody tracked (its managedFields were removed)
+gets an entry of `before-first-apply` for all it has when it is first applied.  The caller drops what the request may
+not write (the status, or all but the status) before it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykai.apiserver.patching import PatchError
+from pykai.apiserver.schema import fieldsets
+from pykai.apiserver.schema.fieldsets import FieldSet, Path
+from pykai.apiserver.schema.model import Schema
+
+Object = dict[str, Any]
+
+_APPLY: Final = "Apply"
+_UPDATE: Final = "Update"
+_BEFORE: Final = "before-first-apply"
+_ANCIENT: Final = "ancient-changes"
+#: Entries of updates that are kept apart; the oldest beyond are put together.
+_MOST_UPDATERS: Final = 10
+#: What identifies an object or is the server's own is nobody's field.
+_NOBODYS: Final[FieldSet] = {
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Who:
+    manager: str
+    operation: str
+    #: empty for appliers, which own a field in any version
+    api_version: str
+    subresource: str
+
+    def __str__(self) -> str:
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == _UPDATE else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    fields: FieldSet
+    time: str
+    api_version: str
+
+
+_Managers = dict[_Who, _Entry]
+
+
+class Conflicts(Exception):
+    """Other managers own fields that an apply would change; the text is Kubernetes'."""
+
+    def __init__(self, conflicts: Iterable[tuple[_Who, Path]]) -> None:
+        found = sorted(((str(who), fieldsets.shown(path)) for who, path in conflicts))
+        #: causes of the Status, one a field
+        self.causes = [
+            {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field}
+            for who, field in found
+        ]
+        if len(found) == 1:
+            who, field = found[0]
+            super().__init__(f"Apply failed with 1 conflict: conflict with {who}: {field}")
+            return
+        lines = []
+        for who in dict.fromkeys(who for who, _ in found):
+            lines.append(f"conflicts with {who}:")
+            lines += [f"- {field}" for other, field in found if other == who]
+        super().__init__(f"Apply failed with {len(found)} conflicts: " + "\n".join(lines))
+
+
+def apply(
+    schema: Schema | None,
+    live: Object | None,
+    config: Mapping[str, Any],
+    manager: str,
+    force: bool,
+    now: str,
+    api_version: str,
+    subresource: str = "",
+) -> Object:
+    """The object after an apply; the live object itself when that changes nothing."""
+    if (config.get("metadata") or {}).get("managedFields"):
+        raise PatchError("metadata.managedFields must be nil", 400)
+    before = _without_record(live) if live is not None else {}
+    managers = _recorded(live)
+    if live is not None and not managers:
+        fields = fieldsets.difference(schema, {}, before).added - _NOBODYS
+        managers[_Who(_BEFORE, _UPDATE, api_version, "")] = _Entry(fields, now, api_version)
+    who = _Who(manager or "unknown", _APPLY, "", subresource)
+    last = managers.get(who)
+    wanted = fieldsets.fields_of(schema, config)
+    try:
+        after = fieldsets.merged(schema, before, config)
+    except fieldsets.DuplicateKey as error:
+        raise PatchError(str(error)) from None
+    others = {other: entry for other, entry in managers.items() if other != who}
+    if last is not None:
+        kept = wanted.union(*(entry.fields for entry in others.values()))
+        after = fieldsets.pruned_of(schema, after, last.fields, kept)
+    changes = fieldsets.difference(schema, before, after)
+    contested = changes.added | changes.modified
+    conflicts = [(other, path) for other, entry in others.items() for path in entry.fields & contested]
+    if conflicts and not force:
+        raise Conflicts(conflicts)
+    owned = wanted - _NOBODYS
+    same_object = not (changes.added or changes.modified or changes.removed)
+    if live is not None and same_object and last is not None and last.fields == owned:
+        return live
+    time = last.time if last is not None and same_object else now
+    result = _reduced(others, contested | changes.removed)
+    if owned:
+        result[who] = _Entry(owned, time, api_version)
+    return _with_record(after, result)
+
+
+def track_update(
+    schema: Schema | None,
+    old: Object | None,
+    new: Object,
+    manager: str,
+    now: str,
+    api_version: str,
+    subresource: str = "",
+) -> Object:
+    """The new object with managedFields that say who changed what; the caller's `new` may carry its own record."""
+    given = _record_of(new)
+    if given is not None and not any(given) and not subresource:
+        # An empty list, or one of one empty entry, wipes the record.
+        managers: _Managers = {}
+        given = None
+    else:
+        managers = (_recorded(new) if given and not subresource else {}) or _recorded(old)
+    after = _without_record(new)
+    if old is not None and not managers:
+        return after
+    before = _without_record(old) if old is not None else {}
+    changes = fieldsets.difference(schema, before, after)
+    taken = (changes.added | changes.modified) - _NOBODYS
+    who = _Who(manager or "unknown", _UPDATE, api_version, subresource)
+    previous = managers.get(who)
+    managers = _reduced(managers, changes.added | changes.modified | changes.removed)
+    if taken:
+        mine = (previous.fields - changes.removed) | taken if previous is not None else taken
+        managers[who] = _Entry(mine, now, api_version)
+    return _with_record(after, _capped(managers))
+
+
+def _reduced(managers: _Managers, lost: FieldSet) -> _Managers:
+    """The entries without these fields; an entry without any is gone."""
+    result: _Managers = {}
+    for who, entry in managers.items():
+        left = entry.fields - lost
+        if left:
+            result[who] = entry if len(left) == len(entry.fields) else _Entry(left, entry.time, entry.api_version)
+    return result
+
+
+def _capped(managers: _Managers) -> _Managers:
+    updaters = sorted(
+        (who for who in managers if who.operation == _UPDATE), key=lambda who: (managers[who].time, who.manager)
+    )
+    surplus = updaters[: max(0, len(updaters) - _MOST_UPDATERS + 1)] if len(updaters) > _MOST_UPDATERS else []
+    for who in surplus:
+        entry = managers.pop(who)
+        bucket = _Who(_ANCIENT, _UPDATE, entry.api_version, "")
+        present = managers.get(bucket)
+        fields = entry.fields | present.fields if present is not None else entry.fields
+        managers[bucket] = _Entry(fields, entry.time, entry.api_version)
+    return managers
+
+
+def _record_of(obj: Object | None) -> list[Any] | None:
+    metadata = obj.get("metadata") if obj is not None else None
+    record = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    return record if isinstance(record, list) else None
+
+
+def _recorded(obj: Object | None) -> _Managers:
+    """The managers of an object; a record that cannot be read counts as none."""
+    managers: _Managers = {}
+    for entry in _record_of(obj) or ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):
+            continue
+        version = str(entry.get("apiVersion") or "")
+        operation = _APPLY if entry.get("operation") == _APPLY else _UPDATE
+        who = _Who(
+            str(entry.get("manager") or "unknown"),
+            operation,
+            "" if operation == _APPLY else version,
+            str(entry.get("subresource") or ""),
+        )
+        managers[who] = _Entry(fieldsets.decoded(entry["fieldsV1"]), str(entry.get("time") or ""), version)
+    return managers
+
+
+def _without_record(obj: Object) -> Object:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+
+
+def _with_record(obj: Object, managers: _Managers) -> Object:
+    if not managers:
+        return obj
+    record = []
+    ordered = sorted(
+        managers.items(),
+        key=lambda item: (item[0].operation, item[1].time, item[0].manager, item[1].api_version, item[0].subresource),
+    )
+    for who, entry in ordered:
+        line: Object = {
+            "manager": who.manager,
+            "operation": who.operation,
+            "apiVersion": entry.api_version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fieldsets.encoded(entry.fields),
+        }
+        if not entry.time:
+            del line["time"]
+        if who.subresource:
+            line["subresource"] = who.subresource
+        record.append(line)
+    return {**obj, "metadata": {**(obj.get("metadata") or {}), "managedFields": record}}

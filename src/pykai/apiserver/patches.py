@@ -1,0 +1,108 @@
+"""What a PATCH means, by its content type: a function from the present object to the wanted one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pykai.apiserver import failures, ownership
+from pykai.apiserver.calls import Call, check_type
+from pykai.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
+from pykai.apiserver.schema.walk import pruned
+from pykai.kube import errors
+
+JsonObject = dict[str, Any]
+
+
+def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
+    """The function a patch is; an apply sets the call's verb and makes an object out of nothing too."""
+    kind = call.kind
+    if media == "application/apply-patch+yaml":
+        call.verb = "apply"
+        return _apply(call, patch, now)
+    if media == "application/json-patch+json":
+
+        def change(obj: JsonObject) -> Any:
+            return json_patch(obj, patch)
+
+    elif media == "application/merge-patch+json":
+
+        def change(obj: JsonObject) -> Any:
+            return merge_patch(obj, patch)
+
+    elif media == "application/strategic-merge-patch+json":
+        if kind.custom:
+            raise failures.unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include:"
+                " application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+            )
+
+        def change(obj: JsonObject) -> Any:
+            return strategic_patch(kind.schema, obj, patch)
+
+    else:
+        raise failures.unsupported_media_type(
+            f"the body of the request was in an unknown format ({media}) - accepted media types include:"
+            " application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json,"
+            " application/apply-patch+yaml"
+        )
+
+    def patched(obj: JsonObject | None) -> JsonObject:
+        if obj is None:
+            raise failures.not_found(kind.group, kind.plural, call.name)
+        if kind.storage_version and kind.storage_version != kind.version:
+            obj = {**obj, "apiVersion": kind.api_version}
+        try:
+            return change(obj)  # type: ignore[no-any-return]
+        except PatchError as error:
+            if error.code == 422:
+                cause = failures.Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
+                raise failures.invalid(kind.group, kind.kind, call.name, [cause]) from None
+            reason = {400: "BadRequest", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}.get(error.code, "")
+            raise errors.ApiError(error.code, reason, error.message) from None
+
+    return patched
+
+
+def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
+    kind = call.kind
+    if not call.query.get("fieldManager"):
+        raise failures.bad_request("fieldManager is required for apply patch")
+    if not isinstance(config, dict) or not config.get("apiVersion") or not config.get("kind"):
+        raise failures.bad_request("an apply configuration must hold apiVersion and kind")
+    wanted = check_type(call, config)
+    if wanted["metadata"].get("managedFields"):
+        raise failures.bad_request("metadata.managedFields must be nil")
+    wanted["metadata"].setdefault("name", call.name)
+    if kind.namespaced:
+        wanted["metadata"].setdefault("namespace", call.namespace)
+    force = call.query.get("force") in ("true", "1")
+    if kind.schema is not None:
+        wanted, unknown = pruned(kind.schema, wanted)
+        if unknown:
+            texts = ", ".join(f".{path}: field not declared in schema" for path in unknown)
+            if call.field_validation == "Strict" or not kind.custom:
+                raise errors.ServerFailed(
+                    500,
+                    "InternalError",
+                    f"failed to create typed patch object ({call.key}; {kind.api_version}, Kind={kind.kind}): {texts}",
+                )
+            call.warnings += [f'unknown field "{path}"' for path in unknown]
+
+    def applied(live: JsonObject | None) -> JsonObject:
+        if live is not None:
+            version = wanted["metadata"].get("resourceVersion")
+            if version and version != live["metadata"]["resourceVersion"]:
+                raise failures.conflict(kind.group, kind.plural, call.name)
+            if kind.storage_version and kind.storage_version != kind.version:
+                live = {**live, "apiVersion": kind.api_version}
+        try:
+            return ownership.apply(
+                kind.schema, live, wanted, call.manager, force, now(), kind.api_version, call.subresource
+            )
+        except ownership.Conflicts as error:
+            raise errors.Conflict(
+                409, "Conflict", str(error), details={"causes": list(getattr(error, "causes", ()))}
+            ) from None
+
+    return applied

@@ -1,0 +1,107 @@
+"""One node of a schema: what a value may be, how it merges, what it defaults to, how protobuf writes it.
+
+`table` makes graphs of these nodes from the built-in table and from the OpenAPI schemas of CRDs; validation, defaults,
+pruning, patches, server-side apply, protobuf and the OpenAPI document all read the same graph.  Nodes are made once and
+never changed afterwards; a built-in graph may have cycles (a JSON schema holds JSON schemas).
+
+Subtle: what belongs to a field rather than to its type (list type, merge key, atomic) stands in a node of the field's
+own; `fields` of a struct that several fields refer to is one shared dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+PythonType = type
+_PLAIN: Final[dict[str, PythonType]] = {"string": str, "boolean": bool}
+
+#: Adds what is wrong with a value: (value, path, found).
+Check = Callable[[Any, str, "list[FieldProblem]"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """What is wrong with one field; `kind` is the reason of a Status cause, as `FieldValueInvalid`."""
+
+    path: str
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Schema:
+    """A value's shape."""
+
+    #: object (with `fields`, or a map with `values`), list, string, integer, number, boolean, or any
+    type: str
+    #: of scalars: quantity, int-or-string, time, microtime, duration, bytes, int32, int64, double; or an OpenAPI format
+    form: str = ""
+    #: a struct's name in the built-in table
+    name: str = ""
+    builtin: bool = False
+    fields: dict[str, Schema] = field(default_factory=dict)
+    #: what a map holds
+    values: Schema | None = None
+    #: what a list holds
+    items: Schema | None = None
+    #: atomic, set or map
+    list_type: str = "atomic"
+    #: of a list of type map: what tells its elements apart
+    keys: tuple[str, ...] = ()
+    #: an object that server-side apply replaces as a whole
+    atomic: bool = False
+    #: strategy of a strategic merge patch: empty, replace, merge, retainKeys or `merge,retainKeys`
+    patch: str = ""
+    patch_key: str = ""
+    #: structs that Go holds by value, and lists it always writes: absent and empty are the same to it
+    by_value: set[str] = field(default_factory=set)
+    required: tuple[str, ...] = ()
+    #: of built-ins: fields that must be there and not be empty
+    essential: tuple[str, ...] = ()
+    #: values of absent fields
+    defaults: dict[str, Any] = field(default_factory=dict)
+    enum: tuple[Any, ...] = ()
+    nullable: bool = False
+    #: unknown fields are kept
+    preserve: bool = False
+    #: holds an object of its own, with apiVersion, kind and metadata
+    embedded: bool = False
+    #: protobuf: field number -> (name, a zero means absent); the name of a struct that stands inline is empty
+    numbers: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    inline: dict[int, Schema] = field(default_factory=dict)
+    #: checks of the value beyond its type
+    checks: tuple[Check, ...] = ()
+    #: an OpenAPI schema as it stood in the CRD
+    source: dict[str, Any] = field(default_factory=dict)
+    #: fields that are no scalars, the only ones that pruning must look into; filled with `fields`
+    deep: dict[str, Schema] = field(default_factory=dict)
+    #: fields whose values need nothing but this Python type; filled with `fields`
+    plain: dict[str, PythonType] = field(default_factory=dict)
+    #: fields below which something has a default; None until it was asked for
+    defaulting: dict[str, Schema] | None = None
+
+    def __repr__(self) -> str:
+        return f"Schema({self.type}{' ' + self.name if self.name else ''})"
+
+    def add_field(self, name: str, child: Schema) -> None:
+        """Give the object a field, while its schema is being made."""
+        self.fields[name] = child
+        if not child.scalar:
+            self.deep[name] = child
+        elif child.type in _PLAIN and not (child.form or child.enum or child.checks):
+            self.plain[name] = _PLAIN[child.type]
+
+    @property
+    def scalar(self) -> bool:
+        """Whether values of this shape hold no others."""
+        return self.type not in ("object", "list")
+
+    def child(self, name: str) -> Schema | None:
+        """The shape of a field or of a map's value."""
+        found = self.fields.get(name)
+        return found if found is not None else self.values

@@ -1,0 +1,179 @@
+"""The rules of single kinds around a write: what a new object gets, what an update may change.
+
+Each kind with rules of its own has an entry in the tables at the end; everything else follows the general rules here:
+status belongs to the status subresource, and an update of the main resource leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pykai.apiserver import definitions, pods, workloads
+from pykai.apiserver.calls import Call
+from pykai.apiserver.failures import Cause, forbidden_field, wrong
+from pykai.apiserver.kinds import Kind, StoreKey
+
+if TYPE_CHECKING:
+    from pykai.apiserver.writing import Writer
+
+JsonObject = dict[str, Any]
+
+#: makes what is stored from what was sent; `metadata` is a dict of its own
+Prepare = Callable[["Writer", Call, JsonObject], JsonObject]
+#: the same for an update, with the present object
+Revise = Callable[["Writer", Call, JsonObject, JsonObject], JsonObject]
+#: what is wrong with an object; the present one is None for a create
+Check = Callable[["Writer", Call, JsonObject, JsonObject | None], list[Cause]]
+
+#: kinds whose creator may give a status
+_KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
+#: kinds of which a status update may change labels and annotations too
+_STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
+
+
+def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    """What a new object gets."""
+    kind = call.kind
+    if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
+        del obj["status"]
+    prepare = _CREATE.get(kind.store)
+    return prepare(writer, call, obj) if prepare is not None else obj
+
+
+def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    """What an update gets."""
+    revise = _UPDATE.get(call.kind.store)
+    return revise(writer, call, before, obj) if revise is not None else obj
+
+
+def prepare_delete(kind: Kind, obj: JsonObject) -> JsonObject:
+    """What an object gets that is being deleted and stays for a while."""
+    if kind.store == ("", "namespaces"):
+        return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
+    return obj
+
+
+def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """What breaks the rules of the kind."""
+    check = _CHECKS.get(call.kind.store)
+    return check(writer, call, obj, before) if check is not None else []
+
+
+def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
+    """The part of a wanted object that this subresource may write, over the present object."""
+    if subresource in ("status", "resize"):
+        meta = dict(before["metadata"])
+        given = wanted["metadata"]
+        passing = ["managedFields", "resourceVersion"]
+        if kind.store in _STATUS_METADATA:
+            passing += ["labels", "annotations"]
+        for field in passing:
+            if field in given:
+                meta[field] = given[field]
+        restricted = {**before, "metadata": meta, "apiVersion": wanted["apiVersion"]}
+        if subresource == "resize":
+            return {**restricted, "spec": wanted.get("spec")}
+        if "status" in wanted:
+            restricted["status"] = wanted["status"]
+        else:
+            restricted.pop("status", None)
+        return restricted
+    if kind.status and subresource == "" and wanted.get("status") is not before.get("status"):
+        if "status" in before:
+            wanted["status"] = before["status"]
+        else:
+            wanted.pop("status", None)
+    return wanted
+
+
+def _namespace(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    meta = obj["metadata"]
+    labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    return {
+        **obj,
+        "metadata": {**meta, "labels": labels},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def _namespace_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    if call.subresource != "finalize":
+        obj = {**obj, "spec": before.get("spec") or {}}
+    return obj
+
+
+def _claim(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    return {**obj, "status": {"phase": "Pending"}}
+
+
+def _volume(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    return {**obj, "status": {"phase": "Pending", **(obj.get("status") or {})}}
+
+
+def _secret(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    texts = obj.pop("stringData", None)
+    if isinstance(texts, Mapping) and texts:
+        import base64
+
+        coded = {name: base64.b64encode(str(text).encode()).decode() for name, text in texts.items()}
+        obj = {**obj, "data": {**(obj.get("data") or {}), **coded}}
+    obj.setdefault("type", "Opaque")
+    return obj
+
+
+def _secret_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    return _secret(writer, call, dict(obj))
+
+
+def _immutable_data(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    if before is None or before.get("immutable") is not True:
+        return []
+    same = all(obj.get(field) == before.get(field) for field in ("data", "binaryData")) and obj.get("immutable") is True
+    return [] if same else [forbidden_field("data", "field is immutable when `immutable` is set")]
+
+
+def _priority_class(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    found = []
+    if before is not None:
+        for field in ("value", "preemptionPolicy"):
+            if obj.get(field) != before.get(field):
+                found.append(forbidden_field(field, "may not be changed in an update."))
+    elif not str(obj["metadata"]["name"]).startswith("system-"):
+        value = obj.get("value", 0)
+        if isinstance(value, int) and value > 1_000_000_000:
+            found.append(wrong("value", value, "maximum allowed value of a user defined priority is 1000000000"))
+    if obj.get("globalDefault") is True:
+        for other in writer.storage.collection(call.kind.store).records.values():
+            if other.key != call.key and other.object().get("globalDefault") is True:
+                found.append(wrong("globalDefault", True, f"PriorityClass {other.key} is already marked as default"))
+    return found
+
+
+_CREATE: Final[Mapping[StoreKey, Prepare]] = {
+    ("", "pods"): pods.prepare_create,
+    ("", "namespaces"): _namespace,
+    ("", "persistentvolumeclaims"): _claim,
+    ("", "persistentvolumes"): _volume,
+    ("", "secrets"): _secret,
+    ("batch", "jobs"): workloads.prepare_job,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): definitions.prepare_create,
+}
+_UPDATE: Final[Mapping[StoreKey, Revise]] = {
+    ("", "namespaces"): _namespace_update,
+    ("", "pods"): pods.prepare_update,
+    ("", "secrets"): _secret_update,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): definitions.prepare_update,
+}
+_CHECKS: Final[Mapping[StoreKey, Check]] = {
+    ("", "pods"): pods.problems_of,
+    ("", "configmaps"): _immutable_data,
+    ("", "secrets"): _immutable_data,
+    ("scheduling.k8s.io", "priorityclasses"): _priority_class,
+    ("batch", "jobs"): workloads.job_problems,
+    ("apps", "deployments"): workloads.selector_problems,
+    ("apps", "replicasets"): workloads.selector_problems,
+    ("apps", "statefulsets"): workloads.selector_problems,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): definitions.problems_of,
+}

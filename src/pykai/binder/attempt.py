@@ -1,0 +1,61 @@
+"""One attempt to carry out a BindRequest, as the steps of it see it.
+
+A step prepares one thing that the pod needs on its node (volumes, devices of claims, ConfigMaps) and can undo it.
+Steps are idempotent both ways: an attempt may begin where an earlier process stopped at any write, and undoing what
+was never done, or was done by half, is no error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pykai.api import names
+from pykai.api.core import Node, Pod
+from pykai.api.scheduling import BindRequest
+from pykai.binder.reservation import Reserved
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What an attempt works on; only `reserved` changes on the way."""
+
+    request: BindRequest
+    #: the request with all its fields: allocations go to claims unpruned
+    document: dict[str, Any]
+    pod: Pod
+    node: Node
+    #: one a GPU group, in the request's order
+    reserved: list[Reserved] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """`namespace/name` of the pod."""
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
+    def shared(self) -> bool:
+        """Whether the pod gets parts of GPUs."""
+        return self.request.spec.received_resource_type == names.RECEIVED_FRACTION
+
+    @property
+    def groups(self) -> list[str]:
+        """The GPU groups the pod is to join, each once."""
+        return list(dict.fromkeys(self.request.spec.selected_gpu_groups)) if self.shared else []
+
+
+class Step(Protocol):
+    """A binder plugin."""
+
+    @property
+    def name(self) -> str:
+        """As in `--plugins`."""
+        ...
+
+    async def prepare(self, attempt: Attempt) -> None:
+        """Do what must be done before the pod is bound; raises `BindFailure` when it cannot be."""
+        ...
+
+    async def undo(self, attempt: Attempt) -> None:
+        """Take it back."""
+        ...

@@ -1,0 +1,185 @@
+"""What the container of a shared GPU is told, through two ConfigMaps (gpu:8.5).
+
+Admission has pointed the container's environment at them; here they are made, owned by the pod, so that they go with
+it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memory limit; `environment` is taken over
+as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
+
+Subtle: a ConfigMap left over from an earlier pod of the same name has another owner and is overwritten; one of this pod
+may hold keys of others, so only ours are set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pykai.api import names
+from pykai.api.core import Container, Node, Pod
+from pykai.api.sharing import NoSuchContainer, config_map_names, container_index, fraction_container
+from pykai.binder.attempt import Attempt
+from pykai.binder.lifecycle import BindFailure
+from pykai.binder.options import GPU_SHARING, HAMI_CORE
+from pykai.kube.client import Client
+from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.resources import CONFIG_MAPS
+
+log = logging.getLogger(__name__)
+
+
+def target_of(pod: Pod) -> tuple[Container, str]:
+    """The container that gets the fraction, and its index in names; raises `NoSuchContainer`."""
+    init, index = fraction_container(
+        pod.metadata.annotations,
+        [container.name for container in pod.spec.init_containers],
+        [container.name for container in pod.spec.containers],
+    )
+    containers = pod.spec.init_containers if init else pod.spec.containers
+    return containers[index], container_index(init, index)
+
+
+def maps_of(pod: Pod, index: str) -> tuple[str, str]:
+    """Names of the two ConfigMaps; raises `BindFailure` for a pod that admission has not treated."""
+    prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION)
+    if not prefix:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise BindFailure("configmaps", f"no desired configmap name found in pod {key} annotations")
+    return config_map_names(prefix, index)
+
+
+def visible_devices(gpus: list[str], cdi: bool) -> str:
+    """Devices as the NVIDIA runtime reads them."""
+    return ",".join(names.CDI_DEVICE_PREFIX + gpu if cdi else gpu for gpu in gpus)
+
+
+def memory_limit(pod: Pod, node: Node, portion: str) -> str | None:
+    """What HAMi-core lets the container use of each device, None when that cannot be told (gpu:E-6)."""
+    annotations = pod.metadata.annotations
+    if names.GPU_FRACTION_ANNOTATION not in annotations:
+        # A pod that asked for memory gets just that; its portion was rounded up to a hundredth of the GPU.
+        asked = annotations.get(names.GPU_MEMORY_ANNOTATION, "")
+        if asked.isascii() and asked.isdigit() and int(asked) > 0:
+            return f"{int(asked)}m"
+    try:
+        memory = int(node.metadata.labels[names.GPU_MEMORY_NODE_LABEL])
+        share = float(portion)
+    except (KeyError, ValueError):
+        return None
+    if memory >= names.GPU_MEMORY_BYTES_FROM:
+        memory //= names.GPU_MEMORY_BYTES_FROM
+    limit = int(memory * share) if 0 < share <= 1 else 0
+    return f"{limit}m" if limit > 0 else None
+
+
+class GpuSharing:
+    """Makes the ConfigMaps of pods with shared GPUs."""
+
+    name = GPU_SHARING
+
+    def __init__(self, client: Client, *, cdi: bool) -> None:
+        self._client = client
+        self._cdi = cdi
+
+    async def prepare(self, attempt: Attempt) -> None:
+        """Make both, or bring them up to date."""
+        if not attempt.shared:
+            return
+        pod = attempt.pod
+        container, index = _target(pod)
+        capabilities, environment = maps_of(pod, index)
+        devices = visible_devices([reserved.gpu for reserved in attempt.reserved], self._cdi)
+        received = attempt.request.spec.received_gpu
+        portion = received.portion if received is not None else ""
+        facts = {names.GPU_PORTION_KEY: portion, names.NUM_OF_GPUS_KEY: portion}
+        direct: dict[str, str] = {}
+        by_key = any(
+            entry.name == names.VISIBLE_DEVICES_KEY
+            and entry.value_from is not None
+            and entry.value_from.config_map_key_ref is not None
+            for entry in container.env
+        )
+        (facts if by_key else direct)[names.VISIBLE_DEVICES_KEY] = devices
+        await asyncio.gather(self._ensure(pod, capabilities, facts), self._ensure(pod, environment, direct))
+
+    async def undo(self, attempt: Attempt) -> None:
+        """Delete both (gpu:RB-2)."""
+        if not attempt.shared:
+            return
+        try:
+            _, index = target_of(attempt.pod)
+            both = maps_of(attempt.pod, index)
+        except (NoSuchContainer, BindFailure):
+            return
+        for name in both:
+            await self._remove(attempt.pod, name)
+
+    async def _ensure(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
+        namespace = pod.metadata.namespace
+        metadata = {"name": name, "namespace": namespace, "ownerReferences": [_owner(pod)]}
+        wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+        try:
+            await self._client.create(CONFIG_MAPS, wanted)
+            return
+        except AlreadyExists:
+            there = await self._client.get_raw(CONFIG_MAPS, name, namespace)
+        if not _owned(there, pod):
+            version = there["metadata"]["resourceVersion"]
+            await self._client.update(CONFIG_MAPS, {**wanted, "metadata": {**metadata, "resourceVersion": version}})
+            return
+        known = there.get("data") or {}
+        if names.LEGACY_VISIBLE_DEVICES_KEY in known and names.VISIBLE_DEVICES_KEY in data:
+            data = {**data, names.LEGACY_VISIBLE_DEVICES_KEY: data[names.VISIBLE_DEVICES_KEY]}
+        changed = {key: value for key, value in data.items() if known.get(key) != value}
+        if changed:
+            await self._client.patch(CONFIG_MAPS, name, {"data": changed}, namespace)
+
+    async def _remove(self, pod: Pod, name: str) -> None:
+        namespace = pod.metadata.namespace
+        try:
+            there = await self._client.get_raw(CONFIG_MAPS, name, namespace)
+            if _owned(there, pod):
+                await self._client.delete(CONFIG_MAPS, name, namespace, uid=there["metadata"]["uid"])
+        except (NotFound, Conflict):
+            pass
+
+
+class HamiCore:
+    """Tells HAMi-core how much memory of its devices a container may use."""
+
+    name = HAMI_CORE
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def prepare(self, attempt: Attempt) -> None:
+        """Add the limit to the capabilities that `GpuSharing` has made."""
+        if not attempt.shared:
+            return
+        received = attempt.request.spec.received_gpu
+        limit = memory_limit(attempt.pod, attempt.node, received.portion if received is not None else "")
+        if limit is None:
+            return
+        pod = attempt.pod
+        capabilities, _ = maps_of(pod, _target(pod)[1])
+        patch = {"data": {names.CUDA_MEMORY_LIMIT_KEY: limit}}
+        await self._client.patch(CONFIG_MAPS, capabilities, patch, pod.metadata.namespace)
+
+    async def undo(self, attempt: Attempt) -> None:
+        """Nothing of its own: the ConfigMap goes as a whole."""
+
+
+def _target(pod: Pod) -> tuple[Container, str]:
+    try:
+        return target_of(pod)
+    except NoSuchContainer as error:
+        raise BindFailure("configmaps", str(error)) from None
+
+
+def _owner(pod: Pod) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
+
+def _owned(document: Mapping[str, Any], pod: Pod) -> bool:
+    owners = document["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == pod.metadata.uid for owner in owners)

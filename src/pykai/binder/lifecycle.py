@@ -1,0 +1,89 @@
+"""The life of a BindRequest as a small machine (gpu:BR-1 to BR-7, with what upstream gets wrong put right).
+
+    "" / Pending ──attempt──► Succeeded                       terminal
+         │
+         └──────attempt──► Failed ── attempts left ──► (pause) ──attempt──► ...
+                             └────── none left                terminal
+
+Every failed attempt is counted in the status before anything else happens, so that a back-off limit ends.  A request
+without a limit gets one attempt: the scheduler takes a Failed one away and decides again, and a second attempt of the
+old decision would race with the new one.  The pod is told that it is bound only when it is.
+
+Pure: what to write for an outcome is computed here, and written elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.api import names
+from pykai.api.scheduling import BindRequest
+
+#: The longest pause between attempts is 2 to the power of this, in seconds.
+_MOST_DOUBLINGS = 10
+
+
+class BindFailure(Exception):
+    """The attempt failed for good; the text goes to the status, the condition and the event.
+
+    `step` is a short word for metrics.
+    """
+
+    def __init__(self, step: str, text: str) -> None:
+        self.step = step
+        super().__init__(text)
+
+
+class InvalidRequest(BindFailure):
+    """The request can never be carried out by anybody: it is deleted."""
+
+
+class Withdrawn(Exception):
+    """The request or its pod is gone, or somebody else has settled it: nothing is left to do but to tidy up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an attempt leads to."""
+
+    status: dict[str, Any]
+    #: seconds until the next attempt; None = there is none
+    retry_after_s: float | None = None
+
+
+def retries_left(request: BindRequest) -> bool:
+    """Whether a failed request will be tried again; the scheduler judges likewise (gpu:B-4)."""
+    limit = request.spec.backoff_limit
+    return limit is not None and request.status.failed_attempts < limit
+
+
+def settled(request: BindRequest) -> bool:
+    """Whether nothing is to be done for the request any more."""
+    phase = request.status.phase
+    return phase == names.BIND_SUCCEEDED or (phase == names.BIND_FAILED and not retries_left(request))
+
+
+def holds_groups(request: BindRequest) -> bool:
+    """Whether the request may still put a pod on its GPU groups."""
+    return request.status.phase not in (names.BIND_SUCCEEDED, names.BIND_FAILED)
+
+
+def pod_uid(request: BindRequest) -> str:
+    """The uid of the pod the request was made for, "" when it does not say."""
+    for owner in request.metadata.owner_references:
+        if owner.kind == "Pod" and owner.name == request.spec.pod_name:
+            return owner.uid
+    return ""
+
+
+def succeeded(request: BindRequest) -> Outcome:
+    """After the pod was bound."""
+    return Outcome({"phase": names.BIND_SUCCEEDED, "reason": None})
+
+
+def failed(request: BindRequest, text: str) -> Outcome:
+    """After an attempt that failed; the pause doubles with each (gpu:BR-6)."""
+    attempts = max(0, request.status.failed_attempts)
+    pause = float(2 ** min(attempts, _MOST_DOUBLINGS)) if retries_left(request) else None
+    return Outcome({"phase": names.BIND_FAILED, "reason": text, "failedAttempts": attempts + 1}, pause)

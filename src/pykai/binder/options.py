@@ -1,0 +1,325 @@
+"""The binder's command-line flags (gpu:14) and the configuration of its plugins (gpu:BI-7).
+
+`FLAGS` lists every flag upstream has, so that an operator's command line works unchanged; `read_options` turns a
+mapping of flag to value into `BinderOptions`.  Unlike a running scheduler, a binder with a wrong setting does not
+start: what it would write into the cluster cannot be taken back, so a wrong flag raises `OptionError`, which names
+the flag.
+
+Plugins come as JSON, name -> {enabled, priority, arguments}, over the defaults; given arguments replace the default
+arguments as a whole.  They run in descending priority, ties by name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from pykai.api import names
+
+VOLUME_BINDING = "volumebinding"
+DYNAMIC_RESOURCES = "dynamicresources"
+GPU_SHARING = "gpusharing"
+HAMI_CORE = "hamicore"
+
+_SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_INTEGER = re.compile(r"[0-9]{1,9}")
+_TIMEOUT = "bindTimeoutSeconds"
+_CDI = "cdiEnabled"
+
+
+class OptionError(ValueError):
+    """A flag or an argument of a plugin that cannot be used; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One plugin as configured."""
+
+    name: str
+    enabled: bool = True
+    priority: int = 0
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULT_PLUGINS: Mapping[str, Plugin] = MappingProxyType(
+    {
+        VOLUME_BINDING: Plugin(VOLUME_BINDING, True, 300, MappingProxyType({_TIMEOUT: "120"})),
+        DYNAMIC_RESOURCES: Plugin(DYNAMIC_RESOURCES, True, 200, MappingProxyType({_TIMEOUT: "120"})),
+        GPU_SHARING: Plugin(GPU_SHARING, True, 100, MappingProxyType({_CDI: "false"})),
+        HAMI_CORE: Plugin(HAMI_CORE, False, 50),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BinderOptions:
+    """The settings of a binder."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    reservation_namespace: str = names.RESERVATION_NAMESPACE
+    reservation_service_account: str = names.RESERVATION_APP
+    reservation_app: str = names.RESERVATION_APP
+    reservation_image: str = "pykai/kai-scheduler/resource-reservation"
+    #: cluster seconds until a reservation pod must know its GPU
+    reservation_timeout_s: float = 40.0
+    #: `resources` of the container of reservation pods, as in a manifest
+    reservation_resources: Mapping[str, Any] = field(default_factory=dict)
+    reservation_pod_security_context: Mapping[str, Any] | None = None
+    reservation_container_security_context: Mapping[str, Any] | None = None
+    reservation_runtime_class: str = ""
+    scale_adjust_namespace: str = names.SCALE_ADJUST_NAMESPACE
+    #: requests a second, and at once; None = no limit but that of open requests
+    qps: int | None = None
+    burst: int | None = None
+    workers: int = 10
+    base_delay_s: float = 1.0
+    max_delay_s: float = 60.0
+    leader_elect: bool = False
+    #: nodes without real GPUs: something else than the reservation program tells the GPU
+    fake_gpu_nodes: bool = False
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    #: by name, as given; `enabled_plugins` are those that run
+    plugins: Mapping[str, Plugin] = field(default_factory=lambda: DEFAULT_PLUGINS)
+    #: where the lease of the leader lies
+    namespace: str = names.DEFAULT_NAMESPACE
+
+    def enabled_plugins(self) -> list[Plugin]:
+        """The plugins that run, in their order."""
+        return sorted(
+            (plugin for plugin in self.plugins.values() if plugin.enabled), key=lambda p: (-p.priority, p.name)
+        )
+
+    def volume_timeout_s(self) -> float:
+        """Cluster seconds until the volumes of a pod must be bound."""
+        return _seconds(self.plugins[VOLUME_BINDING], _TIMEOUT)
+
+    def cdi_enabled(self) -> bool:
+        """Whether devices are named as CDI does."""
+        return _switch(self.plugins[GPU_SHARING], _CDI)
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in _SWITCHES:
+        raise ValueError("expected true or false")
+    return _SWITCHES[text.lower()]
+
+
+def _positive(text: str) -> int:
+    if not _INTEGER.fullmatch(text) or int(text) < 1:
+        raise ValueError("expected a whole number of at least 1")
+    return int(text)
+
+
+def _limit(text: str) -> int | None:
+    return _positive(text) if text else None
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    if not text:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"expected a JSON object ({error})") from None
+    if not isinstance(found, dict):
+        raise ValueError("expected a JSON object")
+    return found
+
+
+def _resources(text: str) -> dict[str, Any]:
+    return _json_object(text) or {}
+
+
+def _plugins(text: str) -> Mapping[str, Plugin]:
+    return read_plugins(_json_object(text) or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag."""
+
+    name: str
+    #: as upstream prints it
+    default: str
+    read: Callable[[str], Any]
+    #: field of `BinderOptions`
+    own: str
+    meaning: str
+
+
+#: gpu:14, in its order. `--qps` and `--burst` are limits only when given.
+FLAGS: tuple[Flag, ...] = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, _text, "scheduler_name", "pods that name it are ours"),
+    Flag(
+        "resource-reservation-namespace",
+        names.RESERVATION_NAMESPACE,
+        _text,
+        "reservation_namespace",
+        "where reservation pods are",
+    ),
+    Flag(
+        "resource-reservation-service-account",
+        names.RESERVATION_APP,
+        _text,
+        "reservation_service_account",
+        "who they are",
+    ),
+    Flag("resource-reservation-app-label", names.RESERVATION_APP, _text, "reservation_app", "their label `app`"),
+    Flag(
+        "resource-reservation-pod-image",
+        "pykai/kai-scheduler/resource-reservation",
+        _text,
+        "reservation_image",
+        "the program that tells the GPU",
+    ),
+    Flag(
+        "resource-reservation-allocation-timeout",
+        "40",
+        _positive,
+        "reservation_timeout_s",
+        "seconds until a reservation pod must know its GPU",
+    ),
+    Flag(
+        "resource-reservation-pod-resources",
+        "",
+        _resources,
+        "reservation_resources",
+        "requests and limits of reservation pods, JSON; a GPU in it is ignored",
+    ),
+    Flag(
+        "resource-reservation-pod-security-context",
+        "",
+        _json_object,
+        "reservation_pod_security_context",
+        "of reservation pods, JSON",
+    ),
+    Flag(
+        "resource-reservation-container-security-context",
+        "",
+        _json_object,
+        "reservation_container_security_context",
+        "of their containers, JSON",
+    ),
+    Flag("runtime-class-name", "", _text, "reservation_runtime_class", "runtime class of reservation pods"),
+    Flag(
+        "scale-adjust-namespace",
+        names.SCALE_ADJUST_NAMESPACE,
+        _text,
+        "scale_adjust_namespace",
+        "while a pod there waits for a new node, no GPU is reserved on nodes it could use",
+    ),
+    Flag("qps", "", _limit, "qps", "API client: requests a second"),
+    Flag("burst", "", _limit, "burst", "API client: requests at once"),
+    Flag("max-concurrent-reconciles", "10", _positive, "workers", "BindRequests carried out at the same time"),
+    Flag("rate-limiter-base-delay", "1", _positive, "base_delay_s", "first pause after a failure, seconds"),
+    Flag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
+    Flag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),
+    Flag("fake-gpu-nodes", "false", _bool, "fake_gpu_nodes", "reservation pods only sleep"),
+    Flag("metrics-bind-address", ":8080", _text, "metrics_address", "metrics"),
+    Flag("health-probe-bind-address", ":8081", _text, "health_address", "health"),
+    Flag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
+    Flag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
+)
+
+_BY_NAME = {flag.name: flag for flag in FLAGS}
+
+
+def read_options(given: Mapping[str, object]) -> BinderOptions:
+    """Options from flags, with or without dashes in front; unset ones are None.  Raises `OptionError`."""
+    values: dict[str, Any] = {}
+    for spelled, value in given.items():
+        name = spelled.lstrip("-")
+        flag = _BY_NAME.get(name)
+        if flag is None:
+            raise OptionError(f"--{name}: unknown flag")
+        if value is None:
+            continue
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        try:
+            values[flag.own] = flag.read(text)
+        except OptionError:
+            raise
+        except ValueError as error:
+            raise OptionError(f"--{name}: {value!r}: {error}") from None
+    options = BinderOptions(**values)
+    check_plugins(options.plugins)
+    return options
+
+
+def read_plugins(given: Mapping[str, Any]) -> Mapping[str, Plugin]:
+    """The plugins as configured, over the defaults."""
+    plugins = dict(DEFAULT_PLUGINS)
+    for name, settings in given.items():
+        default = DEFAULT_PLUGINS.get(name, Plugin(name))
+        if settings is None:
+            settings = {}
+        if not isinstance(settings, Mapping):
+            raise OptionError(f"--plugins: {name}: expected an object")
+        enabled = settings.get("enabled")
+        priority = settings.get("priority")
+        arguments = settings.get("arguments")
+        if not (enabled is None or isinstance(enabled, bool)):
+            raise OptionError(f"--plugins: {name}.enabled: expected true or false")
+        if not (priority is None or (isinstance(priority, int) and not isinstance(priority, bool))):
+            raise OptionError(f"--plugins: {name}.priority: expected a whole number")
+        if not (arguments is None or isinstance(arguments, Mapping)):
+            raise OptionError(f"--plugins: {name}.arguments: expected an object")
+        plugins[name] = Plugin(
+            name,
+            default.enabled if enabled is None else enabled,
+            default.priority if priority is None else priority,
+            default.arguments if arguments is None else {key: str(value) for key, value in arguments.items()},
+        )
+    return plugins
+
+
+def check_plugins(plugins: Mapping[str, Plugin]) -> None:
+    """Whether these plugins can run together; raises `OptionError`."""
+    for plugin in plugins.values():
+        if not plugin.enabled:
+            continue
+        if plugin.name not in DEFAULT_PLUGINS:
+            raise OptionError(f"failed to get binder plugin {plugin.name}: there is no such plugin")
+        if plugin.name in (VOLUME_BINDING, DYNAMIC_RESOURCES):
+            _seconds(plugin, _TIMEOUT)
+        elif plugin.name == GPU_SHARING:
+            _switch(plugin, _CDI)
+    hami, sharing = plugins.get(HAMI_CORE), plugins.get(GPU_SHARING)
+    if hami is not None and hami.enabled:
+        if sharing is None or not sharing.enabled:
+            raise OptionError(f"binder plugin {HAMI_CORE} needs plugin {GPU_SHARING} to be enabled")
+        if sharing.priority <= hami.priority:
+            raise OptionError(
+                f"binder plugin {GPU_SHARING} must have a higher priority than {HAMI_CORE} "
+                f"({sharing.priority} against {hami.priority})"
+            )
+
+
+def _argument(plugin: Plugin, name: str) -> str:
+    found = plugin.arguments.get(name)
+    if found is None:
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name} is missing")
+    return found
+
+
+def _seconds(plugin: Plugin, name: str) -> float:
+    text = _argument(plugin, name)
+    if not _INTEGER.fullmatch(text) or int(text) < 1:
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is no number of seconds")
+    return float(text)
+
+
+def _switch(plugin: Plugin, name: str) -> bool:
+    text = _argument(plugin, name)
+    if text.lower() not in _SWITCHES:
+        raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is neither true nor false")
+    return _SWITCHES[text.lower()]

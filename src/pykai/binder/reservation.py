@@ -1,0 +1,223 @@
+"""Reservation pods: how a GPU group becomes a physical GPU (gpu:8.4).
+
+The scheduler knows only that some pods share "a GPU of this node".  The binder makes one pod per group that asks the
+kubelet for a whole GPU; the program in it writes the GPU's UUID into an annotation, and every pod of the group is given
+that UUID.  So two groups of a node are two GPUs, and nobody else gets them.
+
+The name of a reservation pod follows from node and group.  Creating it twice is therefore impossible, by whom and when
+ever, and no lock is needed: whoever comes second finds it and waits for its annotation too.  All decisions are taken on
+live reads; caches only say when to look again.
+
+Subtle: a reservation pod on its way out, or finished, holds no GPU any more although its annotation still names one.
+It must be gone before the name can be used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.core import Node, Pod
+from pykai.binder.lifecycle import BindFailure
+from pykai.binder.metrics import BinderMetrics
+from pykai.binder.options import BinderOptions
+from pykai.binder.waiting import Wakes, woken
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.resources import PODS
+
+log = logging.getLogger(__name__)
+
+#: index of the pods' store: the pods that attract new nodes, under ""
+SCALING_INDEX = "binder-scaling"
+FINISHED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A GPU that is held for a group."""
+
+    name: str
+    uid: str
+    gpu: str
+
+
+def reservation_name(node: str, group: str) -> str:
+    """The name of the reservation pod of a group on a node."""
+    return names.RESERVATION_NAME_PREFIX + hashlib.sha256(f"{node}/{group}".encode()).hexdigest()[:16]
+
+
+def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> dict[str, Any]:
+    """The pod that holds a GPU of `node` for `group`; `pod` is the first that needs it (gpu:RV-4)."""
+    container: dict[str, Any] = {
+        "name": "resource-reservation",
+        "image": options.reservation_image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+        ],
+        "resources": {kind: _with_one_gpu(options.reservation_resources.get(kind)) for kind in ("requests", "limits")},
+    }
+    if options.fake_gpu_nodes:
+        container["image"] = "ubuntu"
+        container["args"] = ["sleep", "infinity"]
+    if options.reservation_container_security_context is not None:
+        container["securityContext"] = dict(options.reservation_container_security_context)
+    spec: dict[str, Any] = {
+        "nodeName": node,
+        "serviceAccountName": options.reservation_service_account,
+        "tolerations": [msgspec.to_builtins(toleration) for toleration in pod.spec.tolerations],
+        "containers": [container],
+    }
+    if options.reservation_runtime_class:
+        spec["runtimeClassName"] = options.reservation_runtime_class
+    if options.reservation_pod_security_context is not None:
+        spec["securityContext"] = dict(options.reservation_pod_security_context)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": reservation_name(node, group),
+            "namespace": options.reservation_namespace,
+            "labels": {names.APP_LABEL: options.reservation_app, names.GPU_GROUP_LABEL: group},
+            "annotations": {names.KARPENTER_DO_NOT_DISRUPT_ANNOTATION: "true"},
+        },
+        "spec": spec,
+    }
+
+
+def _with_one_gpu(configured: object) -> dict[str, Any]:
+    amounts = dict(configured) if isinstance(configured, dict) else {}
+    return {**amounts, names.NVIDIA_GPU: "1"}
+
+
+class Reservations:
+    """Gets GPUs for groups."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Wakes[Pod],
+        nodes: Wakes[Node],
+        *,
+        options: BinderOptions,
+        clock: Clock,
+        metrics: BinderMetrics,
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._nodes = nodes
+        self._options = options
+        self._clock = clock
+        self._metrics = metrics
+        scaling = options.scale_adjust_namespace
+        pods.store.index(SCALING_INDEX, lambda pod: ("",) if pod.metadata.namespace == scaling else ())
+
+    async def reserve_all(self, pod: Pod, node: str, groups: Iterable[str]) -> list[Reserved]:
+        """A GPU for each group, in their order; side by side, so that a pod of eight devices waits once."""
+        tasks = [asyncio.ensure_future(self.reserve(pod, node, group)) for group in groups]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def reserve(self, pod: Pod, node: str, group: str) -> Reserved:
+        """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time."""
+        namespace, name = self._options.reservation_namespace, reservation_name(node, group)
+        started_s = self._clock.elapsed_s()
+        until_s = started_s + self._options.reservation_timeout_s
+        created = ""
+        changed = asyncio.Event()
+        with self._pods.on(f"{namespace}/{name}", changed), self._nodes.on(node, changed):
+            while True:
+                changed.clear()
+                live = await self._read(name)
+                if live is None:
+                    if created:
+                        raise BindFailure("reservation", f"GPU reservation pod {namespace}/{name} was deleted")
+                    self._refuse_while_scaling(node)
+                    created = await self._create(reservation_pod(pod, node, group, self._options))
+                    continue
+                metadata, spec, status = live["metadata"], live.get("spec", {}), live.get("status") or {}
+                uid = metadata["uid"]
+                if spec.get("nodeName") != node:
+                    raise BindFailure(
+                        "reservation", f"GPU reservation pod {namespace}/{name} is not on node {node}; delete it"
+                    )
+                leaving = metadata.get("deletionTimestamp") is not None
+                if not leaving and status.get("phase") in FINISHED:
+                    await self.delete(name, uid)
+                    if created:
+                        why = status.get("message") or status.get("reason") or status["phase"]
+                        raise BindFailure("reservation", f"GPU reservation pod {namespace}/{name} ended: {why}")
+                    continue
+                gpu = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_ANNOTATION)
+                if gpu and not leaving:
+                    self._metrics.reservation_wait.observe(self._clock.elapsed_s() - started_s)
+                    return Reserved(name, uid, gpu)
+                if self._nodes.store.get(node) is None:
+                    raise BindFailure("node", f"node {node} is gone")
+                if not await woken(changed, self._clock, until_s):
+                    if not leaving:
+                        await self.delete(name, uid)
+                    raise BindFailure(
+                        "reservation", f"failed waiting for GPU reservation pod to allocate: {namespace}/{name}"
+                    )
+
+    async def holds(self, reserved: Reserved) -> bool:
+        """Whether a reservation still stands."""
+        known = self._pods.store.get(f"{self._options.reservation_namespace}/{reserved.name}")
+        if known is None or known.metadata.uid != reserved.uid:
+            live = await self._read(reserved.name)
+            return (
+                live is not None
+                and live["metadata"]["uid"] == reserved.uid
+                and live["metadata"].get("deletionTimestamp") is None
+            )
+        return known.metadata.deletion_timestamp is None and known.status.phase not in FINISHED
+
+    async def delete(self, name: str, uid: str) -> bool:
+        """Delete a reservation pod at once (gpu:RV-7); whether it was this one and was there."""
+        try:
+            await self._client.delete(PODS, name, self._options.reservation_namespace, uid=uid, grace_s=0)
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    async def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._client.get_raw(PODS, name, self._options.reservation_namespace)
+        except NotFound:
+            return None
+
+    async def _create(self, document: dict[str, Any]) -> str:
+        """The uid of the new pod, "" when somebody else was first."""
+        try:
+            made = await self._client.create(PODS, document)
+        except AlreadyExists:
+            return ""
+        except ApiError as error:
+            if error.code >= 500:
+                raise
+            raise BindFailure("reservation", f"could not create GPU reservation pod: {error}") from error
+        return str(made["metadata"]["uid"])
+
+    def _refuse_while_scaling(self, node: str) -> None:
+        """While a scaling pod waits for a new node, that node's GPUs are for it (gpu:RV-3)."""
+        there = self._nodes.store.get(node)
+        labels = there.metadata.labels if there is not None else {}
+        for pod in self._pods.store.by(SCALING_INDEX, ""):
+            waits = any(c.type == names.CONDITION_POD_SCHEDULED and c.status != "True" for c in pod.status.conditions)
+            if waits and all(labels.get(key) == value for key, value in pod.spec.node_selector.items()):
+                raise BindFailure("scaling", "cluster is scaling up, could not create reservation pod")

@@ -1,0 +1,217 @@
+"""The binder as a service: BindRequests in, bound pods out.
+
+    BindRequests ──watch──► requests queue ──► bind.Binding ──► reservation, steps, Binding, status
+    pods, requests ─────────► groups queue ──► sync.GroupSync ──► reservation pods that nobody needs
+
+Caches fill at once, also in a standby; only the leader works.  At the start of its term all groups are looked at, for
+what happened while nobody looked; an error there is tried again like any other.
+
+When told to stop, attempts that bind are finished, those that still prepare are left open for the next process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from pykai.api import names
+from pykai.api.core import Node, Pod
+from pykai.api.decode import DecodeError
+from pykai.api.scheduling import BindRequest
+from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
+from pykai.binder.attempt import Step
+from pykai.binder.bind import Binding
+from pykai.binder.claims import DynamicResources
+from pykai.binder.configmaps import GpuSharing, HamiCore
+from pykai.binder.metrics import BinderMetrics
+from pykai.binder.options import (
+    DYNAMIC_RESOURCES,
+    GPU_SHARING,
+    HAMI_CORE,
+    VOLUME_BINDING,
+    BinderOptions,
+    check_plugins,
+)
+from pykai.binder.reservation import Reservations
+from pykai.binder.sync import GroupSync
+from pykai.binder.verdicts import Verdicts
+from pykai.binder.volumes import VolumeBinding
+from pykai.binder.waiting import Wakes
+from pykai.kube.events import Recorder
+from pykai.kube.lease import LeaderElection
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.resources import BIND_REQUESTS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change, Store
+
+log = logging.getLogger(__name__)
+
+#: pods that failed hold nothing; the scheduler reads the same pods, so they are watched once
+LIVE_PODS = "status.phase!=Failed"
+
+
+class BinderService:
+    """See the module."""
+
+    name = "binder"
+
+    def __init__(self, runtime: Runtime, options: BinderOptions, registry: CollectorRegistry) -> None:
+        check_plugins(options.plugins)
+        self._runtime = runtime
+        self._options = options
+        self._working = False
+        client, caches, clock = runtime.client, runtime.caches, runtime.clock
+        self.metrics = BinderMetrics(registry)
+        self.recorder = Recorder(client, component="binder", clock=clock)
+        self._requests = caches.store(BIND_REQUESTS, BindRequest)
+        self._pods = caches.store(PODS, Pod, field_selector=LIVE_PODS)
+        self._nodes = caches.store(NODES, Node)
+        self._claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self._volumes = caches.store(PERSISTENT_VOLUMES, PersistentVolume)
+        self._request_queue = Reconciler(
+            "bindrequests",
+            self._carry_out,
+            clock=clock,
+            workers=options.workers,
+            base_delay_s=options.base_delay_s,
+            max_delay_s=options.max_delay_s,
+        )
+        self._group_queue = Reconciler(
+            "gpugroups",
+            self._look_after,
+            clock=clock,
+            workers=options.workers,
+            base_delay_s=options.base_delay_s,
+            max_delay_s=options.max_delay_s,
+        )
+        self._verdicts = Verdicts(client, self.recorder, clock)
+        reservations = Reservations(
+            client, Wakes(self._pods), Wakes(self._nodes), options=options, clock=clock, metrics=self.metrics
+        )
+        self._groups = GroupSync(
+            client,
+            self._pods,
+            self._requests,
+            reservations,
+            options=options,
+            recorder=self.recorder,
+            metrics=self.metrics,
+            enqueue=self._group_queue.enqueue,
+        )
+        self._binding = Binding(
+            client,
+            self._requests,
+            self._pods,
+            self._nodes,
+            reservations=reservations,
+            groups=self._groups,
+            steps=self._steps(),
+            verdicts=self._verdicts,
+            clock=clock,
+            metrics=self.metrics,
+        )
+        self._requests.subscribe(self._request_changed)
+        self._requests.on_problem(self._request_unreadable)
+        self._pods.subscribe(self._pod_changed)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop, or while this instance leads."""
+        recording_ends = asyncio.Event()
+        recording = asyncio.ensure_future(self.recorder.run(recording_ends))
+        try:
+            if self._options.leader_elect:
+                election = LeaderElection(
+                    self._runtime.client,
+                    namespace=self._options.namespace,
+                    name=names.BINDER_LEASE,
+                    identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                )
+                await election.lead(stop, self._work)
+            else:
+                await self._work(stop)
+        finally:
+            recording_ends.set()
+            await asyncio.gather(recording, return_exceptions=True)
+
+    def ready(self) -> bool:
+        """Whether the caches are filled."""
+        return all(store.synced.is_set() for store in self._stores())
+
+    def idle(self) -> bool:
+        """Whether nothing is to be done now."""
+        return self._request_queue.idle() and self._group_queue.idle()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        stopped = asyncio.ensure_future(stop.wait())
+        filled = asyncio.gather(*(store.synced.wait() for store in self._stores()))
+        try:
+            await asyncio.wait((stopped, filled), return_when=asyncio.FIRST_COMPLETED)
+            if not filled.done():
+                return
+            self._groups.everything()
+            self._binding.start()
+            for key in list(self._requests.keys()):
+                self._request_queue.enqueue(key)
+            ends = asyncio.Event()
+            queues = [asyncio.ensure_future(queue.run(ends)) for queue in (self._request_queue, self._group_queue)]
+            try:
+                await asyncio.wait((stopped, *queues), return_when=asyncio.FIRST_COMPLETED)
+                self._binding.stop()
+                ends.set()
+                await asyncio.gather(*queues)
+            finally:
+                for queue in queues:
+                    queue.cancel()
+        finally:
+            stopped.cancel()
+            filled.cancel()
+
+    def _stores(self) -> tuple[Store[Any], ...]:
+        return (self._requests, self._pods, self._nodes, self._claims, self._volumes)
+
+    def _steps(self) -> list[Step]:
+        client, clock, options = self._runtime.client, self._runtime.clock, self._options
+        made: list[Step] = []
+        for plugin in options.enabled_plugins():
+            if plugin.name == VOLUME_BINDING:
+                timeout_s = options.volume_timeout_s()
+                made.append(VolumeBinding(client, Wakes(self._claims), self._volumes, clock=clock, timeout_s=timeout_s))
+            elif plugin.name == DYNAMIC_RESOURCES:
+                made.append(DynamicResources(client))
+            elif plugin.name == GPU_SHARING:
+                made.append(GpuSharing(client, cdi=options.cdi_enabled()))
+            elif plugin.name == HAMI_CORE:
+                made.append(HamiCore(client))
+        return made
+
+    async def _carry_out(self, key: str) -> float | None:
+        return await self._binding.reconcile(key)
+
+    async def _look_after(self, group: str) -> float | None:
+        return await self._groups.reconcile(group)
+
+    def _request_changed(self, change: Change[BindRequest]) -> None:
+        old, new = change.old, change.new
+        replaced = old is not None and new is not None and old.metadata.uid != new.metadata.uid
+        if new is None or replaced or new.metadata.deletion_timestamp is not None:
+            self._binding.request_gone(change.key)
+        if new is not None:
+            self._request_queue.enqueue(change.key)
+
+    def _request_unreadable(self, key: str, problem: DecodeError | None) -> None:
+        if problem is not None:
+            self._verdicts.unreadable(key, problem)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            self._binding.pod_gone(change.key)
+
+
+def make_binder(runtime: Runtime, options: BinderOptions, *, registry: CollectorRegistry | None = None) -> Service:
+    """A binder that works on the runtime's API server; raises `OptionError`."""
+    return BinderService(runtime, options, registry or CollectorRegistry())

@@ -1,0 +1,270 @@
+"""Keeps reservation pods and the pods that share their GPUs in step (gpu:8.7).
+
+A reservation pod lives as long as a pod on its node is in its group, or a BindRequest is about to put one there; then
+it goes at once, and its GPU is free.  A running pod whose reservation pod is gone shares a GPU that the kubelet may
+give to somebody else: it is deleted, with an event, after the server has confirmed that there is no reservation.
+Labels that a failed or interrupted attempt left on a pod that is not bound are taken off.
+
+Work is per group: changes of pods and BindRequests name the groups to look at, indexes answer who is in them.
+
+Subtle: caches lag.  Before a reservation is given up, pods that BindRequests of the group were made for are read live:
+one may just have been bound.  And while an attempt works on a group (`entered`), nothing of it is touched; an attempt
+that begins while a group is being looked at waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.scheduling import BindRequest
+from pykai.api.sharing import gpu_groups, group_labels
+from pykai.binder.lifecycle import holds_groups, pod_uid
+from pykai.binder.metrics import BinderMetrics
+from pykai.binder.options import BinderOptions
+from pykai.binder.reservation import FINISHED, Reservations
+from pykai.kube.client import Client
+from pykai.kube.errors import Conflict, NotFound
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.resources import BIND_REQUESTS, PODS
+from pykai.kube.store import Change, Store
+
+log = logging.getLogger(__name__)
+
+#: index of the stores of pods and of BindRequests, by GPU group
+GROUP_INDEX = "binder-gpu-group"
+#: index of the pods' store: reservation pods by node
+RESERVATION_INDEX = "binder-reservations"
+
+
+def groups_of_request(request: BindRequest) -> tuple[str, ...]:
+    """The GPU groups a request puts its pod into."""
+    if request.spec.received_resource_type != names.RECEIVED_FRACTION:
+        return ()
+    return tuple(dict.fromkeys(request.spec.selected_gpu_groups))
+
+
+def _in_use(pod: Pod) -> bool:
+    return pod.status.phase not in FINISHED
+
+
+class GroupSync:
+    """Looks after the groups of shared GPUs, one at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Store[Pod],
+        requests: Store[BindRequest],
+        reservations: Reservations,
+        *,
+        options: BinderOptions,
+        recorder: Recorder,
+        metrics: BinderMetrics,
+        enqueue: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._requests = requests
+        self._reservations = reservations
+        self._options = options
+        self._recorder = recorder
+        self._metrics = metrics
+        self._enqueue = enqueue
+        self._entered: Counter[str] = Counter()
+        self._looking: dict[str, asyncio.Event] = {}
+        namespace = options.reservation_namespace
+        pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
+        pods.index(RESERVATION_INDEX, lambda pod: (pod.spec.node_name,) if pod.metadata.namespace == namespace else ())
+        requests.index(GROUP_INDEX, groups_of_request)
+        pods.subscribe(self._pod_changed)
+        requests.subscribe(self._request_changed)
+
+    def everything(self) -> None:
+        """Look at all groups: at start-up, for what happened while nobody looked."""
+        for pod in self._pods.values():
+            for group in gpu_groups(pod.metadata.labels):
+                self._enqueue(group)
+
+    async def clear_node(self, node: str) -> None:
+        """Give up what is reserved on a node for nobody, so that a new reservation finds a GPU."""
+        for pod in self._pods.by(RESERVATION_INDEX, node):
+            for group in gpu_groups(pod.metadata.labels):
+                if not self._used(group):
+                    await self.reconcile(group)
+
+    @asynccontextmanager
+    async def entered(self, groups: Iterable[str]) -> AsyncIterator[None]:
+        """While an attempt works on these groups they are left alone; afterwards they are looked at."""
+        mine = list(groups)
+        for group in mine:
+            while (looking := self._looking.get(group)) is not None:
+                await looking.wait()
+            self._entered[group] += 1
+        try:
+            yield
+        finally:
+            for group in mine:
+                self._entered[group] -= 1
+                if self._entered[group] <= 0:
+                    del self._entered[group]
+                self._enqueue(group)
+
+    async def reconcile(self, group: str) -> float | None:
+        """Look at one group."""
+        while (looking := self._looking.get(group)) is not None:
+            await looking.wait()
+        if self._entered[group]:
+            return None
+        self._looking[group] = asyncio.Event()
+        try:
+            await self._look_at(group)
+        finally:
+            self._looking.pop(group).set()
+        return None
+
+    def _used(self, group: str) -> bool:
+        """Whether the caches know somebody in the group, or on the way to it."""
+        if self._entered[group] or any(holds_groups(request) for request in self._requests.by(GROUP_INDEX, group)):
+            return True
+        return any(
+            pod.metadata.namespace != self._options.reservation_namespace and pod.spec.node_name and _in_use(pod)
+            for pod in self._pods.by(GROUP_INDEX, group)
+        )
+
+    async def _look_at(self, group: str) -> None:
+        reservations: list[Pod] = []
+        users: list[Pod] = []
+        for pod in self._pods.by(GROUP_INDEX, group):
+            if pod.metadata.namespace == self._options.reservation_namespace:
+                reservations.append(pod)
+            elif _in_use(pod):
+                users.append(pod)
+        coming = [request for request in self._requests.by(GROUP_INDEX, group) if holds_groups(request)]
+        kept_nodes = {request.spec.selected_node for request in coming}
+        bound = [pod for pod in users if pod.spec.node_name]
+        for pod in users:
+            if not pod.spec.node_name and not kept_nodes:
+                live = await self._settle_unbound(pod, group)
+                if live is not None and live.spec.node_name:
+                    bound.append(live)
+                elif live is not None:
+                    kept_nodes.update(reserved.spec.node_name for reserved in reservations)
+        kept_nodes.update(pod.spec.node_name for pod in bound)
+        for reserved in reservations:
+            node = reserved.spec.node_name
+            if not _in_use(reserved):
+                await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid)
+            elif node not in kept_nodes and not await self._just_bound(group, node):
+                if await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid):
+                    self._metrics.orphans_deleted.inc()
+                    log.debug("reservation %s of group %s is used by nobody", reserved.metadata.name, group)
+        holding = {reserved.spec.node_name for reserved in reservations if _in_use(reserved)}
+        lost = [pod for pod in bound if pod.spec.node_name not in holding]
+        if lost:
+            await self._without_reservation(group, lost)
+
+    async def _settle_unbound(self, pod: Pod, group: str) -> Pod | None:
+        """A pod that carries the group's label and is not bound, as far as the cache knows.
+
+        None when it is nobody's any more: then its label is gone.  Otherwise the pod as it is now.
+        """
+        meta = pod.metadata
+        live = await self._live_pod(meta.namespace, meta.name)
+        if live is None or live.metadata.uid != meta.uid or not _in_use(live):
+            return None
+        if live.spec.node_name:
+            return live
+        try:
+            request = await self._client.get(BIND_REQUESTS, meta.name, meta.namespace, into=BindRequest)
+        except NotFound:
+            request = None
+        if request is not None and holds_groups(request) and group in groups_of_request(request):
+            return live
+        stale: dict[str, None] = dict.fromkeys(
+            key for key in group_labels(live.metadata.labels) if live.metadata.labels[key] == group
+        )
+        if stale:
+            patch = {"metadata": {"uid": meta.uid, "labels": stale}}
+            with suppress(NotFound, Conflict):
+                await self._client.patch(PODS, meta.name, patch, meta.namespace)
+        return None
+
+    async def _just_bound(self, group: str, node: str) -> bool:
+        """Whether a pod was bound to the group's GPU and the cache does not know yet."""
+        for request in self._requests.by(GROUP_INDEX, group):
+            if request.spec.selected_node != node:
+                continue
+            namespace, name, uid = request.metadata.namespace, request.spec.pod_name, pod_uid(request)
+            known = self._pods.get(f"{namespace}/{name}")
+            if known is not None and known.metadata.uid == uid and not _in_use(known):
+                continue
+            live = await self._live_pod(namespace, name)
+            if live is None or (uid and live.metadata.uid != uid) or not _in_use(live):
+                continue
+            if live.spec.node_name == node and group in gpu_groups(live.metadata.labels):
+                return True
+        return False
+
+    async def _without_reservation(self, group: str, pods: list[Pod]) -> None:
+        """Delete running pods whose GPU nobody reserves any more; those that have not started wait."""
+        held = await self._client.list(
+            PODS,
+            into=Pod,
+            namespace=self._options.reservation_namespace,
+            label_selector=f"{names.GPU_GROUP_LABEL}={group}",
+        )
+        nodes = {pod.spec.node_name for pod in held.items if _in_use(pod)}
+        for pod in pods:
+            if pod.spec.node_name in nodes or pod.status.phase != "Running":
+                continue
+            meta = pod.metadata
+            live = await self._live_pod(meta.namespace, meta.name)
+            if live is None or live.metadata.uid != meta.uid or live.metadata.deletion_timestamp is not None:
+                continue
+            if live.status.phase != "Running" or group not in gpu_groups(live.metadata.labels):
+                continue
+            text = (
+                f"The pod that reserves its GPU on node {pod.spec.node_name} (group {group}) is gone; "
+                "the pod is deleted, as another may be given the same GPU"
+            )
+            about = Reference("v1", "Pod", meta.namespace, meta.name, meta.uid)
+            self._recorder.event(about, "Warning", names.EVENT_RESERVATION_MISSING, text)
+            log.warning("pod %s/%s: %s", meta.namespace, meta.name, text)
+            try:
+                await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+                self._metrics.pods_deleted.inc()
+            except (NotFound, Conflict):
+                pass
+
+    async def _live_pod(self, namespace: str, name: str) -> Pod | None:
+        try:
+            return await self._client.get(PODS, name, namespace, into=Pod)
+        except NotFound:
+            return None
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        before = gpu_groups(old.metadata.labels) if old is not None else ()
+        after = gpu_groups(new.metadata.labels) if new is not None else ()
+        if not before and not after:
+            return
+        if old is not None and new is not None and before == after:
+            if old.status.phase == new.status.phase and old.spec.node_name == new.spec.node_name:
+                return
+        for group in {*before, *after}:
+            self._enqueue(group)
+
+    def _request_changed(self, change: Change[BindRequest]) -> None:
+        """A request that ends, one way or another, holds its groups no longer (gpu:B-6)."""
+        if change.old is None and change.new is not None and holds_groups(change.new):
+            return
+        for request in (change.old, change.new):
+            if request is not None:
+                for group in groups_of_request(request):
+                    self._enqueue(group)

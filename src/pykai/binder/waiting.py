@@ -1,0 +1,55 @@
+"""Waiting for something to happen to one object.
+
+A store tells every change to every subscriber; a binder waits for a few objects out of thousands.  `Wakes` is one
+subscription that wakes only those who wait for the object that changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from pykai.kube.clock import Clock
+from pykai.kube.store import Change, Store
+
+T = TypeVar("T")
+
+
+class Wakes(Generic[T]):
+    """Wakes on changes of chosen objects of a store."""
+
+    def __init__(self, store: Store[T]) -> None:
+        self.store = store
+        self._waiting: dict[str, list[asyncio.Event]] = {}
+        store.subscribe(self._on_change)
+
+    def _on_change(self, change: Change[T]) -> None:
+        for event in self._waiting.get(change.key, ()):
+            event.set()
+
+    @contextmanager
+    def on(self, key: str, event: asyncio.Event) -> Iterator[None]:
+        """Set the event at each change of the object, within the block."""
+        self._waiting.setdefault(key, []).append(event)
+        try:
+            yield
+        finally:
+            waiting = self._waiting[key]
+            waiting.remove(event)
+            if not waiting:
+                del self._waiting[key]
+
+
+async def woken(event: asyncio.Event, clock: Clock, until_s: float) -> bool:
+    """Wait for the event until the cluster clock shows `until_s` (elapsed); False when that comes first."""
+    left_s = until_s - clock.elapsed_s()
+    if left_s <= 0:
+        return event.is_set()
+    try:
+        async with asyncio.timeout(clock.wall_s(left_s)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

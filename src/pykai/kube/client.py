@@ -1,0 +1,454 @@
+"""Requests to an API server: get, list, create, update, patch, delete, bind, evict.
+
+Reads give wire types (or dicts); writes take and give plain dicts, because wire types are pruned and must never be
+written back.  Every failure is one of `kube.errors`.
+
+What is tried again inside, after a pause that grows and is drawn at random:
+- any request that the server refused with 429, after what it says in Retry-After (it was not carried out);
+- reads that got no answer, or an answer of 500 and above.
+Writes that got no answer are never repeated here: they may have been carried out, and only the caller knows whether
+doing it twice is harmless.
+
+Subtle: 429 to an eviction means that a disruption budget forbids it now.  That is an answer, not overload, and is
+raised at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from pykai.api.decode import DecodeError
+from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerFailed, TooManyRequests, from_status
+from pykai.kube.limits import Limits, TokenBucket
+from pykai.kube.reading import Reader
+from pykai.kube.resources import Resource
+from pykai.kube.transport import JSON, Request, Response, Stream, Transport
+
+T = TypeVar("T")
+# Within `Client` the word `list` is a method.
+Documents = list[dict[str, Any]]
+JsonPatch = list[Any]
+
+#: how often a request is sent at most, the first time included
+ATTEMPTS = 6
+#: objects a page of a list holds
+PAGE = 500
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 10.0
+
+
+class PatchKind(StrEnum):
+    """How a patch is to be read; the value is its content type."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A list: what could be read, as of which resource version, and what could not."""
+
+    items: list[T]
+    resource_version: str
+    problems: list[DecodeError] = field(default_factory=list)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str | None = None
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+_ANYTHING = msgspec.json.Decoder()
+_ENCODER = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A piece of a list, undecoded; `first` starts a list, anew if an earlier one expired half-way."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    first: bool
+    last: bool
+
+
+class Client:
+    """Speaks to one API server through a transport."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        field_manager: str = "pykai",
+        limits: Limits | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        limits = limits or Limits()
+        self.transport = transport
+        self.field_manager = field_manager
+        self._pause = pause
+        self._bucket = TokenBucket(limits.qps, limits.burst, pause=pause) if limits.qps is not None else None
+        self._in_flight = asyncio.Semaphore(limits.in_flight)
+
+    async def close(self) -> None:
+        """Give up the connections of the transport."""
+        await self.transport.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str = "", *, into: type[T]) -> T:
+        """One object; raises `NotFound`, and `DecodeError` if it cannot be read."""
+        body = await self._read(resource.path(namespace, name))
+        return Reader(resource, into).read(body)
+
+    async def get_raw(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
+        """One object with all its fields."""
+        return _document(await self._read(resource.path(namespace, name)))
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        into: type[T],
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+    ) -> Listing[T]:
+        """All objects that match, read page by page; those that cannot be read are kept apart."""
+        reader = Reader(resource, into)
+        items, problems = _empty(into), _empty(DecodeError)
+        version = ""
+        async for page in self.pages(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
+        ):
+            if page.first:
+                items, problems, version = _empty(into), _empty(DecodeError), page.resource_version
+            for raw in page.items:
+                try:
+                    items.append(reader.read(raw))
+                except DecodeError as problem:
+                    problems.append(problem)
+        return Listing(items, version, problems)
+
+    async def list_raw(
+        self, resource: Resource, *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+    ) -> Documents:
+        """All objects that match, with all their fields; items carry neither kind nor apiVersion."""
+        items: Documents = []
+        async for page in self.pages(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector
+        ):
+            if page.first:
+                items = []
+            items += [_ANYTHING.decode(raw) for raw in page.items]
+        return items
+
+    async def pages(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
+    ) -> AsyncIterator[Page]:
+        """A list in pieces; one whose token expires half-way begins again, without pages the second time.
+
+        The second time is in one piece because a list that takes longer than the server keeps old versions would
+        expire again and again.
+        """
+        path = resource.path(namespace)
+        selection = _selection(label_selector, field_selector)
+        token = ""
+        while True:
+            query = dict(selection)
+            if limit:
+                query["limit"] = str(limit)
+            if token:
+                query["continue"] = token
+            try:
+                body = await self._read(path, query)
+            except Gone:
+                if not token:
+                    raise
+                token, limit = "", 0
+                continue
+            try:
+                page = _PAGES.decode(body)
+            except msgspec.DecodeError as error:
+                raise ConnectionLost(f"GET {path}: the answer is no list: {error}") from None
+            first, token = not token, page.metadata.continue_ or ""
+            yield Page(page.items or [], page.metadata.resource_version or "", first, not token)
+            if not token:
+                return
+
+    async def create(
+        self, resource: Resource, obj: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """POST; the namespace of the object holds if none is given."""
+        path = resource.path(namespace or _metadata(obj).get("namespace", ""))
+        return await self._write("POST", path, _typed(resource, obj), query=self._manager(dry_run=dry_run))
+
+    async def update(self, resource: Resource, obj: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
+        """PUT of a whole object; raises `Conflict` if its resourceVersion is not the current one."""
+        metadata = _metadata(obj)
+        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        return await self._write("PUT", path, _typed(resource, obj), query=self._manager())
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any] | JsonPatch,
+        namespace: str = "",
+        *,
+        kind: PatchKind = PatchKind.MERGE,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """PATCH; `force` takes fields from other managers and is for `APPLY` only."""
+        query = self._manager(field_manager, dry_run=dry_run)
+        if force:
+            query["force"] = "true"
+        path = resource.path(namespace, name, subresource)
+        return await self._write("PATCH", path, patch, query=query, content_type=kind.value)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """DELETE; `uid` and `resource_version` are preconditions (`Conflict`), `propagation` as in DeleteOptions."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        preconditions = _preconditions(uid, resource_version)
+        if preconditions:
+            options["preconditions"] = preconditions
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if propagation:
+            options["propagationPolicy"] = propagation
+        await self._send("DELETE", resource.path(namespace, name), options)
+
+    async def bind(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Give a pod its node; annotations and labels ride along.  `Conflict` if it is bound or is another pod."""
+        metadata: dict[str, Any] = {"name": pod, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = annotations
+        if labels:
+            metadata["labels"] = labels
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+        await self._send("POST", path, binding, query=self._manager())
+
+    async def evict(self, namespace: str, pod: str, *, uid: str = "", grace_s: int | None = None) -> None:
+        """Delete a pod if no disruption budget forbids it (`TooManyRequests`)."""
+        eviction: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        options: dict[str, Any] = {}
+        if uid:
+            options["preconditions"] = _preconditions(uid, "")
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if options:
+            eviction["deleteOptions"] = options
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        await self._send("POST", path, eviction, retry_429=False)
+
+    async def server_version(self) -> dict[str, Any]:
+        """What the server says of itself: `gitVersion`, `major`, `minor`, ..."""
+        return _document(await self._read("/version"))
+
+    async def serves(self, group: str, version: str = "") -> bool:
+        """Whether the server knows an API group, and one version of it."""
+        path = f"/apis/{group}" if group else "/api"
+        try:
+            await self._read(f"{path}/{version}" if version else path)
+        except NotFound:
+            return False
+        return True
+
+    @asynccontextmanager
+    async def open_watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        timeout_s: int,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[Stream]:
+        """The bytes of a watch, with bookmarks; raises what the server answers instead of one."""
+        query = _selection(label_selector, field_selector) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(timeout_s),
+        }
+        if self._bucket is not None:
+            await self._bucket.take()
+        async with self.transport.stream(Request("GET", resource.path(namespace), query)) as stream:
+            if stream.status != 200:
+                body = bytearray()
+                async for chunk in stream.chunks():
+                    body += chunk
+                raise _error(Response(stream.status, bytes(body), stream.headers))
+            yield stream
+
+    def _manager(self, name: str = "", *, dry_run: bool = False) -> dict[str, str]:
+        query = {"fieldManager": name or self.field_manager}
+        if dry_run:
+            query["dryRun"] = "All"
+        return query
+
+    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        request = Request("GET", path, query or {})
+        return (await self._exchange(request, retry_lost=True)).body
+
+    async def _write(
+        self, method: str, path: str, body: object, *, query: Mapping[str, str], content_type: str = JSON
+    ) -> dict[str, Any]:
+        return _document(await self._send(method, path, body, query=query, content_type=content_type))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+        retry_429: bool = True,
+    ) -> bytes:
+        request = Request(method, path, query or {}, _ENCODER.encode(body), content_type)
+        return (await self._exchange(request, retry_429=retry_429)).body
+
+    async def _exchange(self, request: Request, *, retry_lost: bool = False, retry_429: bool = True) -> Response:
+        for attempt in range(1, ATTEMPTS + 1):
+            if self._bucket is not None:
+                await self._bucket.take()
+            failure: ConnectionLost | ApiError
+            try:
+                async with self._in_flight:
+                    response = await self.transport.send(request)
+            except ConnectionLost as lost:
+                if not retry_lost:
+                    raise
+                failure = lost
+            else:
+                if 200 <= response.status < 300:
+                    return response
+                failure = _error(response)
+                again = (retry_429 and isinstance(failure, TooManyRequests)) or (
+                    retry_lost and isinstance(failure, ServerFailed)
+                )
+                if not again:
+                    raise failure
+            if attempt == ATTEMPTS:
+                raise failure
+            await self._pause(_pause_s(attempt, failure))
+        raise AssertionError("unreachable")
+
+
+def _pause_s(attempt: int, failure: Exception) -> float:
+    """Full jitter over a doubling pause; what the server asks for is the least."""
+    asked = failure.retry_after_s if isinstance(failure, ApiError) else None
+    drawn = random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt))
+    return drawn if asked is None else asked + min(drawn, 1.0)
+
+
+def _error(response: Response) -> ApiError:
+    try:
+        status = _ANYTHING.decode(response.body) if response.body else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        status = {}
+    if not isinstance(status, dict) or status.get("kind", "Status") != "Status":
+        status = {}
+    if not status.get("message"):
+        text = response.body[:200].decode("utf-8", "replace").strip()
+        status = {**status, "message": f"HTTP {response.status}" + (f": {text}" if text else "")}
+    retry_after = next((value for name, value in response.headers.items() if name.lower() == "retry-after"), "")
+    # The other form of Retry-After, a date, is not used by API servers.
+    seconds = float(retry_after) if retry_after.isdecimal() else None
+    return from_status(response.status, status, seconds)
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = _ANYTHING.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConnectionLost(f"the answer is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ConnectionLost("the answer is no JSON object")
+    return cast("dict[str, Any]", document)
+
+
+def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"a {obj.get('kind', 'document')} without metadata cannot be written")
+    return metadata
+
+
+def _typed(resource: Resource, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With kind and apiVersion, which items of lists lack."""
+    if "kind" in obj and "apiVersion" in obj:
+        return obj
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+
+
+def _empty(_: type[T]) -> list[T]:
+    return []
+
+
+def _selection(label_selector: str, field_selector: str) -> dict[str, str]:
+    query: dict[str, str] = {}
+    if label_selector:
+        query["labelSelector"] = label_selector
+    if field_selector:
+        query["fieldSelector"] = field_selector
+    return query
+
+
+def _preconditions(uid: str, resource_version: str) -> dict[str, str]:
+    return {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}

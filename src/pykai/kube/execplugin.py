@@ -1,0 +1,139 @@
+"""Credentials from a program: exec plugins of client.authentication.k8s.io, v1 and v1beta1.
+
+The program prints an ExecCredential with a token, a client certificate or both, and perhaps until when they hold.  It
+is run once for all requests that wait, again shortly before that time, and again when the server refuses what it gave.
+
+What the program prints on standard output is a secret and never shown; the end of its standard error is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.kube.errors import CredentialsError
+from pykai.kube.http import ClientCertificate, Presented
+from pykai.kube.kubeconfig import Access, Exec
+
+#: asked again so long before what it said expires
+_AHEAD_S = 10.0
+_PATIENCE_S = 60.0
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _Status | None = None
+
+
+class ExecPlugin:
+    """Runs the program when needed, and remembers what it said."""
+
+    def __init__(
+        self, plugin: Exec, access: Access, *, now: Callable[[], float] = time.time, patience_s: float = _PATIENCE_S
+    ) -> None:
+        self._plugin = plugin
+        self._access = access
+        self._now = now
+        self._patience_s = patience_s
+        self._presented: Presented | None = None
+        self._expires_s: float | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def present(self) -> Presented:
+        async with self._one_at_a_time:
+            if self._presented is None or (self._expires_s is not None and self._now() >= self._expires_s - _AHEAD_S):
+                self._presented = await self._run()
+            return self._presented
+
+    async def refused(self, presented: Presented) -> bool:
+        async with self._one_at_a_time:
+            # Several requests may be refused at once; only the first one's news is news.
+            if self._presented is presented:
+                self._presented = None
+        return True
+
+    async def _run(self) -> Presented:
+        plugin = self._plugin
+        environment = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": self._info()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.args,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
+            reason = error.strerror or str(error)
+            raise CredentialsError(f"{plugin.where}.command: {plugin.command}: {reason}{hint}") from None
+        try:
+            async with asyncio.timeout(self._patience_s):
+                printed, complaint = await process.communicate()
+        except TimeoutError:
+            raise self._bad(f"did not end within {self._patience_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            said = complaint.decode("utf-8", "replace").strip().splitlines()
+            raise self._bad(f"ended with {process.returncode}" + (f": {said[-1][:300]}" if said else ""))
+        return self._understood(printed)
+
+    def _understood(self, printed: bytes) -> Presented:
+        try:
+            credential = msgspec.json.decode(printed, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._bad("printed no ExecCredential") from None
+        if credential.kind != "ExecCredential" or credential.api_version != self._plugin.api_version:
+            expected = f"ExecCredential of {self._plugin.api_version}"
+            raise self._bad(f"printed {credential.kind or 'nothing'} of {credential.api_version}, not {expected}")
+        status = credential.status or _Status()
+        certificate = None
+        if status.client_certificate_data or status.client_key_data:
+            if not status.client_certificate_data or not status.client_key_data:
+                raise self._bad("printed a client certificate without its key, or a key without its certificate")
+            certificate = ClientCertificate(status.client_certificate_data.encode(), status.client_key_data.encode())
+        if not status.token and certificate is None:
+            raise self._bad("printed neither status.token nor a client certificate")
+        self._expires_s = None
+        if status.expiration_timestamp:
+            try:
+                self._expires_s = parse_timestamp(status.expiration_timestamp) / 1e9
+            except TimestampError as error:
+                raise self._bad(f"status.expirationTimestamp: {error}") from None
+        return Presented(f"Bearer {status.token}" if status.token else "", certificate)
+
+    def _info(self) -> str:
+        spec: dict[str, Any] = {"interactive": False}
+        if self._plugin.provide_cluster_info:
+            cluster: dict[str, Any] = {"server": self._access.server}
+            if self._access.ca is not None:
+                cluster["certificate-authority-data"] = base64.b64encode(self._access.ca).decode()
+            if self._access.insecure:
+                cluster["insecure-skip-tls-verify"] = True
+            if self._access.server_name:
+                cluster["tls-server-name"] = self._access.server_name
+            spec["cluster"] = cluster
+        info = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        return msgspec.json.encode(info).decode()
+
+    def _bad(self, problem: str) -> CredentialsError:
+        return CredentialsError(f"{self._plugin.where}: {self._plugin.command} {problem}")

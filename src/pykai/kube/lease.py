@@ -1,0 +1,228 @@
+"""Leader election: of several instances one works, the others stand by, warm.
+
+The leader is whom a Lease object names.  It renews the lease every `retry_s`; who stands by looks every `retry_s` and
+takes a lease that has not changed for its whole duration.  Writes carry the resource version that was read, so of two
+that try at once one gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
+
+Subtle:
+- Clocks of machines differ, so times written in the lease are for people.  Whether it has expired is measured here,
+  from the moment at which we saw it change.
+- A leader that cannot renew stops early enough: it tells its work to stop after `renew_s` without success and cancels
+  it when the lease runs out, before anybody else may take it.
+- Wall time throughout: this is about processes, not about the cluster's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from pykai.kube.client import Client
+from pykai.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    CredentialsError,
+    KubeError,
+    LeaseLost,
+    NotFound,
+    Unauthorized,
+)
+from pykai.kube.resources import LEASES
+
+log = logging.getLogger(__name__)
+
+
+def micro_time(moment: datetime) -> str:
+    """RFC 3339 with microseconds, as Lease objects have it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class LeaderElection:
+    """One candidate for one lease; `identity` must be its own (`<host name>_<uuid>`)."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        duration_s: float = 15,
+        renew_s: float = 10,
+        retry_s: float = 5,
+    ) -> None:
+        if not 0 < retry_s < renew_s < duration_s:
+            raise ValueError(f"a lease needs 0 < retry < renew < duration, not {retry_s}, {renew_s}, {duration_s}")
+        self.identity = identity
+        #: whether the lease is ours and the work runs
+        self.leading = False
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._duration_s = duration_s
+        self._renew_s = renew_s
+        self._retry_s = retry_s
+        self._lease: dict[str, Any] = {}
+        self._seen: tuple[str, str] = ("", "")
+        self._seen_s = 0.0
+        self._renewed_s = 0.0
+
+    async def lead(self, stop: asyncio.Event, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        """Wait for the lease, then work until told to stop; raises `LeaseLost` if we may not go on.
+
+        Returns when `stop` is set or the work ends by itself, with the lease released in both cases.
+        """
+        if not await self._acquired(stop):
+            return
+        self.leading = True
+        log.info("%s leads (%s/%s)", self.identity, self._namespace, self._name)
+        stop_work = asyncio.Event()
+        working = asyncio.ensure_future(work(stop_work))
+        keeping = asyncio.ensure_future(self._keep())
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((working, keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stop_work.set()
+            # The lease is kept up while the work comes to its end.
+            await asyncio.wait((working, keeping), return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done() and not working.done():
+                left_s = max(0.0, self._renewed_s + self._duration_s - self._now())
+                await asyncio.wait((working,), timeout=left_s)
+            if keeping.done():
+                keeping.result()
+            await working
+        finally:
+            self.leading = False
+            lost = keeping.done() and not keeping.cancelled() and keeping.exception() is not None
+            for task in (working, keeping, stopping):
+                task.cancel()
+            await asyncio.gather(working, keeping, stopping, return_exceptions=True)
+            if not lost:
+                await self._release()
+
+    async def _acquired(self, stop: asyncio.Event) -> bool:
+        while not stop.is_set():
+            try:
+                if await self._try():
+                    return True
+            except (Unauthorized, CredentialsError):
+                raise
+            except KubeError as error:
+                log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            try:
+                await asyncio.wait_for(stop.wait(), self._retry_s)
+            except TimeoutError:
+                continue
+        return False
+
+    async def _keep(self) -> None:
+        """Renew until it fails for too long; raises `LeaseLost`."""
+        pause_s = self._retry_s
+        while True:
+            await asyncio.sleep(pause_s)
+            pause_s = self._retry_s
+            left_s = self._renewed_s + self._renew_s - self._now()
+            failure = f"not renewed for {self._renew_s:g} s"
+            if left_s > 0:
+                try:
+                    async with asyncio.timeout(left_s):
+                        if await self._try():
+                            continue
+                    raise LeaseLost(f"lease {self._namespace}/{self._name} is {self._holder() or 'nobody'}'s now")
+                except (Unauthorized, CredentialsError):
+                    raise
+                except LeaseLost:
+                    raise
+                except Conflict:
+                    # Somebody wrote to it; look at once who leads now.
+                    pause_s = 0.0
+                    continue
+                except (KubeError, TimeoutError) as error:
+                    failure = f"{failure}: {error}"
+                    if self._now() < self._renewed_s + self._renew_s:
+                        # Little time is left for a renewal, so failures are tried again sooner.
+                        pause_s = self._retry_s / 5
+                        continue
+            raise LeaseLost(f"lease {self._namespace}/{self._name}: {failure}")
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False if it is somebody else's.  Raises `Conflict` if somebody was faster."""
+        # What counts is when we asked, not when the answer came: others measure from the write.
+        asked_s = self._now()
+        try:
+            lease = await self._client.get_raw(LEASES, self._name, self._namespace)
+        except NotFound:
+            lease = {}
+        if lease:
+            self._observe(lease)
+            if self._holder() not in ("", self.identity) and not self._expired():
+                return False
+        written = self._ours(lease)
+        try:
+            if lease:
+                answer = await self._client.update(LEASES, written)
+            else:
+                answer = await self._client.create(LEASES, written, self._namespace)
+        except AlreadyExists:
+            return False
+        self._observe(answer)
+        self._renewed_s = asked_s
+        return True
+
+    def _observe(self, lease: dict[str, Any]) -> None:
+        self._lease = lease
+        spec = _spec(lease)
+        seen = (str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or ""))
+        if seen != self._seen or not self._seen_s:
+            self._seen = seen
+            self._seen_s = self._now()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _holder(self) -> str:
+        return self._seen[0]
+
+    def _expired(self) -> bool:
+        duration = _spec(self._lease).get("leaseDurationSeconds")
+        # A lease of another duration than ours may belong to another version of us; its own word counts.
+        duration_s = float(duration) if isinstance(duration, (int, float)) and duration > 0 else self._duration_s
+        return self._now() >= self._seen_s + duration_s
+
+    def _ours(self, lease: dict[str, Any]) -> dict[str, Any]:
+        now = micro_time(datetime.now(UTC))
+        spec = dict(_spec(lease))
+        if spec.get("holderIdentity") != self.identity:
+            transitions = spec.get("leaseTransitions")
+            count = transitions if isinstance(transitions, int) else 0
+            spec["leaseTransitions"] = count + 1 if lease else 0
+            spec["acquireTime"] = now
+        spec["holderIdentity"] = self.identity
+        spec["leaseDurationSeconds"] = max(1, round(self._duration_s))
+        spec["renewTime"] = now
+        if lease:
+            return {**lease, "spec": spec}
+        return {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+
+    async def _release(self) -> None:
+        """Leave the lease to whoever comes next; if that fails, it expires."""
+        now = micro_time(datetime.now(UTC))
+        spec = {**_spec(self._lease), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+        try:
+            async with asyncio.timeout(self._retry_s):
+                await self._client.update(LEASES, {**self._lease, "spec": spec})
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease %s/%s could not be released: %s", self._namespace, self._name, error)
+
+
+def _spec(lease: dict[str, Any]) -> dict[str, Any]:
+    spec = lease.get("spec")
+    return spec if isinstance(spec, dict) else {}

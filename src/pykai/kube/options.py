@@ -1,0 +1,66 @@
+"""Command-line flags of a service, read into its options.
+
+A service has a dataclass of options and a table from flag to field; the type of the field's default says how the text
+is read.  A flag that is only accepted (because a program that starts us passes it) stands in the table without a field.
+A bad value is told and the default stays; an unknown flag is told and skipped: a slip must not stop a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar, cast
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+
+
+def read_options(options: T, flags: Mapping[str, str], given: Mapping[str, object]) -> T:
+    """The options with what was given; `flags` maps names without dashes to fields, "" for accepted without effect."""
+    defaults = {field.name: getattr(options, field.name) for field in fields(cast(Any, options))}
+    values: dict[str, Any] = {}
+    for spelled, value in given.items():
+        name = spelled.lstrip("-")
+        field_name = flags.get(name)
+        if field_name is None:
+            _log.warning("--%s is not a flag of this service and is ignored", name)
+        elif field_name and value is not None:
+            try:
+                values[field_name] = _read(str(value), defaults[field_name])
+            except ValueError as error:
+                _log.warning("--%s: %r: %s; the default stays", name, value, error)
+    return cast(T, replace(cast(Any, options), **values))
+
+
+def _read(text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text.lower() not in _SWITCHES:
+            raise ValueError("expected true or false")
+        return _SWITCHES[text.lower()]
+    if isinstance(default, int):
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
+            raise ValueError("expected a whole number of at least 1")
+        return int(text)
+    if isinstance(default, float):
+        number = float(text)
+        if not 0 < number < 1e9:
+            raise ValueError("expected a number of more than 0")
+        return number
+    if isinstance(default, Mapping):
+        return _pairs(text)
+    return text
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`k1=v1,k2=v2`; empty text for none, the last of equal keys wins."""
+    found: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"expected key=value pairs, got {part!r}")
+        found[key.strip()] = value.strip()
+    return found

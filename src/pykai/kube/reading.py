@@ -1,0 +1,115 @@
+"""From the bytes of an API server to objects and their identities.
+
+A `Reader` belongs to one resource and one type: a wire type, or `dict` for callers that need everything.  It decodes
+straight from JSON into that type.  What cannot be read still has an identity as far as possible, so that a cache knows
+which object became unreadable.
+
+Subtle: resource versions are opaque to clients by contract, and decimal numbers in practice.  They are compared as
+numbers where both are; otherwise `newer` gives no answer and rules that need one do not apply.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.meta import Wire
+from pykai.kube.resources import Resource
+
+T = TypeVar("T")
+
+_ANYTHING = msgspec.json.Decoder()
+
+
+class Identity(NamedTuple):
+    """Which object, and which version of it; fields that could not be read are empty."""
+
+    key: str
+    uid: str
+    resource_version: str
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Head(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class Reader(Generic[T]):
+    """Decodes the objects of one resource into one type."""
+
+    def __init__(self, resource: Resource, into: type[T]) -> None:
+        self.resource = resource
+        self.into = into
+        self._plain = into is dict
+
+    def read(self, raw: bytes | msgspec.Raw) -> T:
+        """The object; raises `DecodeError`, which names object and field."""
+        if not self._plain:
+            return cast(T, decode_as(cast("type[Wire]", self.into), raw, self.resource.api_version))
+        try:
+            document = _ANYTHING.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DecodeError(f"{self.resource.kind} without a readable name", "", f"not JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise DecodeError(f"{self.resource.kind} without a readable name", "", "expected a JSON object")
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            raise DecodeError(f"{self.resource.kind} without a readable name", "metadata.name", "expected text")
+        return cast(T, document)
+
+    def identity(self, obj: T) -> Identity:
+        """Key, uid and resource version of an object."""
+        if self._plain:
+            metadata = cast("dict[str, Any]", obj)["metadata"]
+            return Identity(
+                self.resource.key(metadata.get("namespace") or "", metadata["name"]),
+                metadata.get("uid") or "",
+                metadata.get("resourceVersion") or "",
+            )
+        meta = cast(Any, obj).metadata
+        key = f"{meta.namespace}/{meta.name}" if self.resource.namespaced else meta.name
+        return Identity(key, meta.uid, meta.resource_version)
+
+    def identity_of_raw(self, raw: bytes | msgspec.Raw) -> Identity:
+        """Of an object that may be unreadable otherwise; an empty key where not even that can be read."""
+        try:
+            head = _HEAD.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return self._identity_by_walking(raw)
+        metadata = head.metadata or _Metadata()
+        key = self.resource.key(metadata.namespace or "", metadata.name) if metadata.name else ""
+        return Identity(key, metadata.uid or "", metadata.resource_version or "")
+
+    def _identity_by_walking(self, raw: bytes | msgspec.Raw) -> Identity:
+        try:
+            document = _ANYTHING.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Identity("", "", "")
+        metadata = document.get("metadata") if isinstance(document, dict) else None
+        if not isinstance(metadata, dict):
+            return Identity("", "", "")
+
+        def text(field: str) -> str:
+            value = metadata.get(field)
+            return value if isinstance(value, str) else ""
+
+        key = self.resource.key(text("namespace"), text("name")) if text("name") else ""
+        return Identity(key, text("uid"), text("resourceVersion"))
+
+
+def newer(version: str, than: str) -> bool | None:
+    """Whether a resource version comes after another; None where they cannot be compared."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return None

@@ -1,0 +1,153 @@
+"""Runs a function for every key that needs it: the loop of a controller.
+
+Services subscribe to stores and `enqueue` keys; `reconcile(key)` looks at the world and makes it as it should be.  It
+runs for several keys at a time, never twice at once for one key.  If it fails, it is called again after a pause that
+doubles with each failure of that key; another change of the object does not wait for that.
+
+Subtle: pauses are cluster time, because what a controller waits for happens in the cluster.  `Unauthorized` is not
+tried again: it ends `run`, and with it the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from pykai.kube.clock import Clock
+from pykai.kube.errors import Conflict, CredentialsError, KubeError, Unauthorized
+from pykai.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Calls `reconcile` for enqueued keys; it returns the cluster seconds after which to come again, or None."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[str], Awaitable[float | None]],
+        *,
+        clock: Clock,
+        workers: int = 10,
+        base_delay_s: float = 1.0,
+        max_delay_s: float = 60.0,
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._clock = clock
+        self._workers = workers
+        self._base_delay_s = base_delay_s
+        self._max_delay_s = max_delay_s
+        self._queue = WorkQueue()
+        self._failures: dict[str, int] = {}
+        self._wakeup = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._fatal: BaseException | None = None
+
+    def enqueue(self, key: str, after_s: float = 0.0) -> None:
+        """Reconcile a key now, or after so many cluster seconds."""
+        if after_s > 0:
+            self._queue.add_at(key, self._clock.elapsed_s() + after_s)
+            self._set_timer()
+        else:
+            self._queue.add(key)
+            self._wakeup.set()
+
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing runs; keys that wait for their time do not count."""
+        return not len(self._queue) and not self._queue.working
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop; what runs then is finished."""
+        self._running = True
+        stopped = asyncio.ensure_future(self._wait_for(stop))
+        self._set_timer()
+        try:
+            while not stop.is_set() and self._fatal is None:
+                self._wakeup.clear()
+                self._begin()
+                await self._wakeup.wait()
+        finally:
+            self._running = False
+            stopped.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _wait_for(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._wakeup.set()
+
+    def _begin(self) -> None:
+        """Start work on as many ready keys as there may be at once."""
+        loop = asyncio.get_running_loop()
+        while len(self._tasks) < self._workers:
+            key = self._queue.take()
+            if key is None:
+                return
+            task = loop.create_task(self._work(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, first: str) -> None:
+        """One key after the other until none is ready: a task a burst, not a task a key."""
+        key: str | None = first
+        while key is not None:
+            try:
+                again_s = await self._reconcile(key)
+            except (Unauthorized, CredentialsError) as error:
+                self._fatal = error
+                self._wakeup.set()
+            except Exception as error:
+                self._failed(key, error)
+            else:
+                self._failures.pop(key, None)
+                if again_s is not None:
+                    self._queue.add_at(key, self._clock.elapsed_s() + max(0.0, again_s))
+                    self._set_timer()
+            finally:
+                self._queue.done(key)
+            # A function that never waits must not keep the loop from everybody else.
+            await asyncio.sleep(0)
+            key = self._queue.take() if self._running and self._fatal is None else None
+
+    def _failed(self, key: str, error: Exception) -> None:
+        failures = self._failures.get(key, 0) + 1
+        self._failures[key] = failures
+        delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures - 1, 30))
+        if isinstance(error, Conflict):
+            log.debug("%s: %s: %s; again in %g s", self.name, key, error, delay_s)
+        elif isinstance(error, KubeError):
+            log.warning("%s: %s: %s; again in %g s", self.name, key, error, delay_s)
+        else:
+            log.error("%s: %s failed; again in %g s", self.name, key, delay_s, exc_info=error)
+        self._queue.add_at(key, self._clock.elapsed_s() + delay_s)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """One timer, for the key that is due first."""
+        due_s = self._queue.next_due_s()
+        if due_s is None or not self._running:
+            return
+        if self._timer is not None:
+            if self._timer_due_s <= due_s:
+                return
+            self._timer.cancel()
+        wait_s = self._clock.wall_s(max(0.0, due_s - self._clock.elapsed_s()))
+        self._timer_due_s = due_s
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._queue.ripen(self._clock.elapsed_s())
+        self._set_timer()
+        self._wakeup.set()

@@ -1,0 +1,104 @@
+"""The kinds we speak to an API server about, and the paths under which it serves them.
+
+A `Resource` is a plain value: a service names one from the list below, or makes its own for a kind of a third party
+(`dataclasses.replace(RESOURCE_CLAIMS, version="v1beta1")` for an older server).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pykai.api import names
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind in one version of its API group; the core group is the empty text."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, or `group/version`: what objects say in `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of one object, of a namespace's objects, or of all (both empty)."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        elif self.namespaced and name:
+            raise ValueError(f"{self.kind} {name!r} needs a namespace")
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def key(self, namespace: str, name: str) -> str:
+        """How caches and work queues call an object: `namespace/name`, or `name` where there are no namespaces."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Namespace and name of a key; the namespace of a cluster-wide object is empty."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+PODS = Resource("", "v1", "pods", "Pod", True)
+NODES = Resource("", "v1", "nodes", "Node", False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
+SECRETS = Resource("", "v1", "secrets", "Secret", True)
+SERVICES = Resource("", "v1", "services", "Service", True)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
+PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
+EVENTS = Resource("", "v1", "events", "Event", True)
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
+PRIORITY_CLASSES = Resource(names.PRIORITY_GROUP, "v1", "priorityclasses", "PriorityClass", False)
+
+JOBS = Resource("batch", "v1", "jobs", "Job", True)
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
+
+RESOURCE_CLAIMS = Resource(names.DRA_GROUP, "v1", "resourceclaims", "ResourceClaim", True)
+RESOURCE_CLAIM_TEMPLATES = Resource(names.DRA_GROUP, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True)
+RESOURCE_SLICES = Resource(names.DRA_GROUP, "v1", "resourceslices", "ResourceSlice", False)
+DEVICE_CLASSES = Resource(names.DRA_GROUP, "v1", "deviceclasses", "DeviceClass", False)
+
+STORAGE_CLASSES = Resource(names.STORAGE_GROUP, "v1", "storageclasses", "StorageClass", False)
+CSI_NODES = Resource(names.STORAGE_GROUP, "v1", "csinodes", "CSINode", False)
+CSI_DRIVERS = Resource(names.STORAGE_GROUP, "v1", "csidrivers", "CSIDriver", False)
+CSI_STORAGE_CAPACITIES = Resource(names.STORAGE_GROUP, "v1", "csistoragecapacities", "CSIStorageCapacity", True)
+
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
+)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+
+QUEUES = Resource(names.SCHEDULING_GROUP, "v2", "queues", "Queue", False)
+POD_GROUPS = Resource(names.SCHEDULING_GROUP, "v2alpha2", "podgroups", "PodGroup", True)
+BIND_REQUESTS = Resource(names.SCHEDULING_GROUP, "v1alpha2", "bindrequests", "BindRequest", True)
+TOPOLOGIES = Resource(names.KAI_GROUP, "v1alpha1", "topologies", "Topology", False)
+NODE_RESOURCE_TOPOLOGIES = Resource(
+    names.NUMA_GROUP, "v1alpha2", "noderesourcetopologies", "NodeResourceTopology", False
+)

@@ -1,0 +1,21 @@
+"""Waiting for caches without missing the word to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from pykai.kube.store import Store
+
+
+async def first_lists(stores: Iterable[Store[Any]], stop: asyncio.Event, timeout_s: float | None = None) -> bool:
+    """Wait until all stores have their first list; False if told to stop, or out of wall time, before."""
+    everything = asyncio.gather(*(store.synced.wait() for store in stores))
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((everything, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return everything.done() and not stop.is_set()
+    finally:
+        stopped.cancel()
+        everything.cancel()

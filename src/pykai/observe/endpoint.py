@@ -1,0 +1,108 @@
+"""HTTP for operators: `/metrics`, `/healthz`, `/readyz`, and whatever else a service wants to show.
+
+`Endpoint` listens on an address such as `:8080` or `127.0.0.1:0`.  Health is asked of callables: each has a name and
+returns an empty text when all is well, otherwise what is wrong.  Both pages list every check, as Kubernetes does, and
+answer 200 or 503.
+
+Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
+healthy and ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from pykai.observe.metrics import CONTENT_TYPE, exposed
+
+#: "" when all is well, otherwise what is wrong
+Check = Callable[[], str]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Endpoint:
+    """One small HTTP server."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        registry: CollectorRegistry | None = None,
+        health: Mapping[str, Check] | None = None,
+        readiness: Mapping[str, Check] | None = None,
+        pages: Mapping[str, Handler] | None = None,
+        unknown: str = "not found",
+    ) -> None:
+        self.host, self.port = split_address(address)
+        self._registry = registry
+        self._health = health
+        self._readiness = readiness
+        self._pages = pages or {}
+        self._unknown = unknown
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> int:
+        """Listen; returns the port, which the system chose if the address said 0."""
+        app = web.Application()
+        if self._registry is not None:
+            app.router.add_get("/metrics", self._metrics)
+        if self._health is not None:
+            app.router.add_get("/healthz", checks_page(self._health))
+        if self._readiness is not None:
+            app.router.add_get("/readyz", checks_page(self._readiness))
+        for path, page in self._pages.items():
+            app.router.add_get(path, page)
+        app.router.add_route("*", "/{rest:.*}", self._nothing_there)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host or None, self.port)
+        try:
+            await site.start()
+        except BaseException:
+            await self.stop()
+            raise
+        self.port = self._runner.addresses[0][1]
+        return self.port
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        assert self._registry is not None
+        return web.Response(body=exposed(self._registry), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _nothing_there(self, _: web.Request) -> web.Response:
+        return web.Response(status=404, text=self._unknown)
+
+
+def checks_page(checks: Mapping[str, Check]) -> Handler:
+    """A page that lists checks, 200 if all hold and 503 otherwise."""
+
+    async def page(_: web.Request) -> web.Response:
+        found = {name: _asked(check) for name, check in checks.items()}
+        lines = [f"[-]{name}: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in found.items()]
+        failed = any(found.values())
+        lines.append("check failed" if failed else "ok")
+        return web.Response(status=503 if failed else 200, text="\n".join(lines) + "\n")
+
+    return page
+
+
+def _asked(check: Check) -> str:
+    try:
+        return check()
+    except Exception as error:
+        return f"the check itself failed: {type(error).__name__}: {error}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `:8080`, `127.0.0.1:0` or `[::1]:8080`; an empty host means all interfaces."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{address!r} is no address to listen on; expected host:port, such as 127.0.0.1:8080")
+    return host.removeprefix("[").removesuffix("]"), int(port)

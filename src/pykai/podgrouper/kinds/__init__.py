@@ -1,0 +1,63 @@
+"""Which grouper serves which kind of workload: a literal table, and the entry-point group `pykai.groupers`.
+
+A third party adds a kind in its own pyproject.toml; the name of the entry point is the kind, `<group>/<version>/<Kind>`
+with `*` for any version, the value a grouper:
+
+    [project.entry-points."pykai.groupers"]
+    "example.com/*/Sweep" = "mypackage.sweep:group"
+
+An entry point wins over the table, the exact version over `*`, and a kind that nobody knows gets the default grouper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Final
+
+from pykai.podgrouper.kinds.cronjob import group_cron_job
+from pykai.podgrouper.kinds.default import group_default
+from pykai.podgrouper.kinds.deployment import group_deployment
+from pykai.podgrouper.kinds.job import group_job
+from pykai.podgrouper.kinds.pod import group_pod
+from pykai.podgrouper.metadata import Grouper
+
+_log = logging.getLogger(__name__)
+
+ENTRY_POINTS: Final = "pykai.groupers"
+
+#: API group, version, kind.
+Kind = tuple[str, str, str]
+
+GROUPERS: Final[Mapping[Kind, Grouper]] = {
+    ("", "v1", "Pod"): group_pod,
+    ("apps", "v1", "ReplicaSet"): group_default,
+    ("apps", "v1", "StatefulSet"): group_default,
+    ("apps", "v1", "Deployment"): group_deployment,
+    ("batch", "v1", "Job"): group_job,
+    ("batch", "v1", "CronJob"): group_cron_job,
+}
+
+
+def grouper_for(groupers: Mapping[Kind, Grouper], kind: Kind) -> Grouper:
+    """The grouper of a kind, the default one for a kind nobody knows (workloads:HB-1)."""
+    group, _, name = kind
+    return groupers.get(kind) or groupers.get((group, "*", name)) or group_default
+
+
+def installed_groupers() -> dict[Kind, Grouper]:
+    """The table and what is installed beside us; an entry point that cannot be used is told and left aside."""
+    found = dict(GROUPERS)
+    for point in entry_points(group=ENTRY_POINTS):
+        parts = point.name.rsplit("/", 2)
+        try:
+            grouper = point.load()
+            if len(parts) < 2 or not callable(grouper):
+                raise TypeError("the name must be <group>/<version>/<Kind> and the value a function")
+        except Exception as error:
+            _log.warning("The grouper %r of %s cannot be used: %s", point.name, point.value, error)
+            continue
+        version, kind = parts[-2:]
+        found[(parts[0] if len(parts) == 3 else "", version, kind)] = grouper
+    return found

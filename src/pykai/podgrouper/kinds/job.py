@@ -1,0 +1,40 @@
+"""Jobs: all pods of a Job are one group, of which an annotation says how many must start together (workloads:WK-JOB).
+
+Subtle: older releases made a group for each pod of a Job.  A pod that has such a group keeps it, so that nothing which
+runs is moved to another group by an upgrade.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.podgrouper.defaults import default_metadata
+from pykai.podgrouper.metadata import GroupingError, Metadata, Owner, Readers, Settings
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_MOST: Final = (1 << 31) - 1
+
+
+def group_job(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Settings, readers: Readers) -> Metadata:
+    """The group of a Job."""
+    found = default_metadata(top, pod, (), settings, readers)
+    if settings.search_legacy_groups:
+        legacy = f"pg-{pod.metadata.name}-{top.metadata.uid}"
+        if readers.pod_group(pod.metadata.namespace, legacy) is not None:
+            return replace(found, name=legacy)
+    return replace(found, min_available=min_member(top))
+
+
+def min_member(job: Owner) -> int:
+    """How many pods of a Job must start together, as its annotation says; 1 without."""
+    text = job.metadata.annotations.get(names.BATCH_MIN_MEMBER_ANNOTATION)
+    if text is None:
+        return 1
+    if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 11 or not -_MOST - 1 <= int(text) <= _MOST:
+        where = f"{names.BATCH_MIN_MEMBER_ANNOTATION} on Job {job.metadata.namespace}/{job.metadata.name}"
+        raise GroupingError(f"invalid min-member annotation value: {text!r}; {where} must be a whole number of 32 bits")
+    return int(text)

@@ -1,0 +1,137 @@
+"""What a grouper is given, and what it answers.
+
+A *grouper* is a pure function `(top, pod, owners, settings, readers) -> Metadata`.  `top` is the workload at the top of
+the pod's chain of owners, or the pod itself; `owners` is that chain, nearest first, `top` last, empty for a pod without
+owners.  `Readers` answers the few questions that need other objects.  The answer says everything about the PodGroup and
+the pod's place in it; `applying` turns it into writes.
+
+Subtle: groupers cannot wait.  One that needs an object nobody has read yet asks `readers.object`, which raises
+`Wanted`; the service reads the object and calls the grouper again.  So groupers stay functions, and reading stays in
+one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.meta import ObjectMeta, OwnerReference
+from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+
+
+class GroupingError(Exception):
+    """The pod cannot be grouped; the text says why, and becomes an event on the pod."""
+
+
+class ObjectName(NamedTuple):
+    """Which object is meant."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Wanted(Exception):
+    """A grouper needs this object, which nobody has read yet."""
+
+    def __init__(self, which: ObjectName) -> None:
+        self.which = which
+        super().__init__(f"{which.kind} {which.namespace}/{which.name} is not read yet")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A workload: its metadata, and the whole object where it was read in full."""
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+    #: the object as it stands; empty where the metadata is all its grouper reads
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        """The API group, "" for the core group."""
+        return self.api_version.partition("/")[0] if "/" in self.api_version else ""
+
+    @property
+    def version(self) -> str:
+        """The version without the group."""
+        return self.api_version.rpartition("/")[2]
+
+    @classmethod
+    def of_pod(cls, pod: Pod) -> Owner:
+        """The pod as a workload of its own."""
+        return cls("v1", "Pod", pod.metadata)
+
+    def reference(self) -> OwnerReference:
+        """How a PodGroup names it."""
+        meta = self.metadata
+        return OwnerReference(api_version=self.api_version, kind=self.kind, name=meta.name, uid=meta.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Keys and switches that groupers look at."""
+
+    queue_label: str = names.QUEUE_LABEL
+    node_pool_label: str = names.NODE_POOL_LABEL
+    search_legacy_groups: bool = True
+
+
+class KindDefaults(NamedTuple):
+    """What the defaults ConfigMap says of a kind; empty text for nothing."""
+
+    priority_class: str = ""
+    preemptibility: str = ""
+
+
+class Readers(Protocol):
+    """Questions a grouper may ask about other objects."""
+
+    def priority_class_exists(self, name: str) -> bool:
+        """Whether there is a PriorityClass of this name."""
+        ...
+
+    def kind_defaults(self) -> Mapping[str, KindDefaults]:
+        """`Kind.group`, or `Kind`, to what holds for workloads that say nothing themselves."""
+        ...
+
+    def pod_group(self, namespace: str, name: str) -> PodGroup | None:
+        """The PodGroup, if there is one."""
+        ...
+
+    def object(self, which: ObjectName) -> Mapping[str, Any] | None:
+        """Any other object, None if it does not exist; raises `Wanted` while it has not been read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """A PodGroup to be, and the place of one pod in it."""
+
+    namespace: str
+    name: str
+    owner: OwnerReference
+    queue: str
+    priority_class: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    #: "" leaves it to the priority
+    preemptibility: str = ""
+    preemption_delay_ns: int | None = None
+    staleness_grace_ns: int | None = None
+    min_available: int = 1
+    #: set for a group of subgroups; `min_available` is then not written
+    min_sub_group: int | None = None
+    topology: TopologyConstraint = field(default_factory=TopologyConstraint)
+    sub_groups: tuple[SubGroup, ...] = ()
+    #: the subgroup of the pod that was asked about, "" for none
+    pod_sub_group: str = ""
+
+
+Grouper = Callable[[Owner, Pod, tuple[Owner, ...], Settings, Readers], Metadata]

@@ -1,0 +1,121 @@
+"""From a pod to the workload at the top of its owners (workloads:OW-1 to OW-6).
+
+`walk` climbs from reference to reference: of several, the one that says it controls the object, else the first.  Kinds
+that everybody uses are read from caches; others, and what a cache has not seen yet, are asked of the server and then
+remembered by their uid for a while, because all pods of a workload climb the same chain.
+
+The climb ends early, and whoever was reached is the top, where the server forbids reading the next owner: that is how a
+cluster says that a kind is none of our business.
+
+Subtle: only an object with the uid of the reference is the owner; one of the same name made later is somebody else.
+Owners that own each other in a circle are refused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from pykai.api.core import Pod
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.meta import ObjectMeta, OwnerReference, Wire
+from pykai.kube.clock import Clock
+from pykai.kube.errors import Forbidden, KubeError, NotFound
+from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
+
+#: Chains of real workloads have three or four links.
+_LONGEST: Final = 16
+#: How many owners are remembered at most.
+_MOST_REMEMBERED: Final = 20_000
+
+
+class Workload(Wire):
+    """The metadata of any object."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+#: Reads an object in full; raises `NotFound`, `Forbidden` and the other `kube.errors`.
+Fetch = Callable[[ObjectName], Awaitable[Mapping[str, Any]]]
+#: The owner as a cache has it, None where no cache can say.
+Glance = Callable[[ObjectName], Owner | None]
+
+
+class OwnerMemory:
+    """Owners that were read from the server, by uid, for `keep_s` cluster seconds."""
+
+    def __init__(self, clock: Clock, keep_s: float) -> None:
+        self._clock = clock
+        self.keep_s = keep_s
+        self._known: OrderedDict[str, tuple[float, Owner]] = OrderedDict()
+
+    def get(self, uid: str) -> Owner | None:
+        """The owner, if it was read not long ago."""
+        found = self._known.get(uid)
+        if found is None:
+            return None
+        if self._clock.elapsed_s() - found[0] > self.keep_s:
+            del self._known[uid]
+            return None
+        return found[1]
+
+    def put(self, owner: Owner) -> None:
+        """Remember it from now on."""
+        self._known[owner.metadata.uid] = (self._clock.elapsed_s(), owner)
+        if len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+
+async def walk(pod: Pod, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> tuple[Owner, tuple[Owner, ...]]:
+    """The top owner, and all owners from the nearest to the top; none for a pod that owns itself."""
+    owners: list[Owner] = []
+    seen: set[str] = set()
+    reference = controlling(pod.metadata.owner_references)
+    while reference is not None:
+        if reference.uid in seen or len(owners) >= _LONGEST:
+            chain = " -> ".join(f"{owner.kind} {owner.metadata.name}" for owner in owners)
+            raise GroupingError(f"the owners of pod {pod.metadata.name} own each other: {chain}; mend ownerReferences")
+        seen.add(reference.uid)
+        try:
+            owner = await _read(reference, pod.metadata.namespace, glance, fetch, memory)
+        except Forbidden:
+            break
+        owners.append(owner)
+        reference = controlling(owner.metadata.owner_references)
+    return (owners[-1] if owners else Owner.of_pod(pod)), tuple(owners)
+
+
+def controlling(references: list[OwnerReference]) -> OwnerReference | None:
+    """The reference to follow: the controller's, else the first."""
+    return next((each for each in references if each.controller), references[0] if references else None)
+
+
+async def _read(reference: OwnerReference, namespace: str, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> Owner:
+    which = ObjectName(reference.api_version, reference.kind, namespace, reference.name)
+    known = glance(which) or memory.get(reference.uid)
+    # A cache may be behind and hold an earlier object of this name; the server knows.
+    if known is None or known.metadata.uid != reference.uid:
+        known = await _fetched(which, reference.uid, fetch)
+        memory.put(known)
+    return known
+
+
+async def _fetched(which: ObjectName, uid: str, fetch: Fetch) -> Owner:
+    subject = f"failed to find {which.kind}: {which.namespace}/{which.name}, uid: {uid}"
+    try:
+        owner = owner_from(which, await fetch(which))
+    except Forbidden:
+        raise
+    except NotFound as error:
+        raise GroupingError(f"{subject}: not found ({error})") from error
+    except (KubeError, DecodeError) as error:
+        raise GroupingError(f"{subject}: {error}") from error
+    if not uid or owner.metadata.uid != uid:
+        raise GroupingError(f"Owner resource with uid {uid} not found: {which.kind} {which.name} is another object now")
+    return owner
+
+
+def owner_from(which: ObjectName, body: Mapping[str, Any]) -> Owner:
+    """An owner read in full; raises `DecodeError` when its metadata makes no sense."""
+    return Owner(which.api_version, which.kind, decode_as(Workload, dict(body)).metadata, body)

@@ -1,0 +1,420 @@
+"""The pod grouper's loop: every pod of ours gets its PodGroup (workloads:GR-1 to GR-7).
+
+In: changes of pods, of their owners and of PodGroups.  Out: one create or patch a PodGroup and one patch a pod, and
+nothing at all where everything is as it should be; what cannot be grouped is told by an event on the pod and tried
+again.
+
+A pod costs no read: pods, PodGroups, priority classes and the common kinds of owners are cached, other owners are
+remembered for a while.  A change of an owner of a cached kind is applied at once; that of another kind when the memory
+of it ends.
+
+Subtle:
+- Most changes of a pod (it is bound, it runs) mean nothing here and are sorted out before they cost anything.
+- Work on one PodGroup is serialised, so ten pods of a new job make one group and not one group and nine conflicts.
+- Our own writes are assumed until the watch brings them, and a group that exists after all is read and patched.
+- A pod of the same name may have taken the place of the one we saw; the patch names the uid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from pykai.api import names
+from pykai.api.core import Namespace, Pod, PriorityClass
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.meta import ObjectMeta, OwnerReference, Wire
+from pykai.api.scheduling import PodGroup
+from pykai.kube import resources
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.resources import Resource
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change, Store
+from pykai.kube.waiting import first_lists
+from pykai.podgrouper.applying import group_patch, new_group, pod_patch
+from pykai.podgrouper.defaults import pod_word, read_kind_defaults
+from pykai.podgrouper.discovery import Discovery
+from pykai.podgrouper.eldest import Eldest, group_key
+from pykai.podgrouper.kinds import GROUPERS, Kind, grouper_for, installed_groupers
+from pykai.podgrouper.lookups import Lookups
+from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted
+from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
+from pykai.podgrouper.owners import OwnerMemory, Workload, controlling, walk
+
+_log = logging.getLogger(__name__)
+
+#: Kinds of owners that are watched: their groupers read no more than metadata.
+_WATCHED: Final = (
+    resources.JOBS,
+    resources.CRON_JOBS,
+    resources.DEPLOYMENTS,
+    resources.REPLICA_SETS,
+    resources.STATEFUL_SETS,
+)
+_FINISHED: Final = frozenset(("Succeeded", "Failed"))
+_BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
+#: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
+_PATIENCE_S: Final = 5.0
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+#: Pods after which others get a turn: one that is grouped already waits for nothing.
+_BREATH: Final = 50
+
+
+class _DefaultsMap(Wire):
+    """The ConfigMap with the defaults of kinds, its data included."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: Any = None
+
+
+def make_podgrouper(
+    runtime: Runtime,
+    options: PodGrouperOptions | None = None,
+    groupers: Mapping[Kind, Grouper] | None = None,
+) -> PodGrouper:
+    """The service; `groupers` are those of the table and of the entry points unless given."""
+    return PodGrouper(runtime, options or PodGrouperOptions(), groupers or installed_groupers())
+
+
+class PodGrouper:
+    """See the module."""
+
+    name = "podgrouper"
+
+    def __init__(self, runtime: Runtime, options: PodGrouperOptions, groupers: Mapping[Kind, Grouper]) -> None:
+        caches = runtime.caches
+        self._client = runtime.client
+        self._options = options
+        self._settings = options.settings()
+        self._groupers = groupers
+        self._pods: Store[Pod] = caches.store(
+            resources.PODS,
+            Pod,
+            label_selector=options.pod_label_selector,
+            field_selector="status.phase!=Failed"
+            if options.shared_cache
+            else f"spec.schedulerName={options.scheduler_name}",
+        )
+        self._groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
+        self._classes: Store[PriorityClass] = caches.store(resources.PRIORITY_CLASSES, PriorityClass)
+        self._needed: list[Store[Any]] = [self._pods, self._groups, self._classes]
+        self._namespace_pairs = selector_pairs(options.namespace_label_selector)
+        self._namespaces: Store[Namespace] | None = None
+        if self._namespace_pairs:
+            self._namespaces = caches.store(resources.NAMESPACES, Namespace)
+            self._needed.append(self._namespaces)
+        self._defaults: dict[str, KindDefaults] = {}
+        self._default_maps: Store[_DefaultsMap] | None = None
+        where, which = options.default_priorities_configmap_namespace, options.default_priorities_configmap_name
+        if where and which:
+            self._default_maps = caches.store(
+                resources.CONFIG_MAPS, _DefaultsMap, namespace=where, field_selector=f"metadata.name={which}"
+            )
+            self._needed.append(self._default_maps)
+        self._watched: dict[tuple[str, str], Store[Workload]] = {}
+        for resource in _WATCHED:
+            kind = (resource.group, resource.version, resource.kind)
+            if groupers.get(kind) is GROUPERS[kind]:
+                store = caches.store(resource, Workload, optional=True)
+                self._watched[(resource.api_version, resource.kind)] = store
+        self._memory = OwnerMemory(runtime.clock, options.owner_memory_s)
+        self._discovery = Discovery(runtime.client, runtime.clock)
+        self._eldest = Eldest(self._pods)
+        self._recorder = Recorder(runtime.client, component=names.POD_GROUPER, clock=runtime.clock)
+        self._reconciler = Reconciler(
+            self.name, self._reconcile, clock=runtime.clock, workers=options.max_concurrent_reconciles
+        )
+        self._failures: dict[str, int] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._followed = False
+        self._in_a_row = 0
+
+    def ready(self) -> bool:
+        """Whether the caches are filled."""
+        return all(store.synced.is_set() for store in self._needed)
+
+    def idle(self) -> bool:
+        """Whether every pod that was seen has been dealt with."""
+        return self.ready() and self._followed and self._reconciler.idle()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Group pods until told to stop."""
+        if not await first_lists(self._needed, stop):
+            return
+        await first_lists(self._watched.values(), stop, _PATIENCE_S)
+        self._follow()
+        recording = asyncio.ensure_future(self._recorder.run(stop))
+        try:
+            await self._reconciler.run(stop)
+        finally:
+            await asyncio.gather(recording, return_exceptions=True)
+
+    def _follow(self) -> None:
+        if self._followed:
+            return
+        self._followed = True
+        self._pods.index(_BY_OWNER, _owner_uid)
+        self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
+        for store in self._watched.values():
+            store.index(_BY_OWNER, _owner_uid)
+            store.subscribe(self._owner_changed)
+        if self._default_maps is not None:
+            self._default_maps.subscribe(self._defaults_changed)
+        self._groups.subscribe(self._group_changed)
+        self._pods.subscribe(self._pod_changed)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        self._eldest.saw(change)
+        old, new = change.old, change.new
+        if new is None:
+            self._failures.pop(change.key, None)
+        elif self._concerns(new) and not (old is not None and self._same(old, new)):
+            self._reconciler.enqueue(change.key)
+
+    def _concerns(self, pod: Pod) -> bool:
+        """Whether there may be something to do for the pod; everything that needs no owner is asked here."""
+        annotations = pod.metadata.annotations
+        if pod.spec.scheduler_name != self._options.scheduler_name:
+            return False
+        if annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true":
+            return False
+        if names.POD_GROUP_ANNOTATION in annotations:
+            # A pod without owners is grouped once; one that has ended stays where it was.
+            if not pod.metadata.owner_references or pod.status.phase in _FINISHED:
+                return False
+        return self._in_namespace(pod.metadata.namespace)
+
+    def _in_namespace(self, name: str) -> bool:
+        if self._namespaces is None:
+            return True
+        namespace = self._namespaces.get(name)
+        return namespace is not None and self._namespace_pairs.items() <= namespace.metadata.labels.items()
+
+    def _same(self, old: Pod, new: Pod) -> bool:
+        """Whether nothing has changed that grouping looks at."""
+        before, after = old.metadata, new.metadata
+        return (
+            before.labels == after.labels
+            and before.annotations == after.annotations
+            and before.owner_references == after.owner_references
+            and before.uid == after.uid
+            # Some kinds start in steps: workers once their leader has a node.
+            and (old.spec.node_name == new.spec.node_name or self._is_watched(after.owner_references))
+        )
+
+    def _is_watched(self, references: list[OwnerReference]) -> bool:
+        reference = controlling(references)
+        return reference is None or (reference.api_version, reference.kind) in self._watched
+
+    def _owner_changed(self, change: Change[Workload]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None:
+            return
+        before, after = old.metadata, new.metadata
+        if (before.labels, before.annotations, before.owner_references) != (
+            after.labels,
+            after.annotations,
+            after.owner_references,
+        ):
+            self._enqueue_below(after.uid)
+
+    def _enqueue_below(self, uid: str) -> None:
+        """Every pod that an owner owns, directly or through others."""
+        uids, seen = [uid], {uid}
+        while uids:
+            above = uids.pop()
+            for pod in self._pods.by(_BY_OWNER, above):
+                if self._concerns(pod):
+                    self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+            for store in self._watched.values():
+                found = {each.metadata.uid for each in store.by(_BY_OWNER, above)} - seen
+                seen |= found
+                uids.extend(found)
+
+    def _group_changed(self, change: Change[PodGroup]) -> None:
+        """Somebody changed or deleted a group of pods that we look after."""
+        old, new = change.old, change.new
+        if old is None or (new is not None and (old.metadata.labels, old.spec) == (new.metadata.labels, new.spec)):
+            return
+        if new is None:
+            self._eldest.forget(change.key)
+        for pod in self._pods.by(_BY_GROUP, change.key):
+            if self._concerns(pod):
+                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                if new is not None:
+                    return  # one pod is enough to look at a group
+
+    def _defaults_changed(self, change: Change[_DefaultsMap]) -> None:
+        data = change.new.data if change.new is not None else None
+        text = data.get("types") if isinstance(data, dict) else None
+        self._defaults = read_kind_defaults(text if isinstance(text, str) else None)
+
+    async def _reconcile(self, key: str) -> float | None:
+        pod = self._pods.get(key)
+        if pod is None or not self._concerns(pod):
+            return None
+        try:
+            again_s = await self._group(pod)
+        except Conflict as error:
+            _log.debug("%s: %s; looked at again", key, error)
+            return 0.0
+        except (GroupingError, ApiError) as error:
+            return self._failed(key, pod, error)
+        self._failures.pop(key, None)
+        self._in_a_row += 1
+        if not self._in_a_row % _BREATH:
+            await asyncio.sleep(0)
+        return again_s
+
+    def _failed(self, key: str, pod: Pod, error: Exception) -> float | None:
+        if pod.metadata.deletion_timestamp is not None:
+            return None
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        _log.info("Pod %s is not grouped: %s", key, error)
+        meta = pod.metadata
+        about = Reference("v1", "Pod", meta.namespace, meta.name, meta.uid)
+        self._recorder.event(about, "Warning", names.EVENT_POD_GROUPER_WARNING, str(error))
+        return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
+
+    async def _group(self, pod: Pod) -> float | None:
+        top, owners = await walk(pod, self._glance, self._fetch, self._memory)
+        if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
+            return None
+        meta = await self._ask(top, pod, owners)
+        meta = await self._as_the_eldest_says(meta, pod)
+        await self._apply(meta)
+        patch = pod_patch(pod, meta)
+        if patch is not None:
+            patch["metadata"]["uid"] = pod.metadata.uid
+            try:
+                await self._client.patch(resources.PODS, pod.metadata.name, patch, pod.metadata.namespace)
+            except NotFound:
+                return None
+        unwatched = any((owner.api_version, owner.kind) not in self._watched for owner in owners)
+        return self._memory.keep_s if unwatched else None
+
+    async def _ask(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
+        """What the grouper of the top owner answers, the node pool added."""
+        grouper = grouper_for(self._groupers, (top.group, top.version, top.kind))
+        readers = Lookups(self._classes, self._groups, self._defaults)
+        while True:
+            try:
+                meta = grouper(top, pod, owners, self._settings, readers)
+                break
+            except Wanted as wanted:
+                await self._read(wanted.which, readers)
+            except GroupingError:
+                raise
+            except Exception as error:
+                _log.exception("the grouper of %s failed", top.kind)
+                raise GroupingError(f"the grouper of {top.kind} failed: {error}") from error
+        pool_label = self._settings.node_pool_label
+        pool = pod.metadata.labels.get(pool_label) if pool_label else None
+        if pool is not None and pool_label not in meta.labels:
+            meta = replace(meta, labels={**meta.labels, pool_label: pool})
+        return meta
+
+    async def _as_the_eldest_says(self, meta: Metadata, pod: Pod) -> Metadata:
+        """The answer for the oldest pod of the group, with the place of this one; see `eldest`."""
+        eldest = self._eldest.of(f"{meta.namespace}/{meta.name}")
+        if eldest is None or eldest.metadata.uid == pod.metadata.uid:
+            return meta
+        if pod_word(eldest, self._settings) == pod_word(pod, self._settings):
+            return meta
+        try:
+            top, owners = await walk(eldest, self._glance, self._fetch, self._memory)
+            other = await self._ask(top, eldest, owners)
+        except GroupingError:
+            return meta
+        return replace(other, pod_sub_group=meta.pod_sub_group) if other.name == meta.name else meta
+
+    async def _apply(self, meta: Metadata) -> None:
+        key = f"{meta.namespace}/{meta.name}"
+        problem = self._groups.problems.get(key)
+        if problem is not None:
+            raise GroupingError(f"{problem}; mend or delete this PodGroup")
+        existing = self._groups.get(key)
+        if existing is not None and self._patch(existing, meta) is None:
+            return
+        async with self._alone(key):
+            existing = self._groups.get(key)
+            if existing is None:
+                try:
+                    self._assume(await self._client.create(resources.POD_GROUPS, new_group(meta), meta.namespace))
+                    return
+                except AlreadyExists:
+                    existing = await self._reread(meta)
+            patch = self._patch(existing, meta)
+            if patch is None:
+                return
+            try:
+                self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
+            except Conflict:
+                # What we know is behind; the next attempt must not meet the same conflict.
+                await self._reread(meta)
+                raise
+
+    def _patch(self, existing: PodGroup, meta: Metadata) -> dict[str, Any] | None:
+        follow = (
+            self._options.follow_queue
+            and meta.queue != existing.spec.queue
+            and not any(pod.spec.node_name for pod in self._pods.by(_BY_GROUP, f"{meta.namespace}/{meta.name}"))
+        )
+        return group_patch(existing, meta, self._settings, follow_queue=follow)
+
+    async def _reread(self, meta: Metadata) -> PodGroup:
+        try:
+            found = await self._client.get(resources.POD_GROUPS, meta.name, meta.namespace, into=PodGroup)
+        except DecodeError as error:
+            raise GroupingError(f"{error}; mend or delete this PodGroup") from error
+        except NotFound as error:
+            self._groups.forget(f"{meta.namespace}/{meta.name}")
+            raise Conflict(409, "Conflict", f"PodGroup {meta.name} comes and goes") from error
+        self._groups.assume(found)
+        return found
+
+    def _assume(self, answer: dict[str, Any]) -> None:
+        try:
+            self._groups.assume(decode_as(PodGroup, answer))
+        except DecodeError as error:
+            _log.warning("The server answered with a PodGroup that cannot be read: %s", error)
+
+    @asynccontextmanager
+    async def _alone(self, key: str) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key) or (asyncio.Lock(), 0)
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
+
+    def _glance(self, which: ObjectName) -> Owner | None:
+        store = self._watched.get((which.api_version, which.kind))
+        found = store.get(f"{which.namespace}/{which.name}") if store is not None else None
+        return Owner(which.api_version, which.kind, found.metadata) if found is not None else None
+
+    async def _fetch(self, which: ObjectName) -> Mapping[str, Any]:
+        resource: Resource = await self._discovery.resource(which.api_version, which.kind)
+        return await self._client.get_raw(resource, which.name, which.namespace if resource.namespaced else "")
+
+    async def _read(self, which: ObjectName, readers: Lookups) -> None:
+        try:
+            readers.objects[which] = await self._fetch(which)
+        except NotFound:
+            readers.objects[which] = None
+
+
+def _owner_uid(found: Pod | Workload) -> Iterable[str]:
+    reference = controlling(found.metadata.owner_references)
+    return (reference.uid,) if reference is not None and reference.uid else ()

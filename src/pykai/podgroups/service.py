@@ -1,0 +1,330 @@
+"""Keeps `PodGroup.status` true (workloads:PC-1 to PC-7).
+
+In: changes of pods, PodGroups, priority classes, queues, claims and nodes.  Out: one merge patch of a group's status
+when its content changes, and an event for a PodGroup that cannot be read.
+
+Subtle:
+- Sums follow every pod event at once, in memory; writing waits `settle_s` after the first change, so that a gang of
+  hundreds of pods is one write and not hundreds.  Under load writes are paced, too; the newest state is written.
+- After a write the group is not looked at again until something changes: the watch brings the patched status, which
+  equals what is wanted, and nothing is written.
+- Whether a pod counts is decided by its annotation alone; a pod that changes its group is moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykai.api import names
+from pykai.api.core import Node, Pod, PriorityClass
+from pykai.api.decode import DecodeError
+from pykai.api.resource import ResourceClaim
+from pykai.api.scheduling import PodGroup, Queue
+from pykai.core.claims.counting import GpuCount, claim_gpus
+from pykai.core.shapes import ShapeRegister
+from pykai.kube import options, resources
+from pykai.kube.errors import NotFound
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.limits import TokenBucket
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.resources import split_key
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change, Store
+from pykai.kube.waiting import first_lists
+from pykai.podgroups.status import Surroundings, status_patch
+from pykai.podgroups.tally import Tally
+from pykai.podgroups.usage import Member, read_member
+
+_log = logging.getLogger(__name__)
+
+_BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
+#: Shapes of pods that are remembered; a register only grows.
+_MOST_SHAPES: Final = 20_000
+#: Groups after which others get a turn: one whose status is true waits for nothing.
+_BREATH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupsOptions:
+    """What can be set about this service (workloads:12.2)."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    max_concurrent_reconciles: int = 10
+    #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
+    shared_cache: bool = False
+    #: ours: wall seconds between a change and the write
+    settle_s: float = 0.2
+    #: ours: status writes a wall second, once a burst of as many is used up
+    writes_per_s: float = 200.0
+
+
+#: Flag -> field of the options; "" for what is accepted without effect.
+FLAGS: Final[Mapping[str, str]] = {
+    "scheduler-name": "scheduler_name",
+    "enable-podgroup-webhook": "",
+    "qps": "",
+    "burst": "",
+    "max-concurrent-reconciles": "max_concurrent_reconciles",
+    "leader-elect": "",
+    "namespace": "",
+    "log-level": "",
+    "metrics-bind-address": "",
+    "skip-controller-name-validation": "",
+    "shared-cache": "shared_cache",
+    "settle-seconds": "settle_s",
+    "writes-per-second": "writes_per_s",
+}
+
+
+def read_options(given: Mapping[str, object]) -> PodGroupsOptions:
+    """Options from flags."""
+    return options.read_options(PodGroupsOptions(), FLAGS, given)
+
+
+def make_podgroups(runtime: Runtime, chosen: PodGroupsOptions | None = None) -> PodGroups:
+    """The service."""
+    return PodGroups(runtime, chosen or PodGroupsOptions())
+
+
+class PodGroups:
+    """See the module."""
+
+    name = "podgroups"
+
+    def __init__(self, runtime: Runtime, chosen: PodGroupsOptions) -> None:
+        caches = runtime.caches
+        self._client = runtime.client
+        self._clock = runtime.clock
+        self._options = chosen
+        self._pods: Store[Pod] = caches.store(
+            resources.PODS,
+            Pod,
+            field_selector="status.phase!=Failed"
+            if chosen.shared_cache
+            else f"spec.schedulerName={chosen.scheduler_name}",
+        )
+        self._groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
+        self._classes: Store[PriorityClass] = caches.store(resources.PRIORITY_CLASSES, PriorityClass)
+        self._queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
+        self._nodes: Store[Node] = caches.store(resources.NODES, Node)
+        self._claims: Store[ResourceClaim] = caches.store(resources.RESOURCE_CLAIMS, ResourceClaim, optional=True)
+        self._needed: list[Store[Any]] = [
+            self._pods,
+            self._groups,
+            self._classes,
+            self._queues,
+            self._nodes,
+            self._claims,
+        ]
+        self._shapes = ShapeRegister()
+        #: group key -> its sums
+        self._tallies: dict[str, Tally] = {}
+        #: pod key -> key of the group it is counted in
+        self._counted: dict[str, str] = {}
+        #: node -> pods whose share is measured by its GPU memory; claim -> pods that use it
+        self._measured: dict[str, set[str]] = {}
+        self._claimed: dict[str, set[str]] = {}
+        self._bucket = TokenBucket(chosen.writes_per_s, int(chosen.writes_per_s))
+        self._recorder = Recorder(runtime.client, component=names.POD_GROUP_CONTROLLER, clock=runtime.clock)
+        self._reconciler = Reconciler(
+            self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
+        )
+        self._dirty: set[str] = set()
+        self._followed = False
+        self._in_a_row = 0
+
+    def ready(self) -> bool:
+        """Whether the caches are filled."""
+        return all(store.synced.is_set() for store in self._needed)
+
+    def idle(self) -> bool:
+        """Whether every change that was seen has been written."""
+        return self._followed and not self._dirty and self._reconciler.idle()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write statuses until told to stop, and what is due then."""
+        if not await first_lists(self._needed, stop):
+            return
+        self._follow()
+        recording = asyncio.ensure_future(self._recorder.run(stop))
+        try:
+            await self._reconciler.run(stop)
+        finally:
+            await asyncio.gather(recording, return_exceptions=True)
+
+    def _follow(self) -> None:
+        if self._followed:
+            return
+        self._followed = True
+        self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
+        self._groups.index(_BY_CLASS, lambda group: (group.spec.priority_class_name,))
+        self._pods.subscribe(self._pod_changed)
+        self._groups.subscribe(self._group_changed)
+        self._groups.on_problem(self._group_problem)
+        self._classes.subscribe(self._class_changed)
+        self._queues.subscribe(self._queue_changed)
+        self._nodes.subscribe(self._node_changed)
+        self._claims.subscribe(self._claim_changed)
+
+    def _touch(self, key: str) -> None:
+        """The status of a group may no longer be true."""
+        if key not in self._dirty:
+            self._dirty.add(key)
+            self._reconciler.enqueue(key, after_s=self._options.settle_s * self._clock.speed)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod, key = change.new, change.key
+        group = ""
+        if pod is not None and pod.spec.scheduler_name == self._options.scheduler_name:
+            name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
+            group = f"{pod.metadata.namespace}/{name}" if name else ""
+        before = self._counted.get(key, "")
+        if before and before != group:
+            self._drop(key, before)
+        if pod is not None and group:
+            self._count(key, group, pod)
+
+    def _count(self, key: str, group: str, pod: Pod) -> None:
+        tally = self._tallies.setdefault(group, Tally())
+        if len(self._shapes.shapes) > _MOST_SHAPES:
+            self._shapes = ShapeRegister()
+        node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+        member = read_member(pod, self._shapes, node.metadata.labels if node is not None else None)
+        known = tally.members.get(key)
+        if known is not None:
+            self._unlink(key, known)
+        self._counted[key] = group
+        self._link(key, member)
+        if tally.put(key, member):
+            self._touch(group)
+
+    def _drop(self, key: str, group: str) -> None:
+        del self._counted[key]
+        tally = self._tallies[group]
+        member = tally.members[key]
+        self._unlink(key, member)
+        tally.drop(key)
+        if not tally.members:
+            del self._tallies[group]
+        self._touch(group)
+
+    def _link(self, key: str, member: Member) -> None:
+        if member.measured_by:
+            self._measured.setdefault(member.measured_by, set()).add(key)
+        for claim in member.claims:
+            self._claimed.setdefault(claim, set()).add(key)
+
+    def _unlink(self, key: str, member: Member) -> None:
+        if member.measured_by:
+            _discard(self._measured, member.measured_by, key)
+        for claim in member.claims:
+            _discard(self._claimed, claim, key)
+
+    def _group_changed(self, change: Change[PodGroup]) -> None:
+        old, new = change.old, change.new
+        # Our part of the status is looked at too: somebody else may have written it.
+        if new is not None and (old is None or _ours(old) != _ours(new)):
+            self._touch(change.key)
+
+    def _group_problem(self, key: str, problem: DecodeError | None) -> None:
+        if problem is not None:
+            namespace, name = split_key(key)
+            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, "")
+            self._recorder.event(
+                about, "Warning", names.EVENT_UNREADABLE, f"{problem}; its pods wait until it is mended"
+            )
+
+    def _class_changed(self, change: Change[PriorityClass]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old.value, old.global_default) == (new.value, new.global_default):
+            return
+        if any(each is not None and each.global_default for each in (old, new)):
+            self._touch_all(self._groups.values())
+            return
+        self._touch_all(self._groups.by(_BY_CLASS, change.key))
+
+    def _queue_changed(self, change: Change[Queue]) -> None:
+        if change.old is None or change.new is None:
+            self._touch_all(self._groups.by(_BY_QUEUE, change.key))
+
+    def _touch_all(self, groups: Iterable[PodGroup]) -> None:
+        for group in groups:
+            self._touch(f"{group.metadata.namespace}/{group.metadata.name}")
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
+            return
+        for key in list(self._measured.get(change.key, ())):
+            pod = self._pods.get(key)
+            if pod is not None:
+                self._count(key, self._counted[key], pod)
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.spec != new.spec:
+            for key in self._claimed.get(change.key, ()):
+                self._touch(self._counted[key])
+
+    async def _reconcile(self, key: str) -> float | None:
+        self._dirty.discard(key)
+        if self._patch(key) is None:
+            self._in_a_row += 1
+            if not self._in_a_row % _BREATH:
+                await asyncio.sleep(0)
+            return None
+        await self._bucket.take()
+        # What has changed in the meantime is in this patch, too.
+        patch = self._patch(key)
+        if patch is not None:
+            namespace, name = split_key(key)
+            with contextlib.suppress(NotFound):
+                await self._client.patch(resources.POD_GROUPS, name, patch, namespace, subresource="status")
+        return None
+
+    def _patch(self, key: str) -> dict[str, Any] | None:
+        group = self._groups.get(key)
+        if group is None:
+            return None
+        patch = status_patch(group, self._tallies.get(key) or Tally(), self._surroundings(group))
+        if patch is not None:
+            # A group of the same name that came meanwhile is another group.
+            patch["metadata"] = {"uid": group.metadata.uid}
+        return patch
+
+    def _surroundings(self, group: PodGroup) -> Surroundings:
+        return Surroundings(
+            priority=self._priority(group.spec.priority_class_name),
+            queue_exists=group.spec.queue in self._queues,
+            claim_gpus=self._claim_gpus,
+            now=self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+
+    def _priority(self, name: str) -> int:
+        """workloads:PR-2."""
+        found = self._classes.get(name) if name else None
+        if found is not None:
+            return found.value
+        defaults = [each.value for each in self._classes.values() if each.global_default]
+        return max(defaults, default=names.DEFAULT_JOB_PRIORITY)
+
+    def _claim_gpus(self, key: str) -> GpuCount | None:
+        claim = self._claims.get(key)
+        return claim_gpus(claim) if claim is not None else None
+
+
+def _ours(group: PodGroup) -> tuple[object, ...]:
+    return group.spec, group.status.conditions, group.status.resources_status
+
+
+def _discard(sets: dict[str, set[str]], name: str, key: str) -> None:
+    found = sets.get(name)
+    if found is not None:
+        found.discard(key)
+        if not found:
+            del sets[name]

@@ -1,0 +1,180 @@
+"""What should stand in the status of a PodGroup, and the patch that brings it there (workloads:PC-7, PR-2, PR-3).
+
+`resourcesStatus` are the sums of the tally, plus the GPUs of its claims; what non-preemptible groups hold stands there
+a second time, for queues.  `conditions` say how far the group has come:
+
+- `Ready`: as many pods exist as must start together, and no gate holds them;
+- `Scheduled`: that many have a node;
+- `Running`: that many run;
+- `Valid`: False when the group cannot work or cannot be counted, with the reason; absent while nothing was ever wrong.
+
+How many that is, the tree of subgroups decides, as in the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.api import names
+from pykai.api.amounts import Amounts, add_amounts, amounts_patch
+from pykai.api.conditions import Standing, merged
+from pykai.api.duration import DurationError, parse_duration
+from pykai.api.scheduling import PodGroup
+from pykai.core.claims.counting import GpuCount
+from pykai.core.groups import Branch, Leaf, build_root
+from pykai.podgroups.tally import Part, Tally
+
+Document = dict[str, Any]
+#: What a claim counts for, None if there is no such claim.
+ClaimGpus = Callable[[str], GpuCount | None]
+_NANO = 10**9
+_NOBODY = Part()
+_FINISHED = "Finished"
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What other objects say about a group."""
+
+    #: value of its priority class, or of the default one
+    priority: int
+    queue_exists: bool
+    claim_gpus: ClaimGpus
+    #: RFC 3339
+    now: str
+
+
+def is_preemptible(group: PodGroup, priority: int) -> bool:
+    """workloads:PR-3."""
+    said = group.spec.preemptibility
+    if said in (names.PREEMPTIBLE, names.NON_PREEMPTIBLE):
+        return said == names.PREEMPTIBLE
+    return priority < names.NON_PREEMPTIBLE_PRIORITY
+
+
+def status_patch(group: PodGroup, tally: Tally, around: Surroundings) -> Document | None:
+    """A merge patch of the status subresource, None when everything stands there already."""
+    problems: list[str] = []
+    requested = _with_claims(tally.requested, tally.claims_requested, around.claim_gpus, problems)
+    allocated = _with_claims(tally.allocated, tally.claims_allocated, around.claim_gpus, [])
+    held = {} if is_preemptible(group, around.priority) else allocated
+    known = group.status.resources_status
+    known = known if isinstance(known, dict) else {}
+    lists: Document = {}
+    for name, wanted in (("requested", requested), ("allocated", allocated), ("allocatedNonPreemptible", held)):
+        patch: Document | None = amounts_patch(known.get(name), wanted)
+        if name in known and not wanted and known[name]:
+            patch = None  # the whole list goes
+        if patch or patch is None:
+            lists[name] = patch
+    conditions = merged(group.status.conditions, _standings(group, tally, around, problems), around.now, numbered=True)
+    status: Document = {}
+    if lists:
+        status["resourcesStatus"] = lists
+    if conditions is not None:
+        status["conditions"] = conditions
+    return {"status": status} if status else None
+
+
+def _with_claims(amounts: Amounts, users: dict[str, int], gpus_of: ClaimGpus, problems: list[str]) -> Amounts:
+    total = dict(amounts)
+    for claim in users:
+        count = gpus_of(claim)
+        if count is None:
+            problems.append(f"ResourceClaim {claim} does not exist")
+        elif count.gpus:
+            add_amounts(total, {count.device_class: count.gpus * _NANO})
+    return total
+
+
+def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: list[str]) -> Iterator[Standing]:
+    root, tree_error = build_root(group)
+    parts = tally.parts.values()
+    ended = 0 if any(part.alive for part in parts) else sum(part.finished for part in parts)
+    steps: tuple[tuple[str, str, str, str, Callable[[Part], int]], ...] = (
+        (names.CONDITION_GROUP_READY, "EnoughPods", "NotEnoughPods", "exist ungated", lambda p: p.alive - p.gated),
+        (names.CONDITION_GROUP_SCHEDULED, "EnoughBound", "NotEnoughBound", "have a node", lambda p: p.scheduled),
+        (names.CONDITION_GROUP_RUNNING, "EnoughRunning", "NotEnoughRunning", "run", lambda p: p.running),
+    )
+    for type_, good, bad, verb, count in steps:
+        missing: list[str] = []
+        holds = _satisfied(root, tally.parts, count, verb, missing)
+        if ended and not holds:
+            yield Standing(type_, False, _FINISHED, f"{ended} pods have ended")
+        else:
+            yield Standing(type_, holds, good if holds else bad, "" if holds else _listed(missing))
+    yield from _validity(group, root, tree_error, tally, around, problems)
+
+
+def _satisfied(
+    node: Branch | Leaf, parts: dict[str, Part], count: Callable[[Part], int], verb: str, missing: list[str]
+) -> bool:
+    """Whether a subtree has its minimum; each leaf that lacks pods is told."""
+    if isinstance(node, Leaf):
+        found = count(parts.get(node.name, _NOBODY))
+        if found >= node.minimum:
+            return True
+        where = "" if node.name == names.DEFAULT_SUBGROUP else f" of subgroup {node.name}"
+        missing.append(f"{found} of {node.minimum} pods{where} {verb}")
+        return False
+    return sum([_satisfied(child, parts, count, verb, missing) for child in node.children]) >= node.needed
+
+
+def _validity(
+    group: PodGroup, root: Branch, tree_error: str, tally: Tally, around: Surroundings, problems: list[str]
+) -> Iterator[Standing]:
+    reason, message = _invalid(group, root, tree_error, tally, around, problems)
+    if reason:
+        yield Standing(names.CONDITION_VALID, False, reason, message)
+        return
+    listed = group.status.conditions
+    if isinstance(listed, list) and any(
+        isinstance(entry, dict) and entry.get("type") == names.CONDITION_VALID for entry in listed
+    ):
+        yield Standing(names.CONDITION_VALID, True, "Mended")
+
+
+def _invalid(
+    group: PodGroup, root: Branch, tree_error: str, tally: Tally, around: Surroundings, problems: list[str]
+) -> tuple[str, str]:
+    """Why the group cannot work as it is, and what to do; empty when it can."""
+    spec = group.spec
+    if not spec.queue:
+        return names.REASON_QUEUE_DOES_NOT_EXIST, "spec.queue is empty; name the queue to run in"
+    if not around.queue_exists:
+        text = f"there is no queue {spec.queue!r}; create it, or name another in spec.queue"
+        return names.REASON_QUEUE_DOES_NOT_EXIST, text
+    if tree_error:
+        return "InvalidSubGroups", f"spec.subGroups: {tree_error}"
+    for field, duration in (
+        ("preemptionDelay", spec.preemption_delay),
+        ("stalenessGracePeriod", spec.staleness_grace_period),
+    ):
+        try:
+            parse_duration(duration or "0")
+        except DurationError as error:
+            return "InvalidDuration", f"spec.{field}: {error}"
+    told = problems + [f"pod {key.partition('/')[2]}: {text}" for key, text in sorted(tally.problems.items())]
+    if told:
+        return "UnreadablePods", _listed(told)
+    leaves = set(_leaf_names(root))
+    strange = sorted(tally.parts.keys() - leaves)
+    if strange:
+        return "UnknownSubGroup", f"pods name subgroups that the group has not: {_listed(strange)}"
+    return "", ""
+
+
+def _leaf_names(node: Branch | Leaf) -> Iterator[str]:
+    if isinstance(node, Leaf):
+        yield node.name
+    else:
+        for child in node.children:
+            yield from _leaf_names(child)
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - _MOST_TOLD
+    return "; ".join(texts[:_MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,175 @@
+"""What one pod asks for and holds, as its group counts it (workloads:PC-3 to PC-6).
+
+Requests are read by the scheduler's own reader (`core.shapes`), so that group, queue and scheduler see the same: init
+and sidecar containers, overhead, GPU shares.  A share of a GPU counts as that part of a GPU where the pod says a
+fraction, and as memory where it says memory; once the pod has its share, memory becomes the part it is of a GPU of its
+node.
+
+Subtle: what cannot be read never hides the rest.  A pod whose requests make no sense counts for nothing but is a
+member of its group; a share whose node does not say its memory counts without the share.  Both are told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pykai.api import names
+from pykai.api.amounts import Amounts
+from pykai.api.core import Pod
+from pykai.api.quantity import QuantityError, nano
+from pykai.core.axes import amount
+from pykai.core.shapes import GpuKind, RequestError, Shape, ShapeRegister
+
+_NANO = 10**9
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod as its group counts it."""
+
+    uid: str
+    subgroup: str
+    #: waits for a node or has one, and is not on its way out
+    alive: bool
+    gated: bool
+    scheduled: bool
+    running: bool
+    finished: bool
+    requested: Mapping[str, int]
+    allocated: Mapping[str, int]
+    #: keys of its claims of devices
+    claims: tuple[str, ...] = ()
+    #: whether the claims are in use, too, and not only asked for
+    claims_allocated: bool = False
+    #: the node whose GPU memory its share is measured by, "" for none
+    measured_by: str = ""
+    #: what cannot be read, "" for nothing
+    problem: str = ""
+
+
+def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] | None) -> Member:
+    """The pod as a member; `node_labels` are those of its node, None if the node is not known."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    phase = status.phase or "Pending"
+    requests = phase in ("Pending", "Running")
+    allocates = phase == "Running" or (phase == "Pending" and _is_scheduled(pod))
+    leaving = meta.deletion_timestamp is not None
+    requested: Amounts = {}
+    allocated: Amounts = {}
+    measured_by = ""
+    problem = ""
+    if requests:
+        try:
+            shape = shapes.shape_of(pod)
+        except RequestError as error:
+            problem = str(error)
+        else:
+            requested = _plain(shape) | _asked_share(shape)
+            problem = _share_problem(pod, shape)
+            if allocates:
+                allocated = dict(_plain(shape))
+                if shape.shared and meta.annotations.get(names.RECEIVED_TYPE_ANNOTATION) == names.RECEIVED_FRACTION:
+                    if shape.gpu.kind is GpuKind.MEMORY:
+                        measured_by = spec.node_name
+                    share, problem_of_share = _received_share(shape, node_labels)
+                    allocated |= share
+                    problem = problem or problem_of_share
+    claims = _claims(pod) if requests else ()
+    return Member(
+        uid=meta.uid,
+        subgroup=meta.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
+        alive=requests and not leaving,
+        gated=requests and not leaving and bool(spec.scheduling_gates),
+        scheduled=requests and not leaving and bool(spec.node_name),
+        running=phase == "Running" and not leaving,
+        finished=phase in ("Succeeded", "Failed"),
+        requested=requested,
+        allocated=allocated,
+        claims=claims,
+        claims_allocated=allocates and bool(claims),
+        measured_by=measured_by,
+        problem=problem,
+    )
+
+
+def gpu_memory_mib(labels: Mapping[str, str]) -> int:
+    """Memory of one GPU of a node; ValueError where the labels do not say, or say two things (workloads:PC-5)."""
+    said: list[int] = []
+    nvidia = labels.get(names.GPU_MEMORY_NODE_LABEL)
+    if nvidia is not None:
+        if not _INTEGER.fullmatch(nvidia) or int(nvidia) <= 0:
+            raise ValueError(f"label {names.GPU_MEMORY_NODE_LABEL}={nvidia!r} is no amount of MiB")
+        value = int(nvidia)
+        said.append(value >> 20 if value >= names.GPU_MEMORY_BYTES_FROM else value)
+    for key in labels:
+        if key.startswith(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX):
+            digits = re.search(r"[0-9].*", key[len(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX) :])
+            try:
+                said.append(nano(digits.group() if digits else "") // (_NANO * 10**6))
+            except QuantityError:
+                raise ValueError(f"label {key} says no amount of memory") from None
+    if len(said) != 1 or said[0] <= 0:
+        text = "says nothing of its GPU memory" if not said else "says several things of its GPU memory"
+        raise ValueError(f"the node {text}; it needs one label {names.GPU_MEMORY_NODE_LABEL}")
+    return said[0]
+
+
+@lru_cache(maxsize=4096)
+def _unit(name: str) -> int:
+    """Billionths in one step of the resource's axis."""
+    return _NANO // amount(name, 1)
+
+
+def _plain(shape: Shape) -> Amounts:
+    """The requests of a shape, shares of GPUs left out."""
+    return {name: value * _unit(name) for name, value in shape.requests if name != names.PODS}
+
+
+def _asked_share(shape: Shape) -> Amounts:
+    ask = shape.gpu
+    if ask.kind is GpuKind.FRACTION:
+        return {names.NVIDIA_GPU: nano(ask.portion) * ask.devices}
+    if ask.kind is GpuKind.MEMORY:
+        return {names.GPU_MEMORY_RESOURCE: ask.memory_mib * ask.devices * _NANO}
+    return {}
+
+
+def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tuple[Amounts, str]:
+    ask = shape.gpu
+    if ask.kind is GpuKind.FRACTION:
+        return _asked_share(shape), ""
+    if node_labels is None:
+        return {}, "its node is not known, so what its GPU memory is of a GPU is not known either"
+    try:
+        whole_mib = gpu_memory_mib(node_labels)
+    except ValueError as error:
+        return {}, str(error)
+    return {names.NVIDIA_GPU: nano(ask.memory_mib / whole_mib) * ask.devices}, ""
+
+
+def _share_problem(pod: Pod, shape: Shape) -> str:
+    if shape.shared:
+        return ""
+    for key in (names.GPU_FRACTION_ANNOTATION, names.GPU_MEMORY_ANNOTATION):
+        text = pod.metadata.annotations.get(key)
+        if text is not None:
+            return f"metadata.annotations[{key}]: {text!r} is no share of a GPU, so none is counted"
+    return ""
+
+
+def _is_scheduled(pod: Pod) -> bool:
+    for condition in pod.status.conditions:
+        if condition.type == names.CONDITION_POD_SCHEDULED:
+            return condition.status == "True"
+    return False
+
+
+def _claims(pod: Pod) -> tuple[str, ...]:
+    """Keys of the claims that exist for the pod; one that is still to be made from a template is not there yet."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    found = (each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims)
+    return tuple(f"{pod.metadata.namespace}/{name}" for name in found if name)

@@ -1,0 +1,152 @@
+"""Queues as a forest, and the sums of the groups in them (queues:Q-40 to Q-44).
+
+Every group adds to its queue and to all queues above.  Sums are made from the groups themselves and not from the
+children's statuses, so all levels are right at once.  Changes give the names of the queues they concern; totals are
+remembered until then.
+
+Subtle: parents that form a circle have no top.  The links of the circle count for nothing in sums, so each queue of it
+has its own groups and those of the queues that hang below it, and nothing grows without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pykai.api.amounts import Amounts, add_amounts, read_amounts
+
+
+@dataclass(slots=True)
+class Sums:
+    """What groups ask for and hold."""
+
+    requested: Amounts = field(default_factory=dict)
+    allocated: Amounts = field(default_factory=dict)
+    allocated_non_preemptible: Amounts = field(default_factory=dict)
+
+    def add(self, other: Sums, sign: int = 1) -> None:
+        """Add, or take away (-1)."""
+        add_amounts(self.requested, other.requested, sign)
+        add_amounts(self.allocated, other.allocated, sign)
+        add_amounts(self.allocated_non_preemptible, other.allocated_non_preemptible, sign)
+
+    @classmethod
+    def of_group(cls, resources_status: object) -> Sums:
+        """As the status of a PodGroup says; what cannot be read counts as nothing."""
+        said = resources_status if isinstance(resources_status, dict) else {}
+        return cls(
+            read_amounts(said.get("requested")),
+            read_amounts(said.get("allocated")),
+            read_amounts(said.get("allocatedNonPreemptible")),
+        )
+
+
+class Forest:
+    """Parents, children and sums of all queues."""
+
+    def __init__(self) -> None:
+        #: queue -> its parent, "" at the top
+        self._parents: dict[str, str] = {}
+        #: parent, which need not exist -> queues that name it
+        self._children: dict[str, set[str]] = {}
+        #: group -> its queue and sums
+        self._groups: dict[str, tuple[str, Sums]] = {}
+        #: queue, which need not exist -> sums of its own groups
+        self._own: dict[str, Sums] = {}
+        self._totals: dict[str, Sums] = {}
+
+    def __contains__(self, queue: str) -> bool:
+        return queue in self._parents
+
+    def put_queue(self, queue: str, parent: str) -> set[str]:
+        """A queue came or has a new parent; the queues whose status may change."""
+        concerned = self._above(queue) if queue in self._parents else set()
+        self._unlink(queue)
+        self._parents[queue] = parent
+        if parent:
+            self._children.setdefault(parent, set()).add(queue)
+        return self._forget(concerned | self._above(queue) | self._children.get(queue, set()))
+
+    def drop_queue(self, queue: str) -> set[str]:
+        """A queue is gone; the queues whose status may change."""
+        if queue not in self._parents:
+            return set()
+        concerned = self._above(queue) | self._children.get(queue, set())
+        self._unlink(queue)
+        del self._parents[queue]
+        return self._forget(concerned) - {queue}
+
+    def put_group(self, key: str, queue: str, sums: Sums | None) -> set[str]:
+        """A group is in this queue with these sums, or is gone (None); the queues whose status may change."""
+        concerned: set[str] = set()
+        known = self._groups.pop(key, None)
+        if known is not None:
+            if sums is not None and known == (queue, sums):
+                self._groups[key] = known
+                return set()
+            self._own[known[0]].add(known[1], -1)
+            concerned |= self._above(known[0])
+        if sums is not None:
+            self._groups[key] = (queue, sums)
+            self._own.setdefault(queue, Sums()).add(sums)
+            concerned |= self._above(queue)
+        return self._forget(concerned)
+
+    def children(self, queue: str) -> list[str]:
+        """Names of the queues that name this one as their parent, in order."""
+        return sorted(self._children.get(queue, ()))
+
+    def is_orphan(self, queue: str) -> bool:
+        """Whether the queue names a parent that does not exist."""
+        parent = self._parents.get(queue, "")
+        return bool(parent) and parent not in self._parents
+
+    def is_cyclic(self, queue: str) -> bool:
+        """Whether the queue is its own ancestor."""
+        return any(name == queue for name in self._climb(self._parents.get(queue, "")))
+
+    def total(self, queue: str) -> Sums:
+        """Sums of the groups in this queue and in all queues below it; not to be changed."""
+        order: list[str] = []
+        seen = {queue}
+        stack = [queue]
+        while stack:
+            name = stack.pop()
+            if name in self._totals:
+                continue
+            order.append(name)
+            below = [child for child in self._children.get(name, ()) if child not in seen and not self.is_cyclic(child)]
+            seen.update(below)
+            stack.extend(below)
+        for name in reversed(order):
+            sums = Sums()
+            sums.add(self._own.get(name, Sums()))
+            for child in self._children.get(name, ()):
+                if not self.is_cyclic(child):
+                    sums.add(self._totals[child])
+            self._totals[name] = sums
+        return self._totals[queue]
+
+    def _unlink(self, queue: str) -> None:
+        parent = self._parents.get(queue, "")
+        siblings = self._children.get(parent)
+        if siblings is not None:
+            siblings.discard(queue)
+            if not siblings:
+                del self._children[parent]
+
+    def _climb(self, queue: str) -> Iterator[str]:
+        """The queue, its parent and so on, each once."""
+        seen: set[str] = set()
+        while queue and queue not in seen and queue in self._parents:
+            seen.add(queue)
+            yield queue
+            queue = self._parents[queue]
+
+    def _above(self, queue: str) -> set[str]:
+        return set(self._climb(queue))
+
+    def _forget(self, queues: set[str]) -> set[str]:
+        for queue in queues:
+            self._totals.pop(queue, None)
+        return queues

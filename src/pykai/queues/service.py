@@ -1,0 +1,176 @@
+"""Keeps `Queue.status` true and queues visible in Prometheus (queues:Q-40 to Q-47).
+
+In: changes of queues and PodGroups.  Out: one merge patch of a queue's status when its content changes, gauges, and an
+event for a queue that cannot be read.
+
+Subtle: sums follow every event at once, in memory; writing waits `settle_s` after the first change, so that a gang that
+starts is one write for its queue and each queue above.  What another service writes into PodGroups reaches all levels
+of the tree in the same moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from pykai.api import names
+from pykai.api.decode import DecodeError
+from pykai.api.scheduling import PodGroup, Queue
+from pykai.kube import options, resources
+from pykai.kube.errors import NotFound
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change, Store
+from pykai.kube.waiting import first_lists
+from pykai.queues.forest import Forest, Sums
+from pykai.queues.gauges import ExtraLabels, QueueGauges
+from pykai.queues.status import status_patch
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesOptions:
+    """What can be set about this service (queues:4.1)."""
+
+    metrics_namespace: str = names.METRICS_NAMESPACE
+    #: label of a queue -> label of its metrics, and what stands there where the queue lacks it
+    queue_label_to_metric_label: Mapping[str, str] = field(default_factory=dict)
+    queue_label_to_default_metric_value: Mapping[str, str] = field(default_factory=dict)
+    #: ours: wall seconds between a change and the write
+    settle_s: float = 0.5
+    #: ours: queues written at the same time
+    max_concurrent_reconciles: int = 4
+
+
+#: Flag -> field of the options; "" for what is accepted without effect.
+FLAGS: Final[Mapping[str, str]] = {
+    "leader-elect": "",
+    "namespace": "",
+    "enable-webhook": "",
+    "enable-quota-validation": "",
+    "skip-controller-name-validation": "",
+    "metrics-listen-address": "",
+    "metrics-namespace": "metrics_namespace",
+    "queue-label-to-metric-label": "queue_label_to_metric_label",
+    "queue-label-to-default-metric-value": "queue_label_to_default_metric_value",
+    "qps": "",
+    "burst": "",
+    "max-concurrent-reconciles": "max_concurrent_reconciles",
+    "settle-seconds": "settle_s",
+}
+
+
+def read_options(given: Mapping[str, object]) -> QueuesOptions:
+    """Options from flags."""
+    return options.read_options(QueuesOptions(), FLAGS, given)
+
+
+def make_queues(
+    runtime: Runtime, chosen: QueuesOptions | None = None, registry: CollectorRegistry | None = None
+) -> Queues:
+    """The service; without a registry its gauges are nobody's."""
+    return Queues(runtime, chosen or QueuesOptions(), registry or CollectorRegistry())
+
+
+class Queues:
+    """See the module."""
+
+    name = "queues"
+
+    def __init__(self, runtime: Runtime, chosen: QueuesOptions, registry: CollectorRegistry) -> None:
+        self._client = runtime.client
+        self._clock = runtime.clock
+        self._options = chosen
+        self.registry = registry
+        self._queues: Store[Queue] = runtime.caches.store(resources.QUEUES, Queue)
+        self._groups: Store[PodGroup] = runtime.caches.store(resources.POD_GROUPS, PodGroup)
+        self._needed: list[Store[Any]] = [self._queues, self._groups]
+        self._forest = Forest()
+        extra = ExtraLabels(chosen.queue_label_to_metric_label, chosen.queue_label_to_default_metric_value)
+        self._gauges = QueueGauges(registry, chosen.metrics_namespace, extra)
+        self._recorder = Recorder(runtime.client, component=names.QUEUE_CONTROLLER, clock=runtime.clock)
+        self._reconciler = Reconciler(
+            self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
+        )
+        self._dirty: set[str] = set()
+        self._followed = False
+
+    def ready(self) -> bool:
+        """Whether the caches are filled."""
+        return all(store.synced.is_set() for store in self._needed)
+
+    def idle(self) -> bool:
+        """Whether every change that was seen has been written."""
+        return self._followed and not self._dirty and self._reconciler.idle()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write statuses until told to stop."""
+        if not await first_lists(self._needed, stop):
+            return
+        self._follow()
+        recording = asyncio.ensure_future(self._recorder.run(stop))
+        try:
+            await self._reconciler.run(stop)
+        finally:
+            await asyncio.gather(recording, return_exceptions=True)
+
+    def _follow(self) -> None:
+        if self._followed:
+            return
+        self._followed = True
+        self._queues.subscribe(self._queue_changed)
+        self._queues.on_problem(self._queue_problem)
+        self._groups.subscribe(self._group_changed)
+
+    def _touch(self, queues: Iterable[str]) -> None:
+        for queue in queues:
+            if queue not in self._dirty:
+                self._dirty.add(queue)
+                self._reconciler.enqueue(queue, after_s=self._options.settle_s * self._clock.speed)
+
+    def _queue_changed(self, change: Change[Queue]) -> None:
+        new = change.new
+        if new is None:
+            self._gauges.drop(change.key)
+            self._touch(self._forest.drop_queue(change.key))
+        elif change.old is None or change.old.spec.parent_queue != new.spec.parent_queue:
+            self._touch(self._forest.put_queue(change.key, new.spec.parent_queue) | {change.key})
+        else:
+            self._touch((change.key,))
+
+    def _queue_problem(self, key: str, problem: DecodeError | None) -> None:
+        if problem is not None:
+            about = Reference(names.QUEUE_API_VERSION, "Queue", "", key, "")
+            text = f"{problem}; its workloads wait until it is mended"
+            self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
+
+    def _group_changed(self, change: Change[PodGroup]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            self._touch(self._forest.put_group(change.key, "", None))
+            return
+        said = new.status.resources_status
+        if old is None or (old.spec.queue, old.status.resources_status) != (new.spec.queue, said):
+            self._touch(self._forest.put_group(change.key, new.spec.queue, Sums.of_group(said)))
+
+    async def _reconcile(self, key: str) -> float | None:
+        self._dirty.discard(key)
+        queue = self._queues.get(key)
+        if queue is None:
+            return None
+        self._gauges.set(queue, self._forest.total(key).allocated)
+        patch = status_patch(queue, self._forest, self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        if patch is not None:
+            # A queue of the same name that came meanwhile is another queue.
+            patch["metadata"] = {"uid": queue.metadata.uid}
+            with contextlib.suppress(NotFound):
+                await self._client.patch(resources.QUEUES, key, patch, subresource="status")
+        return None

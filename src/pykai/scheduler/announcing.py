@@ -1,0 +1,257 @@
+"""Tells the cluster what was decided: events, conditions and stamps, in the words of cycle:16 and cycle:17.
+
+`Announcer` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels go
+to `StatusWrites`, each with a callable that looks at the object again right before it is written.
+
+Subtle: several stamps of one PodGroup are one patch.  They wait together in `_stamps` until that patch goes out, and
+what is added meanwhile makes a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.decode import GROUPS
+from pykai.api.scheduling import PodGroup
+from pykai.api.timestamp import format_timestamp
+from pykai.core.decisions import Evict
+from pykai.core.shard import Shard
+from pykai.kube import resources
+from pykai.kube.client import PatchKind
+from pykai.kube.clock import Clock
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.resources import split_key
+from pykai.scheduler.conditions import conditions_patch, pod_condition, unschedulable
+from pykai.scheduler.intake import Intake
+from pykai.scheduler.status import GroupNews, News, PodNews
+from pykai.scheduler.statuswrites import Patch, StatusWrites
+
+NORMAL = "Normal"
+WARNING = "Warning"
+_LONGEST_EVENT = 1000
+
+_ANNOTATIONS = "annotations"
+_CONDITIONS = "conditions"
+
+
+def now_ns(clock: Clock) -> int:
+    """The time of the cluster in nanoseconds since 1970."""
+    moment = clock.now()
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+
+
+class Announcer:
+    """Events and statuses of the scheduler."""
+
+    def __init__(self, intake: Intake, writes: StatusWrites, recorder: Recorder, shard: Shard, clock: Clock) -> None:
+        self._intake = intake
+        self._writes = writes
+        self._recorder = recorder
+        self._shard = shard
+        self._clock = clock
+        self._stamps: dict[str, dict[str, str | None]] = {}
+
+    @property
+    def pool(self) -> str:
+        """The node pool as messages name it."""
+        return self._shard.node_pool or names.DEFAULT_NODE_POOL
+
+    def announce(self, news: News) -> None:
+        """Everything that changed with a plan."""
+        for key, stamps in news.stamps.items():
+            self.stamp(key, stamps)
+        for key, text in news.stale:
+            self.group_event(key, NORMAL, names.EVENT_STALE_JOB, text)
+        for key, uid, node in news.pipelined:
+            text = f"Pod {key} was pipelined to node {node}"
+            self.pod_event(key, uid, NORMAL, names.EVENT_PIPELINED, text)
+        for group in news.groups:
+            self._group_waits(group)
+        for pod in news.pods:
+            self._pod_waits(pod)
+        for key in news.cleared:
+            self._clear_conditions(key)
+
+    # -- pods -------------------------------------------------------------------------------------------------------
+
+    def _pod_waits(self, news: PodNews) -> None:
+        if news.event:
+            self.pod_event(news.key, news.uid, WARNING, names.EVENT_UNSCHEDULABLE, news.text)
+        if news.condition:
+            self.pod_condition(news.key, news.uid, names.CONDITION_REASON_UNSCHEDULABLE, news.text)
+
+    def pod_condition(self, key: str, uid: str, reason: str, message: str) -> None:
+        """PodScheduled is False, for this reason."""
+
+        def make() -> Patch | None:
+            pod = self._intake.pods.get(key)
+            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.assumes_bind(key):
+                return None
+            now = format_timestamp(now_ns(self._clock))
+            content = pod_condition(pod, names.CONDITION_POD_SCHEDULED, "False", reason, message, now)
+            if content is None:
+                return None
+            namespace, name = split_key(key)
+            return Patch(resources.PODS, namespace, name, content, PatchKind.STRATEGIC, "status")
+
+        self._writes.put(f"pod status {key}", make)
+
+    def scheduled(self, key: str, uid: str, node: str) -> None:
+        """A pod has its place (cycle:OUT-2): nothing said about its waiting holds any more."""
+        self._writes.drop(f"pod status {key}")
+        text = f"Successfully assigned pod {key} to node {node} at node-pool {self.pool}"
+        self.pod_event(key, uid, NORMAL, names.EVENT_SCHEDULED, text)
+
+    def label_pool(self, key: str, uid: str) -> None:
+        """A pod that goes to a pool carries its label (gpu:B-3)."""
+        labels = self.pool_label()
+        pod = self._intake.pods.get(key)
+        if not labels or pod is None or labels.items() <= pod.metadata.labels.items():
+            return
+        namespace, name = split_key(key)
+        content = {"metadata": {"uid": uid, "labels": labels}}
+        self._writes.put(f"pod labels {key}", lambda: Patch(resources.PODS, namespace, name, content))
+
+    def pool_label(self) -> dict[str, str]:
+        """The label that pods and BindRequests of this pool carry."""
+        shard = self._shard
+        return {shard.node_pool_key: shard.node_pool} if shard.node_pool_key and shard.node_pool else {}
+
+    def binding_failed(self, key: str, uid: str, node: str, error: str) -> None:
+        """A bind did not come about (cycle:OUT-3)."""
+        text = f"Failed to bind pod {key} to node {node}. {error}"
+        self.pod_event(key, uid, WARNING, names.EVENT_FAILED_BINDING, text)
+        self.pod_condition(key, uid, names.CONDITION_REASON_BINDING_ERROR, text)
+
+    # -- PodGroups --------------------------------------------------------------------------------------------------
+
+    def _group_waits(self, news: GroupNews) -> None:
+        for pod in news.pods:
+            self._pod_waits(pod)
+        if news.event:
+            self.group_event(news.key, NORMAL, news.reason, news.text)
+        if news.reasons is not None:
+            self._set_condition(news.key, news.text, news.reasons)
+
+    def _set_condition(self, key: str, text: str, reasons: tuple[Mapping[str, object], ...]) -> None:
+        group = self._intake.seen_group(key)
+        if group is None:
+            return
+        pool = group.metadata.labels.get(self._shard.node_pool_key) or names.DEFAULT_NODE_POOL
+        now = format_timestamp(now_ns(self._clock))
+        conditions = unschedulable(
+            group.status.scheduling_conditions, pool=pool, message=text, reasons=reasons, now=now
+        )
+        if conditions is None:
+            return
+
+        def make() -> Patch | None:
+            # Made from the object as the server has it: what we laid over it is this very write.
+            current = self._intake.groups.get(key)
+            if current is None or current.metadata.uid != group.metadata.uid:
+                return None
+            wanted = unschedulable(
+                current.status.scheduling_conditions, pool=pool, message=text, reasons=reasons, now=now
+            )
+            if wanted is None:
+                return None
+            shared = any(each.node_pool != pool for each in wanted)
+            version = current.metadata.resource_version if shared else ""
+            return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
+
+        self._intake.lay_over(key, _CONDITIONS, conditions=conditions)
+        self._writes.put(f"group status {key}", make, partial(self._intake.written, key, _CONDITIONS))
+
+    def _clear_conditions(self, key: str) -> None:
+        group = self._intake.seen_group(key)
+        if group is None or not group.status.scheduling_conditions:
+            return
+
+        def make() -> Patch | None:
+            current = self._intake.groups.get(key)
+            if current is None or current.metadata.uid != group.metadata.uid:
+                return None
+            if not current.status.scheduling_conditions:
+                return None
+            return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
+
+        self._intake.lay_over(key, _CONDITIONS, conditions=[])
+        self._writes.put(f"group status {key}", make, partial(self._intake.written, key, _CONDITIONS))
+
+    def stamp(self, key: str, stamps: Mapping[str, str | None]) -> None:
+        """Set (or with None remove) annotations of a PodGroup."""
+        group = self._intake.seen_group(key)
+        if group is None:
+            return
+        uid = group.metadata.uid
+        self._stamps.setdefault(key, {}).update(stamps)
+
+        def make() -> Patch | None:
+            current = self._intake.groups.get(key)
+            if current is None or current.metadata.uid != uid:
+                return None
+            return self._group_patch(current, {"metadata": {"uid": uid, "annotations": dict(self._stamps[key])}}, "")
+
+        def done(version: str) -> None:
+            self._stamps.pop(key, None)
+            self._intake.written(key, _ANNOTATIONS, version)
+
+        self._intake.lay_over(key, _ANNOTATIONS, annotations=stamps)
+        self._writes.put(f"group annotations {key}", make, done)
+
+    def _group_patch(self, group: PodGroup, content: Mapping[str, object], subresource: str) -> Patch:
+        meta = group.metadata
+        return Patch(resources.POD_GROUPS, meta.namespace, meta.name, content, PatchKind.MERGE, subresource)
+
+    # -- evictions and events ---------------------------------------------------------------------------------------
+
+    def evicted(self, eviction: Evict) -> None:
+        """A pod is taken off its node (cycle:OUT-5)."""
+        annotations = {
+            names.EVICTED_PODS_ANNOTATION: str(eviction.gang_size),
+            names.EVICTOR_ACTION_ANNOTATION: eviction.action,
+        }
+        if eviction.preemptor:
+            namespace, _, name = eviction.preemptor.partition("/")
+            annotations[names.EVICTOR_POD_GROUP_ANNOTATION] = name
+            annotations[names.EVICTOR_POD_GROUP_NAMESPACE_ANNOTATION] = namespace
+        self.group_event(eviction.group, NORMAL, names.EVENT_EVICT, eviction.message, annotations)
+
+    def pod_event(self, key: str, uid: str, type_: str, reason: str, text: str) -> None:
+        """An event about a pod."""
+        namespace, name = split_key(key)
+        self._event(Reference("v1", "Pod", namespace, name, uid), type_, reason, text)
+
+    def group_event(
+        self, key: str, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """An event about a PodGroup."""
+        namespace, name = split_key(key)
+        group = self._intake.groups.get(key)
+        uid = group.metadata.uid if group is not None else ""
+        about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, uid)
+        self._event(about, type_, reason, text, annotations)
+
+    def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
+        """An event about an object of any kind we read."""
+        namespace, name = split_key(key)
+        store = self._intake.stores.get(kind)
+        current = store.get(key) if store is not None else None
+        version = store.resource.api_version if store is not None else GROUPS.get(kind, "v1")
+        uid = current.metadata.uid if current is not None else ""
+        self._event(Reference(version, kind, namespace, name, uid), type_, reason, text)
+
+    def _event(
+        self, about: Reference, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        if len(text) > _LONGEST_EVENT:
+            text = text[: _LONGEST_EVENT - 3] + "..."
+        self._recorder.event(about, type_, reason, text, annotations=annotations)
+
+
+def is_waiting(pod: Pod) -> bool:
+    """Whether a pod has no node yet and may get one."""
+    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None and pod.status.phase in ("", "Pending")

@@ -1,0 +1,179 @@
+"""One pod to its node: the write, and what became of it when the answer is an error or no answer at all.
+
+Two ways lead there.  A pod that needs nothing prepared is bound by the `binding` subresource; any other gets a
+BindRequest, and the binder goes on from there.  Both end in an `Outcome`:
+
+- PLACED: the pod is bound, or its BindRequest is there;
+- GONE: there is no such pod any more;
+- REFUSED: it will not come about this way, and `why` says so.
+
+Subtle: an answer that never came leaves open whether the write was carried out, so the object is looked at before the
+write is repeated.  A conflict may be the echo of our own write that was carried out unanswered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import NamedTuple
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.decode import DecodeError
+from pykai.api.scheduling import BindRequest
+from pykai.core.shard import Shard
+from pykai.kube import resources
+from pykai.kube.client import Client
+from pykai.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    ConnectionLost,
+    KubeError,
+    NotFound,
+    ServerFailed,
+    TooManyRequests,
+    Unauthorized,
+)
+from pykai.scheduler.bindplan import Planned
+from pykai.scheduler.bindrequests import assumed_request, request_object
+from pykai.scheduler.intake import same_placement
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 5.0
+#: answers that the server itself failed, before a bind is given up
+_FAILURES = 8
+
+
+class Outcome(Enum):
+    """What became of a bind."""
+
+    PLACED = "placed"
+    GONE = "gone"
+    REFUSED = "refused"
+
+
+class Result(NamedTuple):
+    """An outcome, and why if it is not what was wanted."""
+
+    outcome: Outcome
+    why: str = ""
+
+
+_PLACED = Result(Outcome.PLACED)
+_GONE = Result(Outcome.GONE, "the pod is gone")
+#: None = look again and repeat
+_Attempt = Callable[[], Awaitable[Result | None]]
+
+
+class Binding:
+    """Writes binds, a bounded number at a time."""
+
+    def __init__(
+        self,
+        client: Client,
+        shard: Shard,
+        *,
+        in_flight: int = 64,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._shard = shard
+        self._pause = pause
+        self._slots = asyncio.Semaphore(in_flight)
+
+    async def place(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result:
+        """Bind a pod, or ask the binder for it; returns when the outcome is known."""
+        if entry.request is None:
+            return await self._insist(lambda: self._bind(namespace, entry, labels))
+        return await self._insist(lambda: self._request(namespace, entry))
+
+    async def _insist(self, attempt: _Attempt) -> Result:
+        """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
+        failures = tries = 0
+        while True:
+            try:
+                async with self._slots:
+                    result = await attempt()
+                if result is not None:
+                    return result
+            except (ServerFailed, TooManyRequests) as error:
+                failures += 1
+                if failures >= _FAILURES:
+                    return Result(Outcome.REFUSED, str(error))
+            except ConnectionLost as error:
+                log.debug("no answer to a bind: %s", error)
+            except Unauthorized:
+                raise
+            except (ApiError, DecodeError) as error:
+                return Result(Outcome.REFUSED, str(error))
+            tries += 1
+            await self._pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16)))
+
+    async def _bind(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result | None:
+        try:
+            await self._client.bind(
+                namespace,
+                entry.pod,
+                uid=entry.uid,
+                node=entry.node,
+                annotations={names.RECEIVED_TYPE_ANNOTATION: names.RECEIVED_REGULAR},
+                labels=labels,
+            )
+        except NotFound:
+            return _GONE
+        except (Conflict, ConnectionLost) as error:
+            return await self._look(namespace, entry, error)
+        return _PLACED
+
+    async def _look(self, namespace: str, entry: Planned, error: KubeError) -> Result | None:
+        """Whether a bind with a doubtful answer was carried out."""
+        try:
+            pod = await self._client.get(resources.PODS, entry.pod, namespace, into=Pod)
+        except NotFound:
+            return _GONE
+        if pod.metadata.uid != entry.uid:
+            return _GONE
+        if pod.spec.node_name == entry.node:
+            return _PLACED
+        if isinstance(error, ConnectionLost) and not pod.spec.node_name:
+            return None
+        why = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else str(error)
+        return Result(Outcome.REFUSED, why)
+
+    async def _request(self, namespace: str, entry: Planned) -> Result | None:
+        wanted = assumed_request(namespace, entry.uid, entry.spec())
+        content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
+        try:
+            await self._client.create(resources.BIND_REQUESTS, content, namespace)
+        except (AlreadyExists, ConnectionLost) as error:
+            return await self._look_at_request(namespace, entry, wanted, error)
+        except NotFound:
+            return _GONE
+        return _PLACED
+
+    async def _look_at_request(
+        self, namespace: str, entry: Planned, wanted: BindRequest, error: KubeError
+    ) -> Result | None:
+        """Whether a request of this name is ours; an old one of the name that leads nowhere is cleared away."""
+        try:
+            found = await self._client.get(resources.BIND_REQUESTS, entry.pod, namespace, into=BindRequest)
+        except NotFound:
+            # Never carried out, or the old one has just gone: once more.
+            return None
+        if same_placement(found, wanted) and found.status.phase != names.BIND_FAILED:
+            return _PLACED
+        if isinstance(error, ConnectionLost):
+            return None
+        if found.status.phase == names.BIND_FAILED or entry.uid not in {
+            owner.uid for owner in found.metadata.owner_references
+        }:
+            with contextlib.suppress(NotFound, Conflict):
+                await self._client.delete(resources.BIND_REQUESTS, entry.pod, namespace, uid=found.metadata.uid)
+            return None
+        return Result(Outcome.REFUSED, f"a BindRequest of this name leads to node {found.spec.selected_node}")

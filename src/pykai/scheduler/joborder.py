@@ -1,0 +1,24 @@
+"""The order in which waiting work would be served, for `/get-job-order` (cycle:8.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykai.api import names
+from pykai.core.actions.allocate import walk_of
+from pykai.core.cycle import open_session
+from pykai.core.policy import Policy
+from pykai.core.snapshot import Snapshot
+
+
+def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
+    """All groups that allocate would look at, in its order, over all queues and queue by queue."""
+    session = open_session(snapshot, policy)
+    walk = walk_of(session, names.ACTION_ALLOCATE)
+    everything: list[dict[str, Any]] = []
+    by_queue: dict[str, list[dict[str, Any]]] = {}
+    while (gang := walk.pop()) is not None:
+        entry = {"id": gang.key, "priority": gang.priority}
+        everything.append(entry)
+        by_queue.setdefault(gang.group.queue, []).append(entry)
+    return {"global_order": everything, "queue_order": by_queue}

@@ -1,0 +1,177 @@
+"""The scheduler's metrics (cycle:20), each registered once.
+
+Names and labels are upstream's.  Next to the latency gauges, which hide what happens between two scrapes, stand
+histograms called `..._histogram_milliseconds`.  The figures of all queues change together, and series of queues and
+PodGroups that are gone vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry
+
+from pykai.api import names
+from pykai.api.scheduling import PodGroup
+from pykai.core.decisions import Evict, Plan
+from pykai.core.policy import UNITS_PER_SECOND, Policy
+from pykai.core.victims.scenarios import WAYS
+from pykai.observe.metrics import Metrics
+
+_MILLISECONDS = tuple(5.0 * 2**power for power in range(10))
+_FINE_MILLISECONDS = tuple(0.5 * 2**power for power in range(15))
+_QUEUE_FAMILIES = {
+    "queue_fair_share_cpu_cores": "CPU fair share of a queue, in cores",
+    "queue_fair_share_memory_gb": "Memory fair share of a queue, in GB",
+    "queue_fair_share_gpu": "GPU fair share of a queue, in devices",
+    "queue_cpu_usage": "CPU that a queue uses, in cores",
+    "queue_memory_usage": "Memory that a queue uses, in GB",
+    "queue_gpu_usage": "GPUs that a queue uses, in devices",
+}
+_LATENCIES = {
+    "e2e_scheduling": "a scheduling cycle, from its changes to its plan",
+    "open_session": "taking changes in before a cycle",
+    "close_session": "finding out what to tell after a cycle",
+}
+
+
+class SchedulerMetrics:
+    """All of them."""
+
+    def __init__(self, namespace: str = names.METRICS_NAMESPACE, registry: CollectorRegistry | None = None) -> None:
+        make = Metrics(namespace, registry)
+        self.registry = make.registry
+        self._latency = {
+            name: make.gauge(f"{name}_latency_milliseconds", f"Milliseconds that the last one took: {text}")
+            for name, text in _LATENCIES.items()
+        }
+        self._latencies = {
+            name: make.histogram(f"{name}_latency_histogram_milliseconds", f"Milliseconds: {text}", _FINE_MILLISECONDS)
+            for name, text in _LATENCIES.items()
+        }
+        self._task_scheduling = make.histogram(
+            "task_scheduling_latency_milliseconds", "From the creation of a pod to its bind", _MILLISECONDS
+        )
+        self._task_bind = make.histogram(
+            "task_bind_latency_milliseconds", "From the decision to bind a pod to the server's answer", _MILLISECONDS
+        )
+        self._scheduled = make.tally("podgroups_scheduled_by_action", "PodGroups that got places", ["action"])
+        self._acted_on = make.tally("podgroups_acted_on_by_action", "PodGroups that others made room for", ["action"])
+        self._preemptions = make.tally("total_preemption_attempts", "PodGroups that preempt made room for")
+        self._evicted = make.counter(
+            "pod_group_evicted_pods",
+            "Pods evicted, by PodGroup and by the action that decided it",
+            ["podgroup", "namespace", "uid", "nodepool", "action"],
+        )
+        #: PodGroup -> label values of its series
+        self._evicted_series: dict[str, set[tuple[str, ...]]] = {}
+        self._queues = make.published(_QUEUE_FAMILIES, ["queue_name", "queue_metadata_name", "queue_display_name"])
+        self._action_budget = make.gauge(
+            "scenario_search_action_budget_configured_seconds", "Budget of an action, 0 = without end", ["action"]
+        )
+        self._job_budget = make.gauge(
+            "scenario_search_job_budget_configured_seconds", "Budget of one job, 0 = without end"
+        )
+        self._generator_budget = make.gauge(
+            "scenario_search_generator_budget_configured_seconds",
+            "Budget of a generator",
+            ["generator"],
+        )
+        self._exhausted = make.counter(
+            "scenario_search_action_budget_exhausted", "Searches that the budget of their action ended", ["action"]
+        )
+        self._cycles = make.counter("scheduling_cycles", "Scheduling cycles", ["result"])
+        self._changes = make.counter("intake_changes", "Changes of objects taken in")
+        self._refused = make.counter("bind_failures", "Binds that the API server refused")
+        self._broken = make.counter("gangs_broken", "Gangs that gave their nodes back because a bind was refused")
+        self._problems = make.gauge("invalid_objects", "Objects with a part that cannot be used", ["kind"])
+        self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
+
+    def cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
+        """A cycle ended well."""
+        self._observe("open_session", open_s)
+        self._observe("e2e_scheduling", total_s)
+        self._changes.inc(changes)
+        self._cycles.labels("done").inc()
+
+    def closed(self, seconds: float) -> None:
+        """It is known what to tell."""
+        self._observe("close_session", seconds)
+
+    def cycle_failed(self) -> None:
+        """A cycle ended in an exception."""
+        self._cycles.labels("failed").inc()
+
+    def _observe(self, name: str, seconds: float) -> None:
+        self._latency[name].set(seconds * 1000.0)
+        self._latencies[name].observe(seconds * 1000.0)
+
+    def planned(self, plan: Plan) -> None:
+        """Count what a plan decided."""
+        self._waiting.set(len(plan.unscheduled))
+        gigabyte = 1e9
+        self._queues.publish(
+            (
+                (each.display_name or each.name, each.name, each.display_name),
+                {
+                    "queue_fair_share_cpu_cores": each.fair_share[0] / 1000.0,
+                    "queue_fair_share_memory_gb": each.fair_share[1] / gigabyte,
+                    "queue_fair_share_gpu": each.fair_share[2],
+                    "queue_cpu_usage": each.allocated[0] / 1000.0,
+                    "queue_memory_usage": each.allocated[1] / gigabyte,
+                    "queue_gpu_usage": each.allocated[2],
+                },
+            )
+            for each in plan.queues
+        )
+        if plan.binds:
+            self._scheduled.inc(names.ACTION_ALLOCATE, by=len({bind.group for bind in plan.binds}))
+        served = {(each.action, each.preemptor) for each in plan.evictions if each.preemptor}
+        for action, _ in served:
+            self._acted_on.inc(action)
+            self._scheduled.inc(action)
+            if action == names.ACTION_PREEMPT:
+                self._preemptions.inc()
+        for line in plan.stopped:
+            self._exhausted.labels(line.partition(" ")[0]).inc()
+
+    def bound(self, answer_s: float, waited_s: float | None) -> None:
+        """A pod was bound, or its BindRequest written."""
+        self._task_bind.observe(answer_s * 1000.0)
+        if waited_s is not None:
+            self._task_scheduling.observe(waited_s * 1000.0)
+
+    def bind_refused(self) -> None:
+        """The API server refused a bind for good."""
+        self._refused.inc()
+
+    def gang_broken(self) -> None:
+        """A gang gave back what it had."""
+        self._broken.inc()
+
+    def evicted(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
+        """A pod is being evicted."""
+        namespace, _, name = eviction.group.partition("/")
+        series = (name, namespace, group.metadata.uid if group is not None else "", pool, eviction.action)
+        self._evicted.labels(*series).inc()
+        self._evicted_series.setdefault(eviction.group, set()).add(series)
+
+    def group_gone(self, key: str) -> None:
+        """A PodGroup was deleted: its series end."""
+        for series in self._evicted_series.pop(key, ()):
+            self._evicted.remove(*series)
+
+    def problems(self, kinds: Iterable[str]) -> None:
+        """The kind of every object with a problem."""
+        self._problems.clear()
+        for kind in kinds:
+            self._problems.labels(kind).inc()
+
+    def budgets(self, policy: Policy) -> None:
+        """What the configuration says about searches."""
+        budgets = policy.search_budgets
+        for action in (names.ACTION_RECLAIM, names.ACTION_PREEMPT, names.ACTION_CONSOLIDATION):
+            self._action_budget.labels(action).set((budgets.action_units(action) or 0) / UNITS_PER_SECOND)
+        self._job_budget.set((budgets.job or 0) / UNITS_PER_SECOND)
+        for way in WAYS:
+            self._generator_budget.labels(way).set((budgets.way_units(way) or 0) / UNITS_PER_SECOND)

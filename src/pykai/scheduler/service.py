@@ -1,0 +1,288 @@
+"""The scheduler as a service: its parts put together, started, stopped and looked at.
+
+    Caches -> Intake -> Loop (engine) -> Dispatcher -> API server
+                          |-> StatusBook -> Announcer -> StatusWrites, Recorder -> API server
+
+With `--leader-elect` several instances run and one leads.  The others keep caches and tables warm and take over within
+a lease.  Whoever begins to lead first goes on with the gangs that are half-way to their nodes, then runs cycles.
+
+On the way out the cycle under way and the writes it started are finished, statuses are flushed, the lease is released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import socket
+import uuid
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from pykai import __version__
+from pykai.api import names
+from pykai.kube.errors import KubeError
+from pykai.kube.events import Recorder
+from pykai.kube.lease import LeaderElection
+from pykai.kube.runtime import Runtime
+from pykai.observe.endpoint import Endpoint
+from pykai.scheduler.announcing import Announcer, now_ns
+from pykai.scheduler.complaints import Complaints
+from pykai.scheduler.configfile import ConfigurationFile
+from pykai.scheduler.dispatch import Dispatcher
+from pykai.scheduler.flags import Flags
+from pykai.scheduler.intake import Intake
+from pykai.scheduler.joborder import job_order
+from pykai.scheduler.loop import Loop
+from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.snapshotfile import snapshot_zip
+from pykai.scheduler.statuswrites import StatusWrites
+
+log = logging.getLogger(__name__)
+
+#: newest first; the structs read all of them in the shape of v1
+_DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
+#: a leader without a good cycle for so many periods, at least so many seconds, is not ready
+_LATE_PERIODS = 30
+_LATE_S = 60.0
+#: pods above which the collector leaves what is there alone for good
+_WORTH_FREEZING = 5_000
+
+
+def make_scheduler(
+    runtime: Runtime,
+    flags: Flags,
+    *,
+    fast_bind: bool | None = None,
+    registry: CollectorRegistry | None = None,
+    endpoints: bool = True,
+) -> Scheduler:
+    """A scheduler for this runtime; raises ConfigurationError when its configuration file cannot be used at all.
+
+    `fast_bind` overrides the flag; without `endpoints` nothing is listened on.
+    """
+    return Scheduler(runtime, flags, fast_bind=fast_bind, registry=registry, endpoints=endpoints)
+
+
+class Scheduler:
+    """The service."""
+
+    name = "scheduler"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        flags: Flags,
+        *,
+        fast_bind: bool | None = None,
+        registry: CollectorRegistry | None = None,
+        endpoints: bool = True,
+    ) -> None:
+        for problem in flags.problems:
+            log.warning("%s", problem)
+        client, clock, shard = runtime.client, runtime.clock, flags.shard
+        self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
+        self.intake = Intake(runtime.caches, shard)
+        self.recorder = Recorder(client, component=shard.scheduler_name, clock=clock)
+        self.writes = StatusWrites(
+            client, workers=flags.other["num-of-status-recording-workers"], busy=self._binds_go_out
+        )
+        self.announcer = Announcer(self.intake, self.writes, self.recorder, shard, clock)
+        self.dispatcher = Dispatcher(
+            client,
+            self.intake,
+            self.announcer,
+            self.metrics,
+            shard,
+            clock,
+            fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
+            mark_evicted=flags.other["update-pod-eviction-condition"],
+        )
+        self.complaints = Complaints(self.announcer, self.metrics)
+        configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile)
+        self.loop = Loop(
+            self.intake,
+            self.dispatcher,
+            self.announcer,
+            self.complaints,
+            self.metrics,
+            clock,
+            configuration,
+            flags,
+        )
+        self.leading = False
+        self._runtime = runtime
+        self._flags = flags
+        self._endpoints = endpoints
+        self._synced = False
+        for kind, store in self.intake.stores.items():
+            store.on_problem(lambda key, error, kind=kind: self.complaints.unreadable(kind, key, error))  # type: ignore[misc]
+
+    def _binds_go_out(self) -> bool:
+        return self.dispatcher.busy
+
+    def ready(self) -> bool:
+        """Whether the caches are filled and, for a leader, cycles come to an end."""
+        return not self._unready()
+
+    def _unready(self) -> str:
+        if not self._synced:
+            return "the caches are not filled yet"
+        if not self.leading:
+            return "" if self._flags.other["leader-elect"] else "cycles have not begun yet"
+        last_s = self.loop.last_s
+        if last_s is None:
+            return "no cycle has ended yet"
+        late_s = max(_LATE_S, _LATE_PERIODS * self._flags.other["schedule-period"] / 1e9)
+        age_s = asyncio.get_running_loop().time() - last_s
+        return f"the last good cycle was {age_s:.0f} s ago" if age_s > late_s else ""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Schedule until told to stop."""
+        if self._flags.other["version"]:
+            log.info("scheduler %s of PyKAI %s", self._flags.shard.scheduler_name, __version__)
+        quit_all = asyncio.Event()
+        servers = self._servers() if self._endpoints else []
+        background = [
+            asyncio.create_task(self.recorder.run(quit_all), name="events"),
+            asyncio.create_task(self.writes.run(quit_all), name="statuses"),
+        ]
+        try:
+            for server in servers:
+                await server.start()
+            await self._fill_caches(stop)
+            if not stop.is_set():
+                await self._lead_or_stand_by(stop)
+        finally:
+            self.leading = False
+            self.dispatcher.stop()
+            quit_all.set()
+            await asyncio.gather(*background, return_exceptions=True)
+            for server in servers:
+                await server.stop()
+            self.loop.close()
+
+    async def _fill_caches(self, stop: asyncio.Event) -> None:
+        """Follow every kind the server has, and wait for the first lists."""
+        version = await self._claims_version()
+        if version:
+            self.intake.follow_claims(version)
+        await self._runtime.caches.start()
+        synced = asyncio.ensure_future(self.intake.synced())
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            synced.cancel()
+        if len(self.intake.pods) >= _WORTH_FREEZING:
+            gc.collect()
+            gc.freeze()
+        self._synced = not stop.is_set()
+
+    async def _claims_version(self) -> str:
+        """The version of the claims' API group that the server has, "" when it has none (ops:O-56)."""
+        for version in _DRA_VERSIONS:
+            try:
+                if await self._runtime.client.serves(names.DRA_GROUP, version):
+                    return version
+            except KubeError as error:
+                log.warning("cannot tell whether the server has %s/%s: %s", names.DRA_GROUP, version, error)
+                return _DRA_VERSIONS[0]
+        return ""
+
+    async def _lead_or_stand_by(self, stop: asyncio.Event) -> None:
+        if not self._flags.other["leader-elect"]:
+            await self._lead(stop)
+            return
+        shard = self._flags.shard
+        election = LeaderElection(
+            self._runtime.client,
+            namespace=self._flags.other["namespace"],
+            name=f"{shard.scheduler_name}-{shard.node_pool}" if shard.node_pool else shard.scheduler_name,
+            # The operator reads the name of the leader's pod before the underscore.
+            identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+        )
+        won = asyncio.Event()
+        warm = asyncio.create_task(self.loop.stand_by(won), name="standby")
+
+        async def work(told: asyncio.Event) -> None:
+            won.set()
+            await warm
+            await self._lead(told)
+
+        try:
+            await election.lead(stop, work)
+        finally:
+            won.set()
+            warm.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await warm
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        """Finish what others began, then run cycles; on the way out finish what is in flight."""
+        self.leading = True
+        try:
+            self.dispatcher.take_over()
+            await self.loop.run(stop)
+            if not await self.dispatcher.settle():
+                log.warning("some writes were still going out; whoever leads next will find them")
+            await self.writes.flush()
+            await self.recorder.flush()
+        finally:
+            self.leading = False
+            self.dispatcher.stop()
+
+    # -- looking at it ----------------------------------------------------------------------------------------------
+
+    def _servers(self) -> list[Endpoint]:
+        found = []
+        address = self._flags.other["listen-address"]
+        if address:
+            found.append(self.metrics_endpoint(address))
+        found.append(self.plugin_endpoint(f"127.0.0.1:{self._flags.other['plugin-server-port']}"))
+        return found
+
+    def metrics_endpoint(self, address: str) -> Endpoint:
+        """`/metrics`, `/healthz` and `/readyz` (cycle:PRC-1)."""
+        return Endpoint(
+            address,
+            registry=self.metrics.registry,
+            health={"ping": lambda: ""},
+            readiness={"scheduler": self._unready},
+        )
+
+    def plugin_endpoint(self, address: str) -> Endpoint:
+        """`/get-snapshot` and `/get-job-order` (cycle:PRC-2); for this machine only, as the data is the cluster's."""
+        return Endpoint(
+            address,
+            pages={"/get-snapshot": self._get_snapshot, "/get-job-order": self._get_job_order},
+            unknown="plugin not found",
+        )
+
+    async def snapshot_file(self) -> bytes:
+        """The cluster as the next cycle would see it, as a file for `kai replay`."""
+        objects = list(self.intake.objects())
+        content = self.loop.configuration.content()
+        at_ns = now_ns(self._runtime.clock)
+        try:
+            version = await self._runtime.client.server_version()
+        except KubeError as error:
+            log.warning("the snapshot lacks the version of the server: %s", error)
+            version = {}
+        return await asyncio.to_thread(snapshot_zip, objects, self._flags, content, at_ns, version)
+
+    async def _get_snapshot(self, _: web.Request) -> web.Response:
+        if not self._synced:
+            return web.Response(status=503, text="the caches are not filled yet")
+        headers = {"Content-Type": "application/zip", "Content-Disposition": "attachment; filename=snapshot.zip"}
+        return web.Response(body=await self.snapshot_file(), headers=headers)
+
+    async def _get_job_order(self, _: web.Request) -> web.Response:
+        if not self.loop.cycles:
+            return web.Response(status=503, text="Job order data not ready")
+        order = await self.loop.ask_engine(job_order)
+        return web.Response(text=json.dumps(order), content_type="application/json")

@@ -1,0 +1,247 @@
+"""The cluster in a file: written by `/get-snapshot`, read by `kai replay` (cycle:PRC-3).
+
+The file is a zip with one `snapshot.json`, shaped as upstream's, so that the tools of both read the files of both.  It
+holds the configuration, the flags that shape decisions, and every object the engine reads, pruned to the fields it
+reads; ConfigMaps are there by name only.  Under the key `pykai` stand the time of the snapshot and other things that
+upstream's files lack; for a file without them the newest time in any of its objects is taken for the present.
+
+Subtle: files of Go programs say `null` for empty lists and maps, and their keys in `partitionParams` are capitalised.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
+from pykai.api.decode import DecodeError, Object, decode_list
+from pykai.api.meta import Wire
+from pykai.api.numa import NodeResourceTopology
+from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from pykai.api.scheduling import BindRequest, PodGroup, Queue
+from pykai.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.api.topology import Topology
+from pykai.core.policy import Policy
+from pykai.core.tables import Tables
+from pykai.scheduler.configuration import Configuration, read_configuration
+from pykai.scheduler.flags import Flags, read_flags
+
+ENTRY = "snapshot.json"
+_MOST_BYTES = 4 << 30
+
+#: Key of `rawObjects` -> type; the last two are ours.
+LISTS: Mapping[str, type[Wire]] = {
+    "pods": Pod,
+    "nodes": Node,
+    "queues": Queue,
+    "podGroups": PodGroup,
+    "bindRequests": BindRequest,
+    "priorityClasses": PriorityClass,
+    "configMaps": ConfigMap,
+    "persistentVolumes": PersistentVolume,
+    "persistentVolumeClaims": PersistentVolumeClaim,
+    "csiStorageCapacities": CSIStorageCapacity,
+    "storageClasses": StorageClass,
+    "csiDrivers": CSIDriver,
+    "resourceClaims": ResourceClaim,
+    "resourceSlices": ResourceSlice,
+    "deviceClasses": DeviceClass,
+    "topologies": Topology,
+    "nodeResourceTopologies": NodeResourceTopology,
+    "namespaces": Namespace,
+    "csiNodes": CSINode,
+}
+
+#: Key of `schedulerParams` -> flag; durations are nanoseconds in the file.
+_PARAMS: Mapping[str, str] = {
+    "schedulerName": "scheduler-name",
+    "restrictSchedulingNodes": "restrict-node-scheduling",
+    "maxNumberConsolidationPreemptees": "max-consolidation-preemptees",
+    "scheduleCSIStorage": "schedule-csi-storage",
+    "useSchedulingSignatures": "use-scheduling-signatures",
+    "fullHierarchyFairness": "full-hierarchy-fairness",
+    "allowConsolidatingReclaim": "allow-consolidating-reclaim",
+    "numOfStatusRecordingWorkers": "num-of-status-recording-workers",
+    "globalDefaultStalenessGracePeriod": "default-staleness-grace-period",
+    "schedulePeriod": "schedule-period",
+    "stuckInReleasingThreshold": "stuck-in-releasing-threshold",
+    "detailedFitErrors": "detailed-fit-errors",
+    "updatePodEvictionCondition": "update-pod-eviction-condition",
+    "queueLabelKey": "queue-label-key",
+}
+_DURATIONS = frozenset(("default-staleness-grace-period", "schedule-period", "stuck-in-releasing-threshold"))
+#: Flags that upstream's file lacks.
+_OUR_FLAGS = (
+    "profile",
+    "honour-preemption-policy",
+    "resource-reservation-app-label",
+    "cpu-worker-node-label-key",
+    "gpu-worker-node-label-key",
+    "mig-worker-node-label-key",
+)
+
+
+class SnapshotError(ValueError):
+    """The file cannot be used; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A cluster read from a file."""
+
+    objects: list[Object]
+    flags: Flags
+    configuration: Configuration
+    now_ns: int
+    #: objects that could not be read
+    unreadable: list[DecodeError] = field(default_factory=list)
+
+    @property
+    def policy(self) -> Policy:
+        """How its scheduler decided."""
+        return self.flags.shaping(self.configuration.policy)
+
+    def tables(self) -> Tables:
+        """The model of the cluster."""
+        return Tables(self.flags.shard, self.objects)
+
+
+def snapshot_zip(
+    objects: Iterable[Object],
+    flags: Flags,
+    configuration: Mapping[str, Any],
+    now_ns: int,
+    server_version: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The file for a cluster."""
+    kinds = {kind: key for key, kind in LISTS.items()}
+    lists: dict[str, list[Object]] = {key: [] for key in LISTS}
+    for item in objects:
+        lists[kinds[type(item)]].append(item)
+    values = _flag_values(flags)
+    content = {
+        "config": configuration,
+        "schedulerParams": {
+            **{key: values[flag] for key, flag in _PARAMS.items()},
+            "partitionParams": {
+                "NodePoolLabelKey": flags.shard.node_pool_key,
+                "NodePoolLabelValue": flags.shard.node_pool,
+            },
+        },
+        "rawObjects": lists,
+        "discovery": {"serverVersion": dict(server_version or {}), "resources": []},
+        "pykai": {"nowNs": now_ns, "flags": {name: values[name] for name in _OUR_FLAGS}},
+    }
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
+        archive.writestr(ENTRY, msgspec.json.encode(content))
+    return packed.getvalue()
+
+
+def _flag_values(flags: Flags) -> dict[str, Any]:
+    shard = flags.shard
+    return {
+        **flags.other,
+        "scheduler-name": shard.scheduler_name,
+        "restrict-node-scheduling": shard.restrict_nodes,
+        "max-consolidation-preemptees": flags.max_consolidation_preemptees,
+        "use-scheduling-signatures": flags.use_scheduling_signatures,
+        "full-hierarchy-fairness": shard.full_hierarchy,
+        "allow-consolidating-reclaim": flags.allow_consolidating_reclaim,
+        "default-staleness-grace-period": flags.staleness_grace_ns,
+        "stuck-in-releasing-threshold": shard.stuck_after_ns,
+        "detailed-fit-errors": flags.detailed_fit_errors,
+        "queue-label-key": shard.queue_label,
+        "profile": flags.profile,
+        "honour-preemption-policy": flags.honour_preemption_policy,
+        "resource-reservation-app-label": shard.reservation_app,
+        "cpu-worker-node-label-key": shard.cpu_worker_label,
+        "gpu-worker-node-label-key": shard.gpu_worker_label,
+        "mig-worker-node-label-key": shard.mig_label,
+    }
+
+
+class _File(msgspec.Struct, rename="camel"):
+    config: dict[str, Any] | None = None
+    scheduler_params: dict[str, Any] | None = None
+    raw_objects: dict[str, list[msgspec.Raw] | None] | None = None
+    pykai: dict[str, Any] | None = None
+
+
+def read_snapshot(data: bytes) -> Recording:
+    """The cluster in a file; raises SnapshotError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if archive.getinfo(ENTRY).file_size > _MOST_BYTES:
+                raise SnapshotError(f"{ENTRY} has more than {_MOST_BYTES} bytes")
+            text = archive.read(ENTRY)
+    except KeyError:
+        raise SnapshotError(f"the zip file holds no {ENTRY}") from None
+    except zipfile.BadZipFile as error:
+        raise SnapshotError(f"not a zip file: {error}") from None
+    try:
+        found = msgspec.json.decode(text, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotError(f"{ENTRY}: {error}") from None
+    objects: list[Object] = []
+    unreadable: list[DecodeError] = []
+    for key, kind in LISTS.items():
+        items, problems = decode_list(kind, (found.raw_objects or {}).get(key) or ())
+        objects += items  # type: ignore[arg-type]
+        unreadable += problems
+    ours = found.pykai or {}
+    flags = _read_flags(found.scheduler_params or {}, ours.get("flags") or {})
+    config = {key: value for key, value in (found.config or {}).items() if value is not None}
+    now_ns = ours.get("nowNs")
+    return Recording(
+        objects,
+        flags,
+        read_configuration(config, flags.profile),
+        now_ns if isinstance(now_ns, int) else newest_ns(objects),
+        unreadable,
+    )
+
+
+def _read_flags(params: Mapping[str, Any], ours: Mapping[str, Any]) -> Flags:
+    given: dict[str, object] = {}
+    for key, flag in _PARAMS.items():
+        value = params.get(key)
+        if value is not None and value != "":
+            given[flag] = f"{value}ns" if flag in _DURATIONS and isinstance(value, int) else value
+    partition = params.get("partitionParams")
+    if isinstance(partition, dict):
+        for key, flag in (("NodePoolLabelKey", "nodepool-label-key"), ("NodePoolLabelValue", "partition-label-value")):
+            value = partition.get(key, partition.get(key[0].lower() + key[1:]))
+            if value is not None:
+                given[flag] = value
+    given |= {name: ours[name] for name in _OUR_FLAGS if name in ours}
+    return read_flags(given)
+
+
+def newest_ns(objects: Iterable[Any]) -> int:
+    """The newest time that any of the objects tells; the beginning of time if none does."""
+    newest = 0
+    for item in objects:
+        stamps = [item.metadata.creation_timestamp]
+        for condition in getattr(getattr(item, "status", None), "conditions", ()):
+            stamps.append(condition.last_transition_time)
+        for stamp in stamps:
+            if stamp:
+                try:
+                    newest = max(newest, parse_timestamp(stamp))
+                except TimestampError:
+                    continue
+    return newest

@@ -1,0 +1,322 @@
+"""What the cluster is told about work that waits, starts, breaks or goes (cycle:17), and only when it is news.
+
+    Plan --digest (engine's thread)--> News --announce (event loop)--> conditions, stamps, events
+
+`digest` compares a plan with what was told before.  A plan whose refusals are the very same objects as last time costs
+nothing; equal refusals cost a comparison; texts are made for changed ones only.  `announce` hands conditions and stamps
+to `StatusWrites`, which compares them with the cached object once more, so that a restarted scheduler repeats nothing.
+
+Rules that keep it quiet:
+
+- events come with a changed text, and again every ten minutes while nothing changes;
+- a text that changes while the reason stays (figures that move in a busy cluster) is told every few seconds at most;
+- a pod without a PodGroup is given some time, because the pod grouper needs some.
+
+All times here are those of the cluster's clock, as the cycle has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pykai.api import names
+from pykai.api.timestamp import format_timestamp
+from pykai.core.census import GroupEntry
+from pykai.core.decisions import NoPlace, NotReady, OverCapacity, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
+from pykai.core.explain import (
+    UNABLE_POD,
+    detailed_group_text,
+    detailed_task_text,
+    group_text,
+    orphan_text,
+    queue_details,
+    reason_of,
+    refusal_text,
+    stale_text,
+    task_text,
+)
+from pykai.core.snapshot import Snapshot
+from pykai.core.status import ACTIVE_ALLOCATED, Status
+from pykai.core.tasks import Task
+
+_SECOND = 1_000_000_000
+HEARTBEAT_NS = 600 * _SECOND
+#: between two texts of a group that differ in figures only
+CALM_NS = 5 * _SECOND
+#: how often everything is looked at though nothing changed
+SWEEP_NS = 10 * _SECOND
+#: how long a pod may be without PodGroup before it is told
+GROUPING_NS = 10 * _SECOND
+
+
+class PodNews(NamedTuple):
+    """Why one pod waits."""
+
+    key: str
+    uid: str
+    text: str
+    #: write the condition PodScheduled
+    condition: bool
+    #: send an event
+    event: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNews:
+    """Why a group waits."""
+
+    key: str
+    uid: str
+    text: str
+    #: reason of the event: Unschedulable or NotReady
+    reason: str
+    event: bool
+    #: entries of `reasons` of the scheduling condition, None = no condition is written
+    reasons: tuple[dict[str, object], ...] | None
+    pods: tuple[PodNews, ...]
+
+
+@dataclass(slots=True)
+class News:
+    """Everything a plan changed about what should be known."""
+
+    groups: list[GroupNews] = field(default_factory=list)
+    #: pods outside any group
+    pods: list[PodNews] = field(default_factory=list)
+    #: groups whose scheduling conditions go
+    cleared: list[str] = field(default_factory=list)
+    #: group key -> annotations to set, None = to remove
+    stamps: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    #: group key, text
+    stale: list[tuple[str, str]] = field(default_factory=list)
+    #: pod key, uid, node
+    pipelined: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was last said about a group."""
+
+    record: Unscheduled
+    uids: tuple[str, ...]
+    text: str
+    pod_texts: tuple[str, ...]
+    #: whether a scheduling condition goes with it
+    condition: bool
+    at_ns: int
+    event_ns: int
+
+
+class StatusBook:
+    """Remembers what was told.  Used by one thread at a time, the engine's."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, _Told] = {}
+        self._stale: dict[str, tuple[str, int]] = {}
+        self._orphans: dict[str, int] = {}
+        self._pipelined: dict[str, str] = {}
+        self._seen: tuple[object, object, object, object] | None = None
+        self._sweep_ns = 0
+        self._clearable: frozenset[str] | None = None
+
+    def forget(self) -> None:
+        """Nothing is known to have been told; whoever takes over the lease starts so."""
+        self.__init__()  # type: ignore[misc]
+
+    def digest(
+        self, plan: Plan, snapshot: Snapshot, conditioned: frozenset[str], held_back: Collection[str] = ()
+    ) -> News:
+        """What is new in a plan.
+
+        `conditioned` are the groups that have scheduling conditions, `held_back` those that pause after a failed bind:
+        they were told why already.
+        """
+        news = News()
+        now_ns = plan.now_ns
+        due = now_ns >= self._sweep_ns
+        seen = (plan.unscheduled, plan.nominations, plan.stale, plan.orphans)
+        changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
+        self._stamp(plan, snapshot, news)
+        if not (due or changed or plan.binds or conditioned is not self._clearable):
+            return news
+        if due:
+            self._sweep_ns = now_ns + SWEEP_NS
+        self._seen = seen
+        self._clearable = conditioned
+        if due or changed:
+            queues = {figures.name: figures for figures in plan.queues}
+            waiting: set[str] = set()
+            for record in plan.unscheduled:
+                key = f"{record.namespace}/{record.group}"
+                waiting.add(key)
+                entry = snapshot.groups.get(key)
+                if entry is not None and entry.group is not None and key not in held_back:
+                    self._waits(key, record, entry, queues, snapshot, now_ns, news)
+            for key in self._told.keys() - waiting:
+                del self._told[key]
+            self._tell_orphans(plan, snapshot, news)
+            self._tell_pipelined(plan, news)
+        self._clear(plan, snapshot, conditioned, news)
+        return news
+
+    def _waits(
+        self,
+        key: str,
+        record: Unscheduled,
+        entry: GroupEntry,
+        queues: dict[str, QueueFigures],
+        snapshot: Snapshot,
+        now_ns: int,
+        news: News,
+    ) -> None:
+        """Compare a waiting group with what was told about it."""
+        tasks = [task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING]
+        uids = tuple(task.uid for task in tasks)
+        told = self._told.get(key)
+        overdue = told is not None and now_ns - told.event_ns >= HEARTBEAT_NS
+        condition = _wants_condition(record, entry)
+        if told is not None and not overdue and told.uids == uids and told.condition == condition:
+            if told.record is record or told.record == record:
+                return
+            if now_ns - told.at_ns < CALM_NS and _alike(told.record, record):
+                return
+        group = entry.group
+        assert group is not None
+        prefix = ""
+        if group.scheduling_backoff == names.BACKOFF_ONCE:
+            prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
+        ready = not any(isinstance(refusal, NotReady) for refusal in record.refusals)
+        detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
+        text = prefix + (detailed_group_text(record) if detailed else group_text(record))
+        pod_texts = tuple(_pod_texts(record, tasks, ready, prefix))
+        known = dict(zip(told.uids, told.pod_texts, strict=True)) if told is not None else {}
+        fresh = overdue or told is None or told.text != text
+        self._told[key] = _Told(
+            record, uids, text, pod_texts, condition, now_ns, now_ns if fresh or told is None else told.event_ns
+        )
+        pods = tuple(
+            PodNews(task.key, task.uid, said, group.mark_unschedulable, overdue or known.get(task.uid) != said)
+            for task, said in zip(tasks, pod_texts, strict=True)
+            if said and (overdue or known.get(task.uid) != said)
+        )
+        if not fresh and not pods and told is not None and told.condition == condition:
+            return
+        news.groups.append(
+            GroupNews(
+                key=key,
+                uid=group.uid,
+                text=text,
+                reason=names.EVENT_UNSCHEDULABLE if ready else names.EVENT_NOT_READY,
+                event=fresh,
+                reasons=_reasons(record, queues) if condition else None,
+                pods=pods,
+            )
+        )
+
+    def _stamp(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
+        """Annotations that remember when things happened (cycle:EXP-8)."""
+        now = format_timestamp(plan.now_ns)
+        stamps = news.stamps
+        for key in plan.started:
+            stamps.setdefault(key, {})[names.LAST_START_TIMESTAMP_ANNOTATION] = now
+        for eviction in plan.evictions:
+            if not eviction.unbound:
+                stamps.setdefault(eviction.group, {})[names.LAST_EVICTION_TIMESTAMP_ANNOTATION] = now
+        stale: dict[str, tuple[str, int]] = {}
+        for gang in plan.stale:
+            key = f"{gang.namespace}/{gang.group}"
+            entry = snapshot.groups.get(key)
+            known_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
+            if known_ns is None:
+                stamps.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(gang.since_ns)
+            text = stale_text(gang)
+            before = self._stale.get(key)
+            if before is not None and before[0] == text and plan.now_ns - before[1] < HEARTBEAT_NS:
+                stale[key] = before
+            else:
+                stale[key] = (text, plan.now_ns)
+                news.stale.append((key, text))
+        self._stale = stale
+        for key in plan.recovered:
+            stamps.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = None
+
+    def _clear(self, plan: Plan, snapshot: Snapshot, conditioned: Iterable[str], news: News) -> None:
+        """Groups whose work found its place lose their conditions (cycle:EXP-12)."""
+        if not conditioned:
+            return
+        moving = {item.group for item in plan.binds} | {item.group for item in plan.nominations}
+        for key in conditioned:
+            entry = snapshot.groups.get(key)
+            if entry is None or entry.group is None or entry.pending or entry.gated or key in moving:
+                continue
+            if not any(task.status is Status.BINDING for task in entry.tasks.values()):
+                news.cleared.append(key)
+
+    def _tell_orphans(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
+        """Pods that have been without a group for too long."""
+        told: dict[str, int] = {}
+        for orphan in plan.orphans:
+            key = f"{orphan.namespace}/{orphan.pod}"
+            task = snapshot.tasks.get(key)
+            if task is None or plan.now_ns - task.creation_ns < GROUPING_NS:
+                continue
+            before = self._orphans.get(task.uid)
+            if before is None or plan.now_ns - before >= HEARTBEAT_NS:
+                news.pods.append(PodNews(key, task.uid, orphan_text(orphan), condition=True, event=True))
+                before = plan.now_ns
+            told[task.uid] = before
+        self._orphans = told
+
+    def _tell_pipelined(self, plan: Plan, news: News) -> None:
+        told = {}
+        for item in plan.nominations:
+            told[item.uid] = item.node
+            if self._pipelined.get(item.uid) != item.node:
+                news.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node))
+        self._pipelined = told
+
+
+def _wants_condition(record: Unscheduled, entry: GroupEntry) -> bool:
+    """Whether the PodGroup gets a condition: it is ready, and nothing of it has a place (cycle:EXP-11)."""
+    if any(isinstance(refusal, NotReady) for refusal in record.refusals):
+        return False
+    return not any(ACTIVE_ALLOCATED[task.status] for task in entry.tasks.values())
+
+
+def _alike(one: Unscheduled, other: Unscheduled) -> bool:
+    """Whether two records give the same reasons, whatever the figures."""
+    return [_kind(refusal) for refusal in one.refusals] == [_kind(refusal) for refusal in other.refusals]
+
+
+def _kind(refusal: Refusal) -> tuple[str, str]:
+    return type(refusal).__name__, reason_of(refusal)
+
+
+def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str) -> Iterable[str]:
+    """What each pod is told, "" = nothing; a group that is not ready speaks for its pods (cycle:EXP-9, EXP-10)."""
+    own: dict[str, str] = {}
+    for refusal in record.refusals:
+        if isinstance(refusal, NoPlace) and ready:
+            own.setdefault(refusal.pod, detailed_task_text(refusal) if refusal.details else task_text(refusal))
+        elif isinstance(refusal, StrayPod):
+            own[refusal.pod] = refusal_text(refusal)
+    shared = ""
+    if ready:
+        shared = group_text(record) if record.refusals else UNABLE_POD
+    for task in tasks:
+        text = own.get(task.key, shared)
+        yield prefix + text if text else ""
+
+
+def _reasons(record: Unscheduled, queues: dict[str, QueueFigures]) -> tuple[dict[str, object], ...]:
+    """The `reasons` of a scheduling condition; equal ones once."""
+    found: dict[tuple[str, str], dict[str, object]] = {}
+    for refusal in record.refusals:
+        reason, message = reason_of(refusal), refusal_text(refusal)
+        entry: dict[str, object] = {"reason": reason, "message": message}
+        if isinstance(refusal, OverCapacity) and refusal.queue in queues:
+            entry["details"] = {"queueDetails": queue_details(refusal, queues[refusal.queue])}
+        found.setdefault((reason, message), entry)
+    return tuple(found.values())

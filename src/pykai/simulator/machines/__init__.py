@@ -1,0 +1,76 @@
+"""Simulated machines, and the controllers that Kubernetes would bring along, as a list of services.
+
+`machines(runtime, options)` is what `kai up` starts beside the scheduler; `furnish` puts the nodes of a lab into the
+API server, and leaves those alone that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
+from pykai.kube.runtime import Runtime, Service
+from pykai.simulator.controllers.budgets import budgets
+from pykai.simulator.controllers.cronjobs import cron_jobs
+from pykai.simulator.controllers.deployments import deployments
+from pykai.simulator.controllers.jobs import jobs
+from pykai.simulator.controllers.nodes import lost_pods
+from pykai.simulator.controllers.replicasets import replica_sets
+from pykai.simulator.controllers.resourceclaims import resource_claims
+from pykai.simulator.controllers.statefulsets import stateful_sets
+from pykai.simulator.controllers.volumes import volumes
+from pykai.simulator.machines.course import Habits
+from pykai.simulator.machines.kubelets import Machines
+from pykai.simulator.machines.nodes import MachineKind, node_objects
+from pykai.simulator.moments import stamp
+
+_RESOURCES = {resource.kind: resource for resource in (NODES, RESOURCE_SLICES, DEVICE_CLASSES)}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What a simulated cluster is to be like."""
+
+    habits: Habits = field(default_factory=Habits)
+    #: every node is a simulated machine, not only those that carry the label `simulator.kai.scheduler/node=true`
+    all_nodes: bool = True
+    #: whether the controllers run, too; off where a real controller manager does
+    controllers: bool = True
+
+
+def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
+    """The services of a simulated cluster; make them before the caches start, so that all watches start together."""
+    options = options or MachineOptions()
+    services: list[Service] = [Machines(runtime, options.habits, all_nodes=options.all_nodes)]
+    if options.controllers:
+        for controller in (
+            jobs,
+            cron_jobs,
+            replica_sets,
+            deployments,
+            stateful_sets,
+            resource_claims,
+            volumes,
+            lost_pods,
+            budgets,
+        ):
+            services.append(controller(runtime))
+    return services
+
+
+async def furnish(client: Client, clock: Clock, kinds: Iterable[MachineKind]) -> int:
+    """Create the nodes of a lab; how many objects were new."""
+    now = stamp(clock.now().timestamp())
+    made = 0
+    for kind in kinds:
+        for obj in node_objects(kind, now):
+            try:
+                await client.create(_RESOURCES[obj["kind"]], obj)
+            except AlreadyExists:
+                continue
+            made += 1
+    return made

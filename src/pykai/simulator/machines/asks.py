@@ -1,0 +1,69 @@
+"""What a pod asks of its machine, as a kubelet adds it up.
+
+CPU is in thousandths, everything else in units (bytes, devices).  Containers add up; sidecars stay beside them; other
+init containers run before and one at a time, so the largest of them counts; requests of the pod as a whole replace the
+sum; overhead comes on top.  Every pod asks for one of `pods`.
+
+Subtle: an extended resource that a claim serves is no business of the machine's own books, so it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykai.api import names
+from pykai.api.quantity import QuantityError, RawQuantity, milli, whole
+from pykai.api.workloads import MachinePod
+
+#: Resource name to amount.
+Asks = dict[str, int]
+
+
+def amount(resource: str, quantity: RawQuantity) -> int:
+    """A quantity in the units of the books; what cannot be read is nothing, for the API server refuses it anyway."""
+    try:
+        return max(0, milli(quantity) if resource == names.CPU else whole(quantity))
+    except QuantityError:
+        return 0
+
+
+def amounts(resources: Mapping[str, RawQuantity]) -> Asks:
+    """A resource list in the units of the books."""
+    return {name: amount(name, quantity) for name, quantity in resources.items()}
+
+
+def asks_of(pod: MachinePod) -> Asks:
+    """What the machine must have left for this pod."""
+    spec = pod.spec
+    total: Asks = {}
+    for container in spec.containers:
+        _add(total, container.resources.requests)
+    if spec.init_containers:
+        sidecars: Asks = {}
+        peaks: Asks = {}
+        for container in spec.init_containers:
+            if container.restart_policy == "Always":
+                _add(sidecars, container.resources.requests)
+                continue
+            own = dict(sidecars)
+            _add(own, container.resources.requests)
+            for name, value in own.items():
+                peaks[name] = max(peaks.get(name, 0), value)
+        for name, value in sidecars.items():
+            total[name] = total.get(name, 0) + value
+        for name, value in peaks.items():
+            total[name] = max(total.get(name, 0), value)
+    if spec.resources is not None:
+        total.update(amounts(spec.resources.requests))
+    _add(total, spec.overhead)
+    served = pod.status.extended_resource_claim_status
+    if served is not None:
+        for mapping in served.request_mappings:
+            total.pop(mapping.resource_name, None)
+    total[names.PODS] = 1
+    return total
+
+
+def _add(total: Asks, resources: Mapping[str, RawQuantity]) -> None:
+    for name, quantity in resources.items():
+        total[name] = total.get(name, 0) + amount(name, quantity)

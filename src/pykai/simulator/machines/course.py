@@ -1,0 +1,114 @@
+"""How a pod goes: how long it takes to start, how long it runs, how it ends.
+
+A pod declares it in annotations (`simulator.kai.scheduler/...`):
+
+    start-seconds   until its containers run, as if an image were pulled
+    run-seconds     how long they run: `30`, or `30..90` for a time drawn from that range
+    exit-code       how they end
+    stop-seconds    how long they take to stop when the pod is deleted, at most its grace period
+
+Without `run-seconds` a pod that restarts its containers for ever (`restartPolicy: Always`) runs until it is deleted,
+and any other runs for the default time.  A time is drawn from the pod's uid: the same after a restart, another one for
+each pod.  A value that cannot be read counts as absent, and is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from pykai.api import names
+from pykai.api.workloads import MachinePod
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What holds for pods that declare nothing, in cluster seconds."""
+
+    start_s: float = 0.5
+    run_s: float = 30.0
+    stop_s: float = 1.0
+    #: each init container takes this long
+    init_s: float = 0.5
+    #: reservation pods hold up every pod that shares a GPU, so they are quick
+    reservation_start_s: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How one pod goes."""
+
+    start_s: float
+    #: None: until it is deleted
+    run_s: float | None
+    exit_code: int
+    stop_s: float
+    #: annotations that cannot be read, as sentences
+    problems: tuple[str, ...] = ()
+
+
+def course_of(pod: MachinePod, habits: Habits) -> Course:
+    """How this pod goes."""
+    start_s = habits.reservation_start_s if is_reservation(pod) else habits.start_s
+    run_s = None if pod.spec.restart_policy == "Always" else habits.run_s
+    annotations = pod.metadata.annotations
+    if not any(key in annotations for key in _KEYS):
+        return Course(start_s, run_s, 0, habits.stop_s)
+    problems: list[str] = []
+    declared = _duration(pod, names.RUN_SECONDS_ANNOTATION, problems)
+    start = _duration(pod, names.START_SECONDS_ANNOTATION, problems)
+    stop = _duration(pod, names.STOP_SECONDS_ANNOTATION, problems)
+    return Course(
+        start_s if start is None else start,
+        run_s if declared is None else declared,
+        _exit_code(annotations.get(names.EXIT_CODE_ANNOTATION), problems),
+        habits.stop_s if stop is None else stop,
+        tuple(problems),
+    )
+
+
+def is_reservation(pod: MachinePod) -> bool:
+    """Whether the pod holds a GPU for pods that share it."""
+    return (
+        pod.metadata.namespace == names.RESERVATION_NAMESPACE
+        and pod.metadata.labels.get(names.APP_LABEL) == names.RESERVATION_APP
+    )
+
+
+_KEYS = (
+    names.RUN_SECONDS_ANNOTATION,
+    names.START_SECONDS_ANNOTATION,
+    names.STOP_SECONDS_ANNOTATION,
+    names.EXIT_CODE_ANNOTATION,
+)
+
+
+def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
+    text = pod.metadata.annotations.get(key)
+    if text is None:
+        return None
+    low, dots, high = text.partition("..")
+    try:
+        first = float(low)
+        last = float(high) if dots else first
+    except ValueError:
+        first = last = math.nan
+    if not 0 <= first <= last < math.inf:
+        problems.append(f"annotation {key}: {text!r} is neither a number of seconds nor a range like 30..90")
+        return None
+    return first + (last - first) * _draw(pod.metadata.uid, key) if dots else first
+
+
+def _draw(uid: str, key: str) -> float:
+    digest = hashlib.blake2b(f"{uid}/{key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _exit_code(text: str | None, problems: list[str]) -> int:
+    if text is None:
+        return 0
+    if text.isascii() and text.isdigit() and int(text[:4]) <= 255:
+        return int(text[:4])
+    problems.append(f"annotation {names.EXIT_CODE_ANNOTATION}: {text!r} is not a number from 0 to 255")
+    return 0

@@ -1,0 +1,78 @@
+"""Which devices of a machine are whose.
+
+A machine that has `nvidia.com/gpu: 8` has eight GPUs with identities that depend on its name alone, so that they are
+the same after a restart.  A pod that asks for whole devices gets free ones; it keeps them until its containers have
+stopped.  What was given stands in an annotation of the pod and is read back after a restart, so no device is ever
+given twice.
+
+A reservation pod (the stand-in of pods that share a GPU) gets one like any other pod, and tells its identity in the
+annotation that the binder waits for (gpu:RP-2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from pykai.api import names
+
+
+def is_device(resource: str) -> bool:
+    """Whether units of this resource have identities."""
+    return resource.endswith(names.GPU_SUFFIX) or resource.startswith(names.MIG_PREFIX)
+
+
+@lru_cache(maxsize=1 << 15)
+def device_id(node: str, resource: str, index: int) -> str:
+    """The identity of one device of a machine."""
+    digest = hashlib.blake2b(f"{node}/{resource}/{index}".encode(), digest_size=16).hexdigest()
+    kind = "MIG" if resource.startswith(names.MIG_PREFIX) else "GPU"
+    return f"{kind}-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+class DeviceBook:
+    """The devices of one machine and who holds them."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        #: device -> pod
+        self._holders: dict[str, str] = {}
+        #: pod -> its devices
+        self._held: dict[str, tuple[str, ...]] = {}
+
+    def held_by(self, pod: str) -> tuple[str, ...]:
+        """The devices of a pod."""
+        return self._held.get(pod, ())
+
+    def hold(self, pod: str, devices: Iterable[str]) -> None:
+        """Book devices that a pod already has; one that somebody else holds stays with its holder."""
+        mine = tuple(device for device in devices if self._holders.setdefault(device, pod) == pod)
+        if mine:
+            self._held[pod] = mine
+
+    def take(self, pod: str, asks: Mapping[str, int], capacity: Mapping[str, int]) -> tuple[str, ...]:
+        """Devices for all that a pod asks for; what it already holds is kept."""
+        held = self._held.get(pod)
+        if held is not None:
+            return held
+        found: list[str] = []
+        for resource, count in asks.items():
+            if count <= 0 or not is_device(resource):
+                continue
+            free = 0
+            for index in range(capacity.get(resource, 0)):
+                device = device_id(self._node, resource, index)
+                if device not in self._holders:
+                    found.append(device)
+                    free += 1
+                    if free == count:
+                        break
+        if found:
+            self.hold(pod, found)
+        return tuple(found)
+
+    def release(self, pod: str) -> None:
+        """The devices of a pod are free again."""
+        for device in self._held.pop(pod, ()):
+            del self._holders[device]

@@ -1,0 +1,27 @@
+"""Moments of cluster time: as they stand in objects, and as seconds since 1970."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
+
+
+def stamp(at_s: float) -> str:
+    """A moment as it stands in objects: whole seconds, UTC."""
+    return _printed(int(at_s))
+
+
+@lru_cache(maxsize=1024)
+def _printed(at_s: int) -> str:
+    return format_timestamp(at_s * 1_000_000_000)
+
+
+def seconds(timestamp: str | None) -> float | None:
+    """A timestamp in seconds since 1970, None if there is none that can be read."""
+    if not timestamp:
+        return None
+    try:
+        return parse_timestamp(timestamp) / 1e9
+    except TimestampError:
+        return None

@@ -1,0 +1,91 @@
+"""Admission of pods as callables for an API server in the same process, and for a webhook server.
+
+The embedded API server calls mutators and validators with a request that says what is about to be written and by whom.
+`pod_mutator` and `pod_validator` make such callables from the rules of `gpusharing`; other kinds, and subresources of
+pods, pass untouched.  A refusal is raised as the API error that the caller's client will see.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from pykai.api import names
+from pykai.kube.errors import ApiError, Forbidden
+from pykai.webhooks.gpusharing import ALPHABET, DEFAULT_RULES, Refused, SharingRules, mutate, validate
+
+
+class Asked(Protocol):
+    """What admission is asked about."""
+
+    @property
+    def operation(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def subresource(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def object(self) -> dict[str, Any] | None: ...
+    @property
+    def old_object(self) -> dict[str, Any] | None: ...
+    @property
+    def user(self) -> str: ...
+
+
+def random_letters(count: int) -> str:
+    """Letters for names, drawn."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(count))
+
+
+#: administrators of the cluster, by user name and by group
+ADMINISTRATORS = frozenset({"kubernetes-admin", "admin"})
+ADMINISTRATOR_GROUPS = frozenset({"system:masters"})
+
+
+def is_privileged(user: str, groups: Collection[str] = (), namespace: str = names.DEFAULT_NAMESPACE) -> bool:
+    """Whether a user may write what belongs to the scheduler's services: these, and administrators."""
+    if user in ADMINISTRATORS or not ADMINISTRATOR_GROUPS.isdisjoint(groups):
+        return True
+    return user.startswith(f"system:serviceaccount:{namespace}:")
+
+
+def pod_mutator(
+    rules: SharingRules = DEFAULT_RULES, *, random: Callable[[int], str] = random_letters
+) -> Callable[[Asked], dict[str, Any] | None]:
+    """A mutator of new pods."""
+
+    def mutator(asked: Asked) -> dict[str, Any] | None:
+        if asked.operation != "CREATE" or not _is_pod(asked) or asked.object is None:
+            return None
+        try:
+            return mutate(asked.object, namespace=asked.namespace, random=random, rules=rules)
+        except Refused as refused:
+            raise _refusal(str(refused)) from None
+
+    return mutator
+
+
+def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[Asked], None]:
+    """A validator of new and changed pods."""
+
+    def validator(asked: Asked) -> None:
+        if asked.operation not in ("CREATE", "UPDATE") or not _is_pod(asked) or asked.object is None:
+            return
+        problems = validate(asked.object, asked.old_object, privileged=is_privileged(asked.user), rules=rules)
+        if problems:
+            raise _refusal(problems[0])
+
+    return validator
+
+
+def _is_pod(asked: Asked) -> bool:
+    return asked.resource == "pods" and not asked.group and not asked.subresource
+
+
+def _refusal(text: str) -> ApiError:
+    return Forbidden(403, "Forbidden", text)

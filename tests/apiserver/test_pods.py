@@ -1,0 +1,221 @@
+"""Pods: what a new one gets, what stays as it is, binding and eviction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.apiserver.asking import Api, path_of, pod
+
+
+def container(name: str = "main", **resources: Any) -> dict[str, Any]:
+    return {"name": name, "image": "x", "resources": resources}
+
+
+async def test_limits_fill_requests(api: Api) -> None:
+    limits = {"cpu": "2", "nvidia.com/gpu": "1"}
+    answer = await api.create("pods", pod("a", containers=[container(limits=limits, requests={"cpu": "1"})]))
+    assert answer.body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": "1"}
+
+
+async def test_a_new_pod_is_pending_whatever_it_says(api: Api) -> None:
+    answer = await api.create("pods", pod("a") | {"status": {"phase": "Running", "hostIP": "1.2.3.4"}})
+    assert answer.body["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "quality"),
+    [
+        ([container()], "BestEffort"),
+        ([container(requests={"cpu": "1"})], "Burstable"),
+        ([container(limits={"cpu": "1", "memory": "1Gi"})], "Guaranteed"),
+        ([container(limits={"cpu": "1", "memory": "1Gi"}, requests={"cpu": "0.5"})], "Burstable"),
+        ([container(limits={"cpu": "1", "memory": "1Gi"}), container("b")], "Burstable"),
+        ([container(limits={"nvidia.com/gpu": "1"})], "BestEffort"),
+    ],
+)
+async def test_quality_of_service(api: Api, containers: list[Any], quality: str) -> None:
+    assert (await api.create("pods", pod("a", containers=containers))).body["status"]["qosClass"] == quality
+
+
+async def test_defaults_of_a_pod(api: Api) -> None:
+    spec = (await api.create("pods", pod("a"))).body["spec"]
+    assert spec["restartPolicy"] == "Always"
+    assert spec["dnsPolicy"] == "ClusterFirst"
+    assert spec["schedulerName"] == "default-scheduler"
+    assert spec["terminationGracePeriodSeconds"] == 30
+    assert spec["serviceAccountName"] == "default"
+    assert spec["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+async def test_a_pod_endures_lost_nodes_for_five_minutes(api: Api) -> None:
+    tolerations = (await api.create("pods", pod("a"))).body["spec"]["tolerations"]
+    assert {(t["key"], t["tolerationSeconds"]) for t in tolerations} == {
+        ("node.kubernetes.io/not-ready", 300),
+        ("node.kubernetes.io/unreachable", 300),
+    }
+    own = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]
+    kept = (await api.create("pods", pod("b", tolerations=own))).body["spec"]["tolerations"]
+    assert [t["key"] for t in kept] == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert "tolerationSeconds" not in kept[0]
+
+
+async def test_priority_comes_from_the_class(api: Api) -> None:
+    high = {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}
+    await api.create("priorityclasses", high)
+    spec = (await api.create("pods", pod("a", priorityClassName="high"))).body["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (100, "Never")
+    assert (await api.create("pods", pod("b"))).body["spec"]["priority"] == 0
+    critical = await api.create("pods", pod("c", priorityClassName="system-node-critical"))
+    assert critical.body["spec"]["priority"] == 2_000_001_000
+
+
+async def test_an_unknown_class_is_refused(api: Api) -> None:
+    answer = await api.create("pods", pod("a", priorityClassName="none"))
+    assert answer.code == 403
+    assert answer.body["message"] == 'pods "a" is forbidden: no PriorityClass with name none was found'
+
+
+async def test_a_priority_of_ones_own_is_refused(api: Api) -> None:
+    assert (await api.create("pods", pod("a", priority=5))).code == 403
+
+
+async def test_the_global_default_class(api: Api) -> None:
+    await api.create("priorityclasses", {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})
+    spec = (await api.create("pods", pod("a"))).body["spec"]
+    assert (spec["priorityClassName"], spec["priority"]) == ("usual", 7)
+    another = {"metadata": {"name": "another"}, "value": 8, "globalDefault": True}
+    assert (await api.create("priorityclasses", another)).code == 422
+
+
+async def test_the_value_of_a_class_stays(api: Api) -> None:
+    await api.create("priorityclasses", {"metadata": {"name": "high"}, "value": 100})
+    assert (await api.patch("priorityclasses", "high", {"value": 200})).code == 422
+    too_high = {"metadata": {"name": "highest"}, "value": 2_000_000_000}
+    assert (await api.create("priorityclasses", too_high)).code == 422
+
+
+async def test_a_pod_needs_containers(api: Api) -> None:
+    answer = await api.create("pods", pod("a", containers=[]))
+    assert (answer.code, answer.body["reason"]) == (422, "Invalid")
+
+
+async def test_the_spec_of_a_pod_stays(api: Api) -> None:
+    created = (await api.create("pods", pod("a"))).body
+    for change in (
+        {"nodeName": "n1"},
+        {"priority": 3},
+        {"schedulerName": "other"},
+        {"restartPolicy": "Never"},
+        {"schedulingGates": [{"name": "example.com/late"}]},
+        {"tolerations": []},
+        {"nodeSelector": {"a": "b"}},
+    ):
+        assert (await api.patch("pods", "a", {"spec": change})).code == 422, change
+    assert (await api.get("pods", "a")).body == created
+
+
+async def test_what_may_change_in_a_pod(api: Api) -> None:
+    created = (await api.create("pods", pod("a"))).body["spec"]
+    image = {"containers": [created["containers"][0] | {"image": "registry.example/web:2"}]}
+    more = {"tolerations": [*created["tolerations"], {"key": "x", "operator": "Exists"}]}
+    for change in (image, more, {"activeDeadlineSeconds": 60}):
+        assert (await api.patch("pods", "a", {"spec": change})).code == 200, change
+
+
+async def test_binding_gives_a_node_annotations_and_labels(api: Api) -> None:
+    await api.create("pods", pod("a", labels={"own": "1"}, annotations={"own": "1"}))
+    answer = await api.bind("a", "n1", annotations={"received": "Regular"}, labels={"group": "g"})
+    assert answer.code == 201
+    bound = (await api.get("pods", "a")).body
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"own": "1", "received": "Regular"}
+    assert bound["metadata"]["labels"] == {"own": "1", "group": "g"}
+    (condition,) = bound["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+
+
+async def test_binding_replaces_the_condition_that_said_no(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    waits = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}, {"type": "Other", "status": "True"}]
+    await api.patch("pods", "a", {"status": {"conditions": waits}}, "status")
+    await api.bind("a", "n1")
+    conditions = (await api.get("pods", "a")).body["status"]["conditions"]
+    assert {c["type"]: c["status"] for c in conditions} == {"PodScheduled": "True", "Other": "True"}
+
+
+async def test_a_pod_is_bound_once(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    await api.bind("a", "n1")
+    again = await api.bind("a", "n2")
+    assert (again.code, again.body["reason"]) == (409, "Conflict")
+    assert 'already assigned to node "n1"' in again.body["message"]
+    assert (await api.get("pods", "a")).body["spec"]["nodeName"] == "n1"
+
+
+async def test_binding_means_one_pod(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    assert (await api.bind("a", "n1", uid="another")).code == 409
+    assert (await api.bind("b", "n1")).code == 404
+    assert (await api.ask("POST", path_of("pods", "a", "binding"), {"target": {}})).code == 422
+
+
+async def test_a_pod_that_goes_is_not_bound(api: Api) -> None:
+    await api.create("pods", pod("a", finalizers=["example.com/hold"]))
+    await api.delete("pods", "a")
+    assert (await api.bind("a", "n1")).code == 409
+
+
+async def test_a_gated_pod_is_not_bound_until_its_gates_are_gone(api: Api) -> None:
+    created = await api.create("pods", pod("a", schedulingGates=[{"name": "example.com/wait"}]))
+    assert created.body["status"]["conditions"][0]["reason"] == "SchedulingGated"
+    assert (await api.bind("a", "n1")).code == 409
+    opened = await api.patch("pods", "a", {"spec": {"schedulingGates": None}})
+    assert opened.code == 200
+    assert "conditions" not in opened.body["status"]
+    assert (await api.bind("a", "n1")).code == 201
+
+
+async def test_the_quality_of_a_pod_survives_a_new_status(api: Api) -> None:
+    created = (await api.create("pods", pod("a"))).body
+    replaced = await api.put("pods", created | {"status": {"phase": "Running"}}, "status")
+    assert replaced.body["status"] == {"phase": "Running", "qosClass": "BestEffort"}
+
+
+async def evict(api: Api, name: str) -> int:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return (await api.ask("POST", path_of("pods", name, "eviction"), body)).code
+
+
+async def test_eviction_deletes(api: Api) -> None:
+    await api.create("pods", pod("a"))
+    await api.bind("a", "n1")
+    assert await evict(api, "a") == 201
+    assert "deletionTimestamp" in (await api.get("pods", "a")).meta
+    assert await evict(api, "none") == 404
+
+
+async def test_a_budget_stops_an_eviction(api: Api) -> None:
+    for name in ("a", "b"):
+        await api.create("pods", pod(name, labels={"app": "web"}))
+        await api.bind(name, "n1")
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await api.patch("pods", name, {"status": ready}, "status")
+    budget = {"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}
+    await api.create("poddisruptionbudgets", budget)
+    assert await evict(api, "a") == 201
+    body = {"metadata": {"name": "b"}}
+    refused = await api.ask("POST", path_of("pods", "b", "eviction"), body)
+    assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
+    assert refused.headers["Retry-After"] == "10"
+    await api.patch("poddisruptionbudgets", "web", {"status": {"disruptionsAllowed": 1}}, "status")
+    assert await evict(api, "b") == 201
+
+
+@pytest.mark.parametrize("subresource", ["log", "exec", "attach", "portforward"])
+async def test_there_is_no_container(api: Api, subresource: str) -> None:
+    await api.create("pods", pod("a"))
+    answer = await api.ask("GET", path_of("pods", "a", subresource))
+    assert answer.code == 501
+    assert "no container behind this pod" in answer.body["message"]

@@ -1,0 +1,200 @@
+"""Get and list: selectors, pages, revisions, forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykai.apiserver import storage
+from pykai.apiserver.server import ApiServer
+from tests.apiserver.asking import Api, config_map, definition, deployment, pod, widget
+
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+async def test_a_list_says_what_it_is(api: Api, server: ApiServer) -> None:
+    await api.create("pods", pod("b"))
+    await api.create("pods", pod("a"))
+    answer = await api.list("pods")
+    assert (answer.body["kind"], answer.body["apiVersion"]) == ("PodList", "v1")
+    assert answer.meta == {"resourceVersion": str(server.storage.revision)}
+    assert answer.names == ["a", "b"]
+
+
+async def test_an_absent_object_is_told_by_name(api: Api) -> None:
+    answer = await api.get("deployments", "web")
+    assert (answer.code, answer.body["message"]) == (404, 'deployments.apps "web" not found')
+    assert answer.body["details"] == {"name": "web", "group": "apps", "kind": "deployments"}
+
+
+async def test_a_list_of_a_namespace_holds_nothing_of_others(api: Api) -> None:
+    for namespace in ("default", "kube-system", "default-2", "default.x"):
+        if namespace.startswith("default") and namespace != "default":
+            name = namespace.replace(".", "-")
+            await api.create("namespaces", {"metadata": {"name": name}})
+            namespace = name
+        await api.create("configmaps", config_map("a"), namespace=namespace)
+    assert len((await api.list("configmaps")).names) == 1
+    assert len((await api.list("configmaps", None)).names) == 4
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("app=web", ["a", "b"]),
+        ("app==web", ["a", "b"]),
+        ("app!=web", ["c", "d"]),
+        ("app=web,tier=2", ["b"]),
+        ("app in (web, db)", ["a", "b", "c"]),
+        ("app notin (web,db)", ["d"]),
+        ("app", ["a", "b", "c"]),
+        ("!app", ["d"]),
+        ("tier>1", ["b"]),
+        ("tier<2", ["a"]),
+        ("", ["a", "b", "c", "d"]),
+    ],
+)
+async def test_label_selectors(api: Api, selector: str, names: list[str]) -> None:
+    await api.create("configmaps", config_map("a", labels={"app": "web", "tier": "1"}))
+    await api.create("configmaps", config_map("b", labels={"app": "web", "tier": "2"}))
+    await api.create("configmaps", config_map("c", labels={"app": "db"}))
+    await api.create("configmaps", config_map("d"))
+    assert (await api.list("configmaps", labelSelector=selector)).names == names
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("metadata.name=a", ["a"]),
+        ("metadata.name!=a", ["b"]),
+        ("metadata.namespace=default", ["a", "b"]),
+        ("spec.nodeName=n1", ["a"]),
+        ("spec.nodeName=", ["b"]),
+        ("spec.nodeName!=,spec.schedulerName=default-scheduler", ["a"]),
+        ("spec.schedulerName=kai-scheduler", ["b"]),
+        ("status.phase=Pending", ["a", "b"]),
+        ("status.phase!=Pending", []),
+    ],
+)
+async def test_field_selectors(api: Api, selector: str, names: list[str]) -> None:
+    await api.create("pods", pod("a"))
+    await api.bind("a", "n1")
+    await api.create("pods", pod("b", schedulerName="kai-scheduler"))
+    assert (await api.list("pods", fieldSelector=selector)).names == names
+
+
+async def test_events_are_selected_by_what_they_are_about(api: Api) -> None:
+    for name, about in (("e1", "a"), ("e2", "b")):
+        involved = {"kind": "Pod", "namespace": "default", "name": about, "uid": f"u-{about}"}
+        event = {"metadata": {"name": name}, "involvedObject": involved, "reason": "Because", "type": "Normal"}
+        (await api.create("events", event)).ok()
+    found = await api.list("events", fieldSelector="involvedObject.name=a,involvedObject.uid=u-a,reason=Because")
+    assert found.names == ["e1"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"fieldSelector": "spec.colour=red"},
+        {"fieldSelector": "nonsense"},
+        {"labelSelector": "a b=c"},
+        {"limit": "many"},
+        {"continue_": "broken"},
+        {"resourceVersion": "x"},
+        {"resourceVersion": "1", "resourceVersionMatch": "Perhaps"},
+        {"resourceVersionMatch": "Exact"},
+    ],
+)
+async def test_what_cannot_be_understood_is_400(api: Api, query: dict[str, str]) -> None:
+    assert (await api.list("pods", **query)).code == 400
+
+
+async def test_pages_show_one_moment(api: Api) -> None:
+    for number in range(5):
+        await api.create("configmaps", config_map(f"c{number}"))
+    first = await api.list("configmaps", limit="2")
+    assert first.names == ["c0", "c1"]
+    assert first.meta["remainingItemCount"] == 3
+    await api.delete("configmaps", "c3")
+    await api.create("configmaps", config_map("c2b"))
+    await api.patch("configmaps", "c4", {"data": {"new": "1"}})
+    second = await api.list("configmaps", limit="2", continue_=first.meta["continue"])
+    third = await api.list("configmaps", limit="2", continue_=second.meta["continue"])
+    assert second.names + third.names == ["c2", "c3", "c4"]
+    assert "data" not in third.body["items"][-1]
+    assert "continue" not in third.meta
+    assert {first.meta["resourceVersion"]} == {second.meta["resourceVersion"], third.meta["resourceVersion"]}
+
+
+async def test_a_page_of_a_forgotten_moment_is_410(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "HISTORY_EVENTS", 4)
+    for number in range(4):
+        await api.create("configmaps", config_map(f"c{number}"))
+    first = await api.list("configmaps", limit="1")
+    for number in range(10):
+        await api.patch("configmaps", "c0", {"data": {"n": str(number)}})
+    answer = await api.list("configmaps", limit="1", continue_=first.meta["continue"])
+    assert (answer.code, answer.body["reason"]) == (410, "Expired")
+
+
+async def test_a_list_at_an_exact_revision(api: Api) -> None:
+    then = (await api.create("configmaps", config_map("a"))).meta["resourceVersion"]
+    await api.create("configmaps", config_map("b"))
+    await api.delete("configmaps", "a")
+    exact = await api.list("configmaps", resourceVersion=then, resourceVersionMatch="Exact")
+    assert exact.names == ["a"]
+    assert exact.meta["resourceVersion"] == then
+    assert (await api.list("configmaps", resourceVersion=then)).names == ["b"]
+    assert (await api.list("configmaps", resourceVersion="0")).names == ["b"]
+
+
+async def test_a_revision_to_come_is_a_timeout(api: Api) -> None:
+    answer = await api.list("configmaps", resourceVersion="1000000")
+    assert (answer.code, answer.body["reason"]) == (504, "Timeout")
+    assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+async def test_metadata_alone(api: Api) -> None:
+    await api.create("pods", pod("a", labels={"x": "y"}))
+    one = await api.ask("GET", "/api/v1/namespaces/default/pods/a", accept=METADATA)
+    assert one.body["kind"] == "PartialObjectMetadata"
+    assert "spec" not in one.body
+    assert one.meta["labels"] == {"x": "y"}
+    many = await api.ask("GET", "/api/v1/pods", accept=METADATA_LIST)
+    assert many.body["kind"] == "PartialObjectMetadataList"
+    assert many.names == ["a"]
+    assert "spec" not in many.body["items"][0]
+
+
+async def test_a_client_that_reads_no_json_is_told_so(api: Api) -> None:
+    protobuf = "application/vnd.kubernetes.protobuf"
+    assert (await api.ask("GET", "/api/v1/pods", accept=protobuf)).code == 406
+    assert (await api.ask("GET", "/api/v1/pods", accept=f"{protobuf},application/json")).code == 200
+
+
+async def test_versions_of_one_kind_show_the_same_objects(api: Api) -> None:
+    both = definition()
+    first = both["spec"]["versions"][0]
+    both["spec"]["versions"] = [first, first | {"name": "v2", "storage": False}]
+    await api.create("customresourcedefinitions", both)
+    await api.create("widgets", widget("a", size=3))
+    newer = await api.ask("GET", "/apis/example.com/v2/namespaces/default/widgets/a")
+    assert newer.body["apiVersion"] == "example.com/v2"
+    assert newer.body["spec"] == {"size": 3}
+    changed = newer.body | {"spec": {"size": 4}}
+    (await api.ask("PUT", "/apis/example.com/v2/namespaces/default/widgets/a", changed)).ok()
+    old = await api.get("widgets", "a")
+    assert (old.body["apiVersion"], old.body["spec"]) == ("example.com/v1", {"size": 4})
+    listed = await api.ask("GET", "/apis/example.com/v2/widgets")
+    assert [item["apiVersion"] for item in listed.body["items"]] == ["example.com/v2"]
+
+
+async def test_what_is_read_is_never_what_is_stored(api: Api, server: ApiServer) -> None:
+    """A record's object is shared by readers; writes make new ones."""
+    await api.create("deployments", deployment("web"))
+    record = server.storage.get(("apps", "deployments"), "default/web")
+    assert record is not None
+    before = storage.encode(record.object())
+    await api.patch("deployments", "web", {"spec": {"replicas": 4}, "metadata": {"labels": {"a": "b"}}})
+    await api.patch("deployments", "web", {"status": {"replicas": 4}}, "status")
+    assert storage.encode(record.object()) == before

@@ -1,0 +1,54 @@
+"""An event loop whose time passes only when nothing else is to be done, so that minutes take no time.
+
+For tests without sockets, processes and threads: what comes from outside would find the time already gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from pykai.kube.clock import Clock
+
+T = TypeVar("T")
+
+
+class _Selector(selectors.SelectSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed_s = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise RuntimeError("everybody waits, and nothing will ever happen")
+        self.passed_s += max(0.0, timeout)
+        return super().select(0)
+
+
+class FakeTimeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._passing = _Selector()
+        super().__init__(self._passing)
+
+    def time(self) -> float:
+        return 1000.0 + self._passing.passed_s
+
+
+class LoopClock(Clock):
+    """Cluster time that follows the loop's."""
+
+    def elapsed_s(self) -> float:
+        return asyncio.get_running_loop().time() - 1000.0
+
+    @classmethod
+    def of_2026(cls) -> LoopClock:
+        return cls(start=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def in_fake_time(story: Coroutine[Any, Any, T]) -> T:
+    """Run a story in a loop of its own."""
+    with asyncio.Runner(loop_factory=FakeTimeLoop) as runner:
+        return runner.run(story)

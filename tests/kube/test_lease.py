@@ -1,0 +1,276 @@
+"""Leader election: one leads, the others take over when they may and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from pykai.kube.client import Client
+from pykai.kube.errors import LeaseLost
+from pykai.kube.lease import LeaderElection
+from tests.kube.fakes import FakeServer, status
+from tests.kube.faketime import in_fake_time
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kai/leases"
+
+
+class Candidate:
+    """An instance that wants to lead, and notes what happens to it."""
+
+    def __init__(self, server: FakeServer, identity: str, **times: float) -> None:
+        client = Client(server)
+        self.election = LeaderElection(client, namespace="kai", name="kai-scheduler", identity=identity, **times)
+        self.stop = asyncio.Event()
+        self.began = asyncio.Event()
+        self.ended_s = -1.0
+        self.linger_s = 0.0
+        self.cancelled = False
+        self.task = asyncio.ensure_future(self.election.lead(self.stop, self.work))
+
+    async def work(self, stop: asyncio.Event) -> None:
+        self.began.set()
+        try:
+            await stop.wait()
+            await asyncio.sleep(self.linger_s)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        finally:
+            self.ended_s = now()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time() - 1000
+
+
+def spec(server: FakeServer) -> dict[str, Any]:
+    found: dict[str, Any] = server.objects[f"{PATH}/kai-scheduler"]["spec"]
+    return found
+
+
+def test_the_first_leads_and_the_second_waits_for_the_release() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "host-1_x")
+        await first.began.wait()
+        second = Candidate(server, "host-2_y")
+        await asyncio.sleep(100)
+        assert first.election.leading
+        assert not second.began.is_set()
+        assert spec(server)["holderIdentity"] == "host-1_x"
+        assert spec(server)["leaseTransitions"] == 0
+        first.stop.set()
+        await first.task
+        assert spec(server)["holderIdentity"] == ""
+        released_s = now()
+        await second.began.wait()
+        assert now() - released_s <= 5
+        assert spec(server)["holderIdentity"] == "host-2_y"
+        assert spec(server)["leaseTransitions"] == 1
+        second.stop.set()
+        await second.task
+
+    in_fake_time(story())
+
+
+def test_times_are_written_with_microseconds() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        only = Candidate(server, "a")
+        await only.began.wait()
+        for name in ("acquireTime", "renewTime"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec(server)[name])
+        assert spec(server)["leaseDurationSeconds"] == 15
+        only.stop.set()
+        await only.task
+
+    in_fake_time(story())
+
+
+def test_a_dead_leader_is_followed_after_the_whole_duration_as_seen_here() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        # The dead one's clock was a year ahead; only what is seen here counts.
+        server.put(
+            {
+                "metadata": {"name": "kai-scheduler", "namespace": "kai"},
+                "spec": {
+                    "holderIdentity": "dead",
+                    "leaseDurationSeconds": 15,
+                    "renewTime": "2099-01-01T00:00:00.000000Z",
+                    "leaseTransitions": 4,
+                },
+            },
+            PATH,
+        )
+        heir = Candidate(server, "heir")
+        await heir.began.wait()
+        assert 15 <= now() <= 20
+        assert spec(server)["leaseTransitions"] == 5
+        heir.stop.set()
+        await heir.task
+
+    in_fake_time(story())
+
+
+def test_a_lease_that_changes_has_not_expired() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        lease = {"metadata": {"name": "kai-scheduler", "namespace": "kai"}}
+        candidate = Candidate(server, "waiting")
+        for second in range(0, 60, 6):
+            server.put(
+                {**lease, "spec": {"holderIdentity": "alive", "leaseDurationSeconds": 15, "renewTime": str(second)}},
+                PATH,
+            )
+            await asyncio.sleep(6)
+        assert not candidate.began.is_set()
+        candidate.stop.set()
+        await candidate.task
+
+    in_fake_time(story())
+
+
+def test_who_cannot_renew_stops_before_another_may_lead() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "first")
+        first.linger_s = 100
+        await first.began.wait()
+        server.lose(times=1000, to="PUT")
+        with pytest.raises(LeaseLost, match="not renewed"):
+            await first.task
+        # Told after 10 s, cancelled when the lease ran out.
+        assert first.cancelled
+        assert 10 <= first.ended_s <= 15
+        assert spec(server)["holderIdentity"] == "first"
+
+    in_fake_time(story())
+
+
+def test_work_that_stops_when_told_is_not_cancelled() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "first")
+        first.linger_s = 1
+        await first.began.wait()
+        server.lose(times=1000, to="PUT")
+        with pytest.raises(LeaseLost):
+            await first.task
+        assert not first.cancelled
+        assert not first.election.leading
+
+    in_fake_time(story())
+
+
+def test_a_lease_that_is_somebody_elses_now_is_lost_and_not_released() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "first")
+        await first.began.wait()
+        lease = server.objects[f"{PATH}/kai-scheduler"]
+        server.put({**lease, "spec": {**lease["spec"], "holderIdentity": "thief", "renewTime": "later"}}, PATH)
+        with pytest.raises(LeaseLost, match="thief"):
+            await first.task
+        assert spec(server)["holderIdentity"] == "thief"
+
+    in_fake_time(story())
+
+
+def test_hiccups_do_not_cost_the_lease() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "first")
+        await first.began.wait()
+        for _ in range(5):
+            server.lose(times=1, to="PUT")
+            server.answer(status(409, "Conflict"), to="PUT")
+            server.answer(status(503), to="GET")
+            await asyncio.sleep(12)
+        assert first.election.leading
+        assert not first.task.done()
+        first.stop.set()
+        await first.task
+
+    in_fake_time(story())
+
+
+def test_of_two_at_once_one_leads() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        both = [Candidate(server, "a"), Candidate(server, "b")]
+        await asyncio.sleep(30)
+        assert sum(candidate.election.leading for candidate in both) == 1
+        for candidate in both:
+            candidate.stop.set()
+            await candidate.task
+
+    in_fake_time(story())
+
+
+def test_the_lease_is_kept_while_the_work_comes_to_its_end() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first = Candidate(server, "first")
+        first.linger_s = 40
+        await first.began.wait()
+        second = Candidate(server, "second")
+        first.stop.set()
+        await first.task
+        assert first.ended_s >= 40
+        assert not second.began.is_set()
+        await second.began.wait()
+        second.stop.set()
+        await second.task
+
+    in_fake_time(story())
+
+
+def test_work_that_fails_releases_the_lease() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        election = LeaderElection(Client(server), namespace="kai", name="kai-scheduler", identity="a")
+
+        async def work(stop: asyncio.Event) -> None:
+            raise RuntimeError("broken on purpose")
+
+        with pytest.raises(RuntimeError, match="on purpose"):
+            await election.lead(asyncio.Event(), work)
+        assert spec(server)["holderIdentity"] == ""
+
+    in_fake_time(story())
+
+
+def test_who_is_told_to_stop_while_waiting_never_leads() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        first, second = Candidate(server, "first"), Candidate(server, "second")
+        await first.began.wait()
+        second.stop.set()
+        await second.task
+        assert not second.began.is_set()
+        first.stop.set()
+        await first.task
+
+    in_fake_time(story())
+
+
+def test_other_fields_of_the_lease_survive() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        document = {
+            "metadata": {"name": "kai-scheduler", "namespace": "kai", "labels": {"kept": "yes"}},
+            "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"},
+        }
+        server.put(document, PATH)
+        only = Candidate(server, "a")
+        await only.began.wait()
+        assert spec(server)["strategy"] == "OldestEmulationVersion"
+        assert server.objects[f"{PATH}/kai-scheduler"]["metadata"]["labels"] == {"kept": "yes"}
+        only.stop.set()
+        await only.task
+
+    in_fake_time(story())

@@ -1,0 +1,231 @@
+"""Work queue and reconciler: each key once, never twice at a time, back-off per key, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pykai.kube.errors import Conflict, Unauthorized
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.workqueue import WorkQueue
+from tests.kube.faketime import LoopClock, in_fake_time
+
+
+def test_a_key_stands_in_the_queue_once_and_in_order() -> None:
+    queue = WorkQueue()
+    for key in ("b", "a", "b"):
+        queue.add(key)
+    assert [queue.take(), queue.take(), queue.take()] == ["b", "a", None]
+
+
+def test_a_key_being_worked_on_comes_back_only_afterwards() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.add("a")
+    queue.add("a")
+    assert queue.take() is None
+    queue.done("a")
+    assert queue.take() == "a"
+    queue.done("a")
+    assert queue.take() is None
+
+
+def test_the_earliest_time_holds() -> None:
+    queue = WorkQueue()
+    queue.add_at("a", 10)
+    queue.add_at("a", 5)
+    queue.add_at("a", 20)
+    assert queue.next_due_s() == 5
+    queue.ripen(4.9)
+    assert queue.take() is None
+    queue.ripen(5)
+    assert queue.take() == "a"
+    queue.done("a")
+    queue.ripen(100)
+    assert queue.take() is None
+    assert queue.next_due_s() is None
+
+
+def test_adding_for_now_cancels_the_later_time() -> None:
+    queue = WorkQueue()
+    queue.add_at("a", 10)
+    queue.add("a")
+    assert queue.take() == "a"
+    queue.done("a")
+    queue.ripen(10)
+    assert queue.take() is None
+
+
+def test_a_time_that_comes_during_the_work_waits_for_its_end() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    queue.take()
+    queue.add_at("a", 1)
+    queue.ripen(1)
+    assert queue.take() is None
+    queue.done("a")
+    assert queue.take() == "a"
+
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+
+
+async def running(reconcile: Reconcile, *keys: str, for_s: float = 1000, **options: float) -> Reconciler:
+    """Run a reconciler on some keys for that long, and end it."""
+    reconciler = Reconciler("test", reconcile, clock=LoopClock.of_2026(), **options)  # type: ignore[arg-type]
+    for key in keys:
+        reconciler.enqueue(key)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(for_s, stop.set)
+    await reconciler.run(stop)
+    return reconciler
+
+
+def test_failures_are_tried_again_after_growing_pauses() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+
+        async def reconcile(key: str) -> None:
+            times.append(loop.time() - 1000)
+            if len(times) < 9:
+                raise Conflict(409, "Conflict")
+
+        reconciler = await running(reconcile, "a", base_delay_s=1, max_delay_s=60)
+        assert [round(time) for time in times] == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+        assert reconciler.idle()
+
+    in_fake_time(story())
+
+
+def test_success_ends_the_growth_of_pauses() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+
+        async def reconcile(key: str) -> float | None:
+            times.append(loop.time() - 1000)
+            if len(times) in (1, 2, 4):
+                raise RuntimeError("broken on purpose")
+            return 10.0 if len(times) == 3 else None
+
+        await running(reconcile, "a")
+        assert [round(time) for time in times] == [0, 1, 3, 13, 14]
+
+    in_fake_time(story())
+
+
+def test_a_change_does_not_wait_for_the_back_off() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+
+        async def reconcile(key: str) -> None:
+            times.append(loop.time() - 1000)
+            if len(times) == 1:
+                raise RuntimeError("broken on purpose")
+
+        reconciler = Reconciler("test", reconcile, clock=LoopClock.of_2026(), base_delay_s=50)
+        stop = asyncio.Event()
+        reconciler.enqueue("a")
+        loop.call_later(2, reconciler.enqueue, "a")
+        loop.call_later(200, stop.set)
+        await reconciler.run(stop)
+        assert [round(time) for time in times] == [0, 2]
+
+    in_fake_time(story())
+
+
+def test_never_two_at_once_for_a_key_and_no_more_than_workers_in_all() -> None:
+    async def story() -> None:
+        running_now: list[str] = []
+        most = 0
+        seen: list[str] = []
+        box: list[Reconciler] = []
+
+        async def reconcile(key: str) -> None:
+            nonlocal most
+            assert key not in running_now
+            running_now.append(key)
+            most = max(most, len(running_now))
+            if len(seen) < 40:
+                box[0].enqueue(key)
+            await asyncio.sleep(1)
+            running_now.remove(key)
+            seen.append(key)
+
+        reconciler = Reconciler("test", reconcile, clock=LoopClock.of_2026(), workers=3)
+        box.append(reconciler)
+        for number in range(10):
+            reconciler.enqueue(f"k{number}")
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(100, stop.set)
+        await reconciler.run(stop)
+        assert most == 3
+        assert set(seen) == {f"k{number}" for number in range(10)}
+        assert reconciler.idle()
+
+    in_fake_time(story())
+
+
+def test_what_runs_at_the_end_is_finished_and_nothing_else_begins() -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        async def reconcile(key: str) -> None:
+            await asyncio.sleep(10)
+            done.append(key)
+
+        await running(reconcile, "a", "b", "c", for_s=5, workers=2)
+        assert sorted(done) == ["a", "b"]
+
+    in_fake_time(story())
+
+
+def test_one_key_that_fails_harms_no_other() -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        async def reconcile(key: str) -> None:
+            if key == "bad":
+                raise ValueError("broken on purpose")
+            done.append(key)
+
+        await running(reconcile, "a", "bad", "b", for_s=5, workers=1)
+        assert done == ["a", "b"]
+
+    in_fake_time(story())
+
+
+def test_being_unknown_to_the_server_ends_the_run() -> None:
+    async def story() -> None:
+        async def reconcile(key: str) -> None:
+            raise Unauthorized(401, "Unauthorized")
+
+        with pytest.raises(Unauthorized):
+            await running(reconcile, "a")
+
+    in_fake_time(story())
+
+
+def test_keys_that_never_wait_leave_the_loop_to_others() -> None:
+    async def story() -> None:
+        order: list[str] = []
+
+        async def reconcile(key: str) -> None:
+            order.append(key)
+
+        async def other() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            order.append("other")
+
+        task = asyncio.create_task(other())
+        await running(reconcile, *(f"k{number}" for number in range(50)), for_s=5, workers=1)
+        await task
+        assert order.index("other") < 20
+
+    in_fake_time(story())

@@ -1,0 +1,217 @@
+"""Queue, priority, preemptibility, delays, labels: what a group takes from owners and pods (workloads:4)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pykai.podgrouper.defaults import pod_word, read_kind_defaults
+from pykai.podgrouper.metadata import KindDefaults, Settings
+from tests.podgrouper.groupings import CLASSES, Known, grouped, owner, pod
+
+QUEUE, POOL, PREEMPTIBILITY = "kai.scheduler/queue", "kai.scheduler/node-pool", "kai.scheduler/preemptibility"
+DELAY, GRACE = "kai.scheduler/preemption-delay", "kai.scheduler/staleness-grace-period"
+DEFAULTS = [
+    {"typeName": "TestKind", "group": "apps", "priorityName": "cm-a", "preemptibility": "Preemptible"},
+    {"typeName": "TestKind", "group": "", "priorityName": "cm-k", "preemptibility": "non-preemptible"},
+]
+
+
+def known_defaults(entries: object = DEFAULTS, classes: tuple[str, ...] = ("cm-a", "cm-k", "mine")) -> Known:
+    return Known(classes=CLASSES | set(classes), defaults=read_kind_defaults(json.dumps(entries)))
+
+
+def test_a_pod_without_anything_gets_all_defaults() -> None:
+    """workloads:T-24."""
+    meta = grouped(pod("pod-job", ""))
+    assert (meta.name, meta.queue, meta.priority_class, meta.min_available) == (
+        "pg-pod-job-",
+        "default-queue",
+        "train",
+        1,
+    )
+    assert (meta.owner.api_version, meta.owner.kind, meta.owner.name) == ("v1", "Pod", "pod-job")
+    assert (meta.preemptibility, meta.preemption_delay_ns, meta.staleness_grace_ns) == ("", None, None)
+
+
+@pytest.mark.parametrize(
+    ("of_owner", "of_pod", "queue"),
+    [
+        ({"project": "p"}, {POOL: "np"}, "p-np"),
+        ({"project": "p"}, {}, "p"),
+        ({}, {"project": "p"}, "p"),
+        ({"project": "a"}, {"project": "b"}, "a"),
+        ({"project": "p", POOL: "np"}, {}, "p"),
+        ({"project": "p"}, {QUEUE: "q", POOL: "np"}, "q"),
+        ({QUEUE: "a"}, {QUEUE: "b"}, "a"),
+        ({}, {QUEUE: ""}, ""),
+        ({QUEUE: ""}, {QUEUE: "b"}, ""),
+        ({"project": ""}, {"project": "b"}, "default-queue"),
+        ({}, {}, "default-queue"),
+    ],
+)
+def test_the_queue(of_owner: dict[str, str], of_pod: dict[str, str], queue: str) -> None:
+    """workloads:T-40, DF-5."""
+    top = owner("TestKind", labels=of_owner)
+    assert grouped(pod(by=top, labels=of_pod), top).queue == queue
+
+
+def test_the_keys_of_queue_and_node_pool_can_be_set() -> None:
+    top = owner("TestKind", labels={"q": "a", "project": "p"})
+    settings = Settings(queue_label="q", node_pool_label="pool")
+    assert grouped(pod(by=top), top, settings=settings).queue == "a"
+    bare = owner("TestKind", labels={"project": "p"})
+    assert grouped(pod(by=bare, labels={"pool": "x"}), bare, settings=settings).queue == "p-x"
+    without = Settings(node_pool_label="")
+    assert grouped(pod(by=bare, labels={"": "x"}), bare, settings=without).queue == "p"
+
+
+def test_defaults_of_a_kind_go_by_group_first() -> None:
+    """workloads:T-41."""
+    for api, expected in (("apps/v1", ("cm-a", "preemptible")), ("batch/v1", ("cm-k", "non-preemptible"))):
+        top = owner("TestKind", api=api)
+        meta = grouped(pod(by=top), top, known=known_defaults())
+        assert (meta.priority_class, meta.preemptibility) == expected
+
+
+def test_an_explicit_class_leaves_the_kind_its_preemptibility() -> None:
+    """workloads:T-42."""
+    top = owner("TestKind")
+    meta = grouped(pod(by=top, priority_class="mine"), top, known=known_defaults())
+    assert (meta.priority_class, meta.preemptibility) == ("mine", "non-preemptible")
+
+
+def test_a_class_that_does_not_exist_is_passed_over() -> None:
+    """workloads:T-43, DF-12."""
+    top = owner("TestKind", labels={"priorityClassName": "ghost"})
+    assert grouped(pod(by=top), top, known=known_defaults()).priority_class == "cm-k"
+    assert grouped(pod(by=top), top).priority_class == "train"
+    assert grouped(pod(by=top), top, known=known_defaults(classes=())).priority_class == "train"
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "{}", "7", "[7, null]", '[{"typeName": 3}]', '[{"group": "apps", "priorityName": "build"}]']
+)
+def test_defaults_that_cannot_be_read_count_as_none(text: str | None) -> None:
+    """workloads:T-44."""
+    assert read_kind_defaults(text) == {}
+
+
+def test_later_entries_win_and_wrong_fields_are_empty() -> None:
+    entries = [
+        {"typeName": "K", "priorityName": "a"},
+        {"typeName": "K", "priorityName": "b", "preemptibility": 3},
+    ]
+    assert read_kind_defaults(json.dumps(entries)) == {"K": KindDefaults("b", "")}
+
+
+def test_a_core_kind_has_no_group_in_its_key() -> None:
+    known = Known(classes=frozenset(("c",)), defaults={"Pod": KindDefaults("c", "bogus")})
+    meta = grouped(pod(), known=known)
+    assert (meta.priority_class, meta.preemptibility) == ("c", "")
+
+
+def test_the_class_is_looked_for_on_owners_then_on_the_pod() -> None:
+    """workloads:DF-6: while the nearest owner is asked, the pod is asked too, and so beats farther owners."""
+    top = owner("Top", "top", "t", labels={"priorityClassName": "inference"})
+    near = owner("Near", "near", "n", by=top)
+    assert grouped(pod(by=near), near, top).priority_class == "inference"
+    assert grouped(pod(by=near, labels={"priorityClassName": "build"}), near, top).priority_class == "build"
+    assert grouped(pod(by=near, priority_class="build"), near, top).priority_class == "build"
+    both = pod(by=near, labels={"priorityClassName": "build"}, priority_class="build-preemptible")
+    assert grouped(both, near, top).priority_class == "build"
+    named = owner("Near", "near", "n", by=top, labels={"priorityClassName": "build-preemptible"})
+    assert grouped(both, named, top).priority_class == "build-preemptible"
+
+
+@pytest.mark.parametrize(
+    ("of_owner", "of_pod", "found"),
+    [
+        ("bogus", "preemptible", "preemptible"),
+        ("bogus", "bogus", ""),
+        ("non-preemptible", "preemptible", "non-preemptible"),
+        ("", "preemptible", ""),
+        ("semi-preemptible", "preemptible", "preemptible"),
+        ("Preemptible", "non-preemptible", "non-preemptible"),
+    ],
+)
+def test_preemptibility(of_owner: str, of_pod: str, found: str) -> None:
+    """workloads:T-45, DF-8."""
+    top = owner("TestKind", labels={PREEMPTIBILITY: of_owner})
+    assert grouped(pod(by=top, labels={PREEMPTIBILITY: of_pod}), top).preemptibility == found
+
+
+@pytest.mark.parametrize(
+    ("of_owner", "of_pod", "delay_s"),
+    [("abc", "30s", 30), ("30", None, None), ("-5m", None, None), ("1m", "30s", 60), ("-5m", "30s", 30)],
+)
+def test_the_preemption_delay(of_owner: str, of_pod: str | None, delay_s: int | None) -> None:
+    """workloads:T-46, DF-9."""
+    top = owner("TestKind", annotations={DELAY: of_owner})
+    one = pod(by=top, annotations={DELAY: of_pod} if of_pod is not None else {})
+    expected = None if delay_s is None else delay_s * 10**9
+    assert grouped(one, top).preemption_delay_ns == expected
+
+
+def test_a_negative_staleness_grace_is_kept() -> None:
+    """workloads:T-46, DF-10."""
+    top = owner("TestKind", annotations={GRACE: "-10s"})
+    assert grouped(pod(by=top), top).staleness_grace_ns == -(10**10)
+
+
+def test_the_user_of_the_owner_beats_the_user_of_the_pod() -> None:
+    """workloads:T-47, DF-3, DF-4."""
+    top = owner("TestKind", labels={"user": "a"}, annotations={"user": "x"})
+    one = pod(by=top, labels={"user": "b", "other": "no"}, annotations={"user": "y", "other": "no"})
+    meta = grouped(one, top)
+    assert (meta.labels, meta.annotations["user"]) == ({"user": "a"}, "x")
+    bare = owner("TestKind")
+    meta = grouped(one, bare)
+    assert meta.labels == {"user": "b"}
+    assert meta.annotations["user"] == "y"
+    assert "other" not in meta.annotations
+
+
+def test_the_top_owner_speaks_for_itself_in_an_annotation() -> None:
+    top = owner("Job", "j", "1e3", annotations={"kai.scheduler/top-owner-metadata": "mine"})
+    assert grouped(pod(by=top), top).annotations["kai.scheduler/top-owner-metadata"] == "mine"
+
+
+def test_what_belongs_to_the_owner_alone_is_not_copied() -> None:
+    """workloads:2.3, Do better."""
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "pod-group-name": "x", "keep": "it"}
+    driver = owner("Pod", "driver", "d", api="v1", annotations=annotations, labels={"kai.scheduler/subgroup-name": "s"})
+    meta = grouped(pod(by=driver), driver)
+    assert set(meta.annotations) == {"keep", "kai.scheduler/top-owner-metadata"}
+    assert meta.labels == {}
+
+
+def test_the_topology_is_the_top_owners_alone() -> None:
+    """workloads:DF-11."""
+    top = owner("TestKind", annotations={"kai.scheduler/topology-required-placement": "rack"})
+    one = pod(by=top, annotations={"kai.scheduler/topology": "net"})
+    found = grouped(one, top).topology
+    assert (found.topology, found.required_topology_level, found.preferred_topology_level) == ("", "rack", "")
+
+
+def test_pods_of_equal_words_make_equal_groups() -> None:
+    settings = Settings()
+    words = {
+        pod_word(one, settings)
+        for one in (
+            pod(),
+            pod(labels={QUEUE: "q"}),
+            pod(labels={POOL: "q"}),
+            pod(labels={"project": "q"}),
+            pod(labels={"priorityClassName": "q"}),
+            pod(labels={PREEMPTIBILITY: "q"}),
+            pod(labels={"user": "q"}),
+            pod(annotations={"user": "q"}),
+            pod(annotations={DELAY: "q"}),
+            pod(annotations={GRACE: "q"}),
+            pod(priority_class="q"),
+        )
+    }
+    assert len(words) == 11
+    assert pod_word(pod("a", "1", labels={"x": "y"}), settings) == pod_word(pod("b", "2"), settings)

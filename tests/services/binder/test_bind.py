@@ -1,0 +1,189 @@
+"""Carrying out BindRequests: gpu:8.2, 8.3, 17."""
+
+from __future__ import annotations
+
+from pykai.api import names
+from pykai.binder.reservation import reservation_name
+from pykai.kube.resources import BIND_REQUESTS, PODS
+from tests.services.binder.lab import JsonObject, Lab, lab
+
+
+def condition(pod: JsonObject, kind: str) -> JsonObject:
+    found: JsonObject = next(c for c in pod["status"]["conditions"] if c["type"] == kind)
+    return found
+
+
+async def test_a_whole_gpu_pod_is_bound_and_told_so() -> None:
+    async with lab() as it, it.working():
+        await it.request(await it.pod())
+        await it.until_phase("Succeeded")
+        pod = await it.live()
+        assert pod["spec"]["nodeName"] == "n1"
+        assert pod["metadata"]["annotations"][names.RECEIVED_TYPE_ANNOTATION] == "Regular"
+        told = condition(pod, names.CONDITION_POD_BOUND)
+        assert (told["status"], told["reason"]) == ("True", "Bound")
+        assert told["message"] == "Pod bound successfully to node n1"
+        assert await it.reservations() == []
+        assert await it.config_maps() == {}
+
+
+async def test_the_golden_pod_of_two_halves() -> None:
+    async with lab() as it, it.working() as binder:
+        await it.request(await it.pod(fraction="0.5", devices=2), groups=("a", "b"))
+        await it.until_phase("Succeeded")
+        pod = await it.live()
+        assert pod["spec"]["nodeName"] == "n1"
+        assert pod["metadata"]["labels"] == {"runai-gpu-group/a": "a", "runai-gpu-group/b": "b"}
+        assert pod["metadata"]["annotations"][names.RECEIVED_TYPE_ANNOTATION] == "Fraction"
+        held = {each["metadata"]["name"]: each for each in await it.reservations()}
+        assert set(held) == {reservation_name("n1", "a"), reservation_name("n1", "b")}
+        gpus = [
+            held[reservation_name("n1", group)]["metadata"]["annotations"][names.RESERVED_GPU_ANNOTATION]
+            for group in ("a", "b")
+        ]
+        assert await it.config_maps() == {
+            "p-xxxxxxx-shared-gpu-0": {
+                "NVIDIA_VISIBLE_DEVICES": ",".join(gpus),
+                "GPU_PORTION": "0.50",
+                "RUNAI_NUM_OF_GPUS": "0.50",
+            },
+            "p-xxxxxxx-shared-gpu-0-evar": {},
+        }
+        assert binder.count("bind_attempts_total") == 1
+
+
+async def test_t61_a_pod_that_is_bound_already_is_left_where_it_is() -> None:
+    async with lab() as it:
+        await it.node("n2")
+        pod = await it.pod()
+        await it.client.bind("ns", "p", uid=pod["metadata"]["uid"], node="n2")
+        await it.request(pod, "n1")
+        async with it.working() as binder:
+            await it.until_phase("Succeeded")
+            assert not [write for write in binder.transport.writes if write.endswith("/binding")]
+        assert (await it.live())["spec"]["nodeName"] == "n2"
+
+
+async def test_t60_a_missing_node_is_a_failure_that_the_pod_hears_of() -> None:
+    async with lab() as it, it.working() as binder:
+        await it.request(await it.pod(), "nowhere")
+        request = await it.until_phase("Failed")
+        assert request["status"]["reason"] == "node nowhere not found"
+        assert request["status"]["failedAttempts"] == 1
+
+        async def told() -> bool:
+            return any(
+                c["type"] == names.CONDITION_POD_BOUND for c in (await it.live())["status"].get("conditions", ())
+            )
+
+        await it.until(told)
+        verdict = condition(await it.live(), names.CONDITION_POD_BOUND)
+        assert (verdict["status"], verdict["reason"]) == ("False", "BindingError")
+        assert verdict["message"] == "Failed to bind pod ns/p to node nowhere: node nowhere not found"
+        assert binder.count("bind_failures_total", reason="node") == 1
+        await binder.service.recorder.flush()
+        assert [event["type"] for event in await it.events(names.EVENT_BINDING_ERROR)] == ["Warning"]
+
+
+async def test_a_failed_request_without_retries_is_not_tried_again() -> None:
+    async with lab() as it:
+        request = await it.request(await it.pod())
+        failed = {"status": {"phase": "Failed", "reason": "before", "failedAttempts": 1}}
+        await it.client.patch(BIND_REQUESTS, request["metadata"]["name"], failed, "ns", subresource="status")
+        async with it.working() as binder:
+            await it.request(await it.pod("other"))
+            await it.until_phase("Succeeded", "other")
+            assert binder.count("bind_attempts_total") == 1
+        assert "nodeName" not in (await it.live())["spec"]
+
+
+async def test_every_attempt_is_counted_until_the_limit() -> None:
+    async with lab(speed=1000) as it, it.working() as binder:
+        await it.request(await it.pod(), "nowhere", backoffLimit=3)
+        await it.until_phase("Failed", failedAttempts=3)
+        await it.request(await it.pod("other"))
+        await it.until_phase("Succeeded", "other")
+        assert binder.count("bind_attempts_total") == 4
+        assert (await it.get(BIND_REQUESTS, "p") or {})["status"]["failedAttempts"] == 3
+
+
+async def test_a_retry_succeeds_once_the_node_is_there_and_only_then_the_pod_is_told() -> None:
+    async with lab(speed=1000) as it, it.working():
+        await it.request(await it.pod(), "late", backoffLimit=50)
+        await it.until_phase("Failed")
+        assert all(c["status"] != "True" for c in (await it.live())["status"].get("conditions", ()))
+        await it.node("late")
+        await it.until_phase("Succeeded")
+        pod = await it.live()
+        assert pod["spec"]["nodeName"] == "late"
+        assert condition(pod, names.CONDITION_POD_BOUND)["status"] == "True"
+
+
+async def test_t63_many_requests_at_once() -> None:
+    async with lab() as it, it.working():
+        pods = [await it.pod(f"p{number}") for number in range(10)]
+        for pod in pods:
+            await it.request(pod)
+        for pod in pods:
+            await it.until_phase("Succeeded", pod["metadata"]["name"])
+            told = condition(await it.live(pod["metadata"]["name"]), names.CONDITION_POD_BOUND)
+            assert told["status"] == "True"
+
+
+async def test_t77_a_fraction_without_groups_is_invalid_and_the_pod_is_not_told_that_it_is_bound() -> None:
+    async with lab() as it, it.working():
+        await it.request(await it.pod(fraction="0.5"), receivedResourceType="Fraction")
+
+        async def gone() -> bool:
+            return await it.get(BIND_REQUESTS, "p") is None
+
+        await it.until(gone)
+
+        async def told() -> bool:
+            return any(
+                c["type"] == names.CONDITION_POD_BOUND for c in (await it.live())["status"].get("conditions", ())
+            )
+
+        await it.until(told)
+        assert condition(await it.live(), names.CONDITION_POD_BOUND)["status"] == "False"
+
+
+async def test_a_request_for_an_earlier_pod_of_that_name_is_not_carried_out() -> None:
+    async with lab() as it, it.working():
+        await it.request(await it.pod(), uid="00000000-0000-0000-0000-000000000000")
+        await it.until(lambda: _failed_or_gone(it))
+        assert "nodeName" not in (await it.live())["spec"]
+
+
+async def _failed_or_gone(it: Lab) -> bool:
+    # The garbage collector may be quicker than the binder: the owner of the request does not exist.
+    found = await it.get(BIND_REQUESTS, "p")
+    return found is None or (found.get("status") or {}).get("phase") == "Failed"
+
+
+async def test_the_predicted_zones_ride_on_the_binding() -> None:
+    async with lab() as it, it.working():
+        zones = [{"zone": "node-0", "amount": {"cpu": "4"}}]
+        await it.request(await it.pod(), predictedNUMAZones=zones)
+        await it.until_phase("Succeeded")
+        annotations = (await it.live())["metadata"]["annotations"]
+        assert annotations[names.NUMA_PREDICTED_ANNOTATION] == '[{"zone":"node-0","amount":{"cpu":"4"}}]'
+
+
+async def test_a_request_for_a_pod_that_is_gone_fails_with_an_event_and_others_are_served() -> None:
+    async with lab() as it, it.working() as binder:
+        pod = await it.pod()
+        await it.client.delete(PODS, "p", "ns", grace_s=0)
+        pod["metadata"]["uid"] = (await it.pod("keeper"))["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "keeper", "uid": pod["metadata"]["uid"]}
+        document = {
+            "metadata": {"name": "p", "namespace": "ns", "ownerReferences": [owner]},
+            "spec": {"podName": "p", "selectedNode": "n1", "receivedResourceType": "Regular"},
+        }
+        await it.client.create(BIND_REQUESTS, document)
+        await it.request(await it.pod("other"))
+        failed = await it.until_phase("Failed")
+        assert failed["status"]["reason"] == "pod ns/p not found"
+        await it.until_phase("Succeeded", "other")
+        await binder.service.recorder.flush()
+        assert [event["involvedObject"]["kind"] for event in await it.events("BindingError")] == ["BindRequest"]

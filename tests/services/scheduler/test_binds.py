@@ -1,0 +1,214 @@
+"""Binds: the two ways to a node, what rides along, and what happens when the API server says no or nothing at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykai.api import names
+from pykai.kube import resources
+from pykai.kube.errors import ConnectionLost
+from tests.services.scheduler.cluster import cluster, refusal
+
+BINDING = r"/pods/[^/]+/binding$"
+
+
+async def test_a_pod_that_needs_nothing_prepared_is_bound_directly() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.until_bound("job", 1)
+            assert lab.placed("job") == {"job-0": "a"}
+            text = await lab.until_told("Scheduled", "job-0")
+        pod = lab.pods.get("default/job-0")
+        assert pod is not None
+        assert pod.metadata.annotations[names.RECEIVED_TYPE_ANNOTATION] == "Regular"
+        assert text == "Successfully assigned pod default/job-0 to node a at node-pool default"
+        assert not lab.faults.written("POST", "bindrequests")
+
+
+async def test_a_shared_gpu_goes_through_a_bind_request() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2, memory_mib=40000)
+        await lab.gang("job", pods=1, annotations={"gpu-fraction": "0.5"})
+        async with lab.scheduler():
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+        made = await lab.client.get_raw(resources.BIND_REQUESTS, "job-0", "default")
+        pod = lab.pods.get("default/job-0")
+        assert pod is not None
+        assert made["metadata"]["labels"] == {"selected-node": "a"}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "job-0", "uid": pod.metadata.uid}
+        assert made["metadata"]["ownerReferences"] == [owner]
+        spec = made["spec"]
+        assert len(spec.pop("selectedGPUGroups")) == 1
+        assert spec == {
+            "podName": "job-0",
+            "selectedNode": "a",
+            "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": 1, "portion": "0.50"},
+        }
+        assert not lab.faults.written("POST", BINDING)
+
+
+async def test_without_the_fast_path_every_pod_has_a_bind_request() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler(fast_bind=False):
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+        request = lab.requests.get("default/job-0")
+        assert request is not None
+        assert request.spec.received_gpu is not None
+        assert (request.spec.received_gpu.count, request.spec.received_gpu.portion) == (1, "1.00")
+        assert not lab.faults.written("POST", BINDING)
+
+
+async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        await lab.create(
+            resources.PERSISTENT_VOLUMES,
+            {
+                "metadata": {"name": "disk"},
+                "spec": {
+                    "capacity": {"storage": "1Gi"},
+                    "accessModes": ["ReadWriteOnce"],
+                    "claimRef": {"namespace": "default", "name": "data", "kind": "PersistentVolumeClaim"},
+                },
+            },
+            status={"phase": "Bound"},
+        )
+        await lab.create(
+            resources.PERSISTENT_VOLUME_CLAIMS,
+            {
+                "metadata": {"name": "data", "annotations": {names.BIND_COMPLETED_ANNOTATION: "yes"}},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                    "volumeName": "disk",
+                },
+            },
+            status={"phase": "Bound"},
+        )
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        await lab.gang("job", pods=1, volumes=[volume])
+        async with lab.scheduler():
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+        assert not lab.faults.written("POST", BINDING)
+
+
+async def test_the_pool_rides_on_the_binding_as_a_label() -> None:
+    async with cluster(queue="") as lab:
+        pool = {names.NODE_POOL_LABEL: "blue"}
+        await lab.node("a", labels=pool)
+        for name, spec in (("department", {}), ("team", {"parentQueue": "department"})):
+            content = {**spec, "resources": {"cpu": {"quota": -1, "limit": -1}, "memory": {"quota": -1, "limit": -1}}}
+            await lab.create(resources.QUEUES, {"metadata": {"name": name, "labels": pool}, "spec": content})
+        await lab.create(
+            resources.POD_GROUPS,
+            {"metadata": {"name": "job", "labels": pool}, "spec": {"minMember": 1, "queue": "team"}},
+        )
+        await lab.pod("job-0", "job")
+        async with lab.scheduler(partition_label_value="blue"):
+            await lab.until_bound("job", 1)
+            assert "at node-pool blue" in await lab.until_told("Scheduled", "job-0")
+        pod = lab.pods.get("default/job-0")
+        assert pod is not None
+        assert pod.metadata.labels == pool
+        assert not lab.faults.written("PATCH", "/pods/")
+
+
+async def test_a_refused_bind_is_told_and_tried_again_after_a_pause() -> None:
+    async with cluster(speed=50) as lab:
+        await lab.node("a")
+        lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=2)
+        await lab.gang("job", pods=1)
+        async with lab.scheduler() as scheduler:
+            text = await lab.until_told("FailedBinding", "job-0")
+            assert text == "Failed to bind pod default/job-0 to node a. not here"
+            await lab.until_bound("job", 1)
+            assert len(lab.faults.written("POST", BINDING)) == 3
+            assert scheduler.loop.cycles < 60
+
+
+async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"))
+        await lab.gang("job", pods=1)
+        async with lab.scheduler():
+            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "BindingError", 10)
+            assert lab.condition("job-0")[0] == "False"
+            assert len(lab.faults.written("POST", BINDING)) == 1
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_a_bind_without_an_answer_is_looked_up(carried_out: bool) -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        lab.faults.lose("POST", BINDING, ConnectionLost("no answer"), carried_out=carried_out)
+        await lab.gang("job", pods=1)
+        async with lab.scheduler():
+            await lab.until_bound("job", 1)
+            await lab.until_told("Scheduled", "job-0")
+        assert len(lab.faults.written("POST", BINDING)) == (1 if carried_out else 2)
+        assert not lab.told("FailedBinding")
+
+
+async def test_a_server_that_fails_for_a_moment_costs_nobody_anything() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        lab.faults.refuse("POST", BINDING, refusal(500, "InternalError"), times=2)
+        await lab.gang("job", pods=1)
+        async with lab.scheduler():
+            await lab.until_bound("job", 1)
+        assert not lab.told("FailedBinding")
+
+
+async def test_a_pod_that_another_scheduler_took_stays_there() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        await lab.node("b")
+        await lab.gang("job", pods=1)
+        pod = lab.pods
+
+        async def steal(request: object) -> None:
+            if getattr(request, "path", "").endswith("/binding"):
+                lab.faults.on_write = None
+                found = await lab.client.get_raw(resources.PODS, "job-0", "default")
+                other = "b" if b'"a"' in (getattr(request, "body", b"") or b"") else "a"
+                await lab.client.bind("default", "job-0", uid=found["metadata"]["uid"], node=other)
+
+        lab.faults.on_write = steal
+        async with lab.scheduler() as scheduler:
+            await pod.until(lambda _: bool(lab.placed("job")), 10)
+            await lab.until_told("FailedBinding", "job-0")
+            await scheduler.dispatcher.settle()
+            assert not scheduler.intake.assumes_bind("default/job-0")
+        assert len(lab.faults.written("POST", BINDING)) == 1
+
+
+async def test_a_request_left_by_an_earlier_pod_of_the_name_is_cleared_away() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1, memory_mib=40000)
+        old = {"apiVersion": "v1", "kind": "Pod", "name": "job-0", "uid": "gone-long-ago"}
+        stale = {"podName": "job-0", "selectedNode": "nowhere", "receivedResourceType": "Fraction"}
+        await lab.create(
+            resources.BIND_REQUESTS, {"metadata": {"name": "job-0", "ownerReferences": [old]}, "spec": stale}
+        )
+        await lab.gang("job", pods=1, annotations={"gpu-fraction": "0.5"})
+        async with lab.scheduler():
+            await lab.requests.until(
+                lambda store: (found := store.get("default/job-0")) is not None and found.spec.selected_node == "a", 10
+            )
+
+
+async def test_many_pods_are_bound_each_once() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=8)
+        await lab.node("b", gpus=8)
+        for index in range(16):
+            await lab.gang(f"job{index}", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.pods.until(lambda store: sum(bool(pod.spec.node_name) for pod in store.values()) == 16, 10)
+        assert len(lab.faults.written("POST", BINDING)) == 16

@@ -1,0 +1,123 @@
+"""Evictions: who is told, what is deleted, what is only withdrawn, and nobody is evicted twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pykai.api import names
+from pykai.kube import resources
+from tests.services.scheduler.cluster import Lab, cluster, refusal
+
+POD = r"/pods/[^/]+$"
+
+
+async def running_pod(lab: Lab, name: str, group: str, node: str, **pod: Any) -> None:
+    """A pod that runs on a node."""
+    made = await lab.pod(name, group, **pod)
+    await lab.client.bind("default", name, uid=made["metadata"]["uid"], node=node)
+    await lab.client.patch(resources.PODS, name, {"status": {"phase": "Running"}}, "default", subresource="status")
+
+
+async def an_unfair_cluster(lab: Lab) -> None:
+    """Team `rich` uses both GPUs, `poor` waits for the one it deserves."""
+    await lab.node("a", gpus=2)
+    await lab.queue("rich", parent="department", quota=0)
+    await lab.queue("poor", parent="department", quota=1)
+    for index in range(2):
+        await lab.group(f"greedy{index}", queue="rich")
+        await running_pod(lab, f"greedy{index}-0", f"greedy{index}", "a", gpu=1)
+    await lab.group("needy", queue="poor")
+    await lab.pod("needy-0", "needy", gpu=1)
+
+
+def going(lab: Lab) -> list[str]:
+    """Pods that are being deleted."""
+    return [pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is not None]
+
+
+async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with lab.scheduler() as scheduler:
+            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            (victim,) = going(lab)
+            group = victim.removesuffix("-0")
+            await lab.until_told("Evict", group)
+            cycles = scheduler.loop.cycles
+            await lab.groups.until(lambda _: bool(lab.annotation(group, names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10)
+            while scheduler.loop.cycles < cycles + 3:
+                await scheduler.loop.cycle()
+        (event,) = (each for each in lab.events.values() if each["reason"] == "Evict")
+        assert event["type"] == "Normal"
+        assert event["metadata"]["annotations"] == {
+            "num-evicted-pods": "1",
+            "evictor-action-type": "reclaim",
+            "evictor-pod-group-name": "needy",
+            "evictor-pod-group-namespace": "default",
+        }
+        (delete,) = lab.faults.written("DELETE", POD)
+        found = lab.pods.get(f"default/{victim}")
+        assert found is not None
+        assert msgspec.json.decode(delete.body or b"")["preconditions"]["uid"] == found.metadata.uid
+        assert (await lab.until_told("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
+
+
+async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with lab.scheduler() as scheduler:
+            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            # The deletion is known here, and as far as the scheduler goes it is assumed or seen.
+            for _ in range(3):
+                await scheduler.loop.cycle()
+            await scheduler.dispatcher.settle()
+        assert len(lab.faults.written("DELETE", POD)) == 1
+
+
+async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None:
+    async with cluster() as lab:
+        lab.faults.refuse("DELETE", POD, refusal(403, "Forbidden", "not yours"))
+        await an_unfair_cluster(lab)
+        async with lab.scheduler() as scheduler:
+            await lab.until_told("Evict")
+            await scheduler.dispatcher.settle()
+            assert not any(scheduler.intake.is_evicted(f"default/greedy{i}-0", "") for i in range(2))
+        assert not going(lab)
+
+
+async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with lab.scheduler(update_pod_eviction_condition=True):
+            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+        status, reason, message = lab.condition(going(lab)[0], "DisruptionTarget")
+        assert (status, reason) == ("True", "PreemptionByScheduler")
+        assert "needy" in message
+
+
+async def test_a_pod_that_cannot_be_marked_is_not_deleted() -> None:
+    async with cluster() as lab:
+        lab.faults.refuse("PATCH", r"/pods/greedy\d-0/status$", refusal(403, "Forbidden", "not yours"))
+        await an_unfair_cluster(lab)
+        async with lab.scheduler(update_pod_eviction_condition=True) as scheduler:
+            await lab.until_told("Evict")
+            await scheduler.dispatcher.settle()
+        assert not lab.faults.written("DELETE", POD)
+
+
+async def test_what_is_only_on_its_way_loses_its_bind_request_and_waits() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.queue("rich", parent="department", quota=0)
+        await lab.queue("poor", parent="department", quota=1)
+        await lab.group("greedy", queue="rich")
+        await lab.pod("greedy-0", "greedy", gpu=1)
+        async with lab.scheduler(fast_bind=False):
+            await lab.requests.until(lambda store: "default/greedy-0" in store, 10)
+            await lab.group("needy", queue="poor")
+            await lab.pod("needy-0", "needy", gpu=1)
+            await lab.requests.until(lambda store: "default/needy-0" in store and "default/greedy-0" not in store, 10)
+        assert not going(lab)
+        assert not lab.faults.written("DELETE", POD)

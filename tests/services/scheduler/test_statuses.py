@@ -1,0 +1,197 @@
+"""What waiting work is told, on real objects: conditions, events and stamps, and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pykai.api import names
+from pykai.kube import resources
+from tests.services.scheduler.cluster import Lab, cluster, refusal
+from tests.services.scheduler.test_evictions import running_pod
+
+STATUS = r"/(pods|podgroups)/[^/]+/status$"
+
+
+async def quiet(lab: Lab) -> None:
+    """Wait until no status is on its way."""
+    await asyncio.sleep(0)
+
+
+async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("big", pods=1, gpu=8)
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
+            why = await lab.until_told("Unschedulable", "big-0")
+            group_why = await lab.until_told("Unschedulable", "big")
+        status, reason, message = lab.condition("big-0")
+        assert (status, reason) == ("False", "Unschedulable")
+        assert message == why
+        assert "node(s) didn't have enough resources: GPUs" in why
+        (condition,) = _conditions(lab, "big")
+        assert condition.type == "UnschedulableOnNodePool"
+        assert (condition.node_pool, condition.reason, condition.status) == ("default", "Unschedulable", "True")
+        assert condition.transition_id == "1"
+        assert condition.message == group_why
+        assert condition.reasons[0].reason == "PodSchedulingErrors"
+        types = {event["reason"]: event["type"] for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"}
+        assert types["Unschedulable"] == "Warning"
+
+
+async def test_a_queue_over_its_limit_gives_its_figures() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=4)
+        await lab.queue("small", parent="department", limit=1)
+        await lab.gang("big", pods=1, gpu=2, queue="small")
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
+        (reason,) = _conditions(lab, "big")[0].reasons
+        assert reason.reason == "OverLimit"
+        assert reason.details["queueDetails"]["name"] == "small"
+        assert reason.details["queueDetails"]["podGroupRequestedResources"]["nvidia.com/gpu"] == "2"
+
+
+async def test_nothing_is_written_twice_however_many_cycles_pass() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("big", pods=2, gpu=8)
+        async with lab.scheduler() as scheduler:
+            await lab.until_told("Unschedulable", "big")
+            await scheduler.writes.flush()
+            before = len(lab.faults.written("PATCH", STATUS))
+            assert before == 3
+            for index in range(5):
+                await lab.create(resources.CONFIG_MAPS, {"metadata": {"name": f"noise{index}"}})
+                await scheduler.loop.cycle()
+            await scheduler.writes.flush()
+            assert len(lab.faults.written("PATCH", STATUS)) == before
+        async with lab.scheduler() as scheduler:
+            await scheduler.intake.synced()
+            await lab.until_told("Unschedulable", "big")
+            while scheduler.loop.cycles < 2:
+                await scheduler.loop.cycle()
+            await scheduler.writes.flush()
+        assert len(lab.faults.written("PATCH", STATUS)) == before
+
+
+async def test_our_own_notes_start_no_cycle() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("big", pods=1, gpu=8)
+        async with lab.scheduler(schedule_period="1h") as scheduler:
+            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
+            await scheduler.intake.groups.until(
+                lambda store: bool((found := store.get("default/big")) and found.status.scheduling_conditions), 10
+            )
+            await scheduler.intake.pods.until(
+                lambda store: bool((found := store.get("default/big-0")) and found.status.conditions), 10
+            )
+            assert scheduler.intake.waiting == 0
+
+
+async def test_what_found_its_place_loses_its_conditions() -> None:
+    async with cluster() as lab:
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: bool(_conditions(lab, "job")), 10)
+            await lab.node("a", gpus=1)
+            await lab.until_bound("job", 1)
+            await lab.groups.until(lambda store: not _conditions(lab, "job"), 10)
+        assert lab.condition("job-0")[0] == "True"
+
+
+async def test_a_group_without_enough_pods_is_not_ready() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=4)
+        await lab.group("half", minimum=2)
+        await lab.pod("half-0", "half", gpu=1)
+        async with lab.scheduler():
+            text = await lab.until_told("NotReady", "half")
+        assert text == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
+        assert lab.condition("half-0") == ("", "", "")
+        assert not _conditions(lab, "half")
+
+
+async def test_pods_are_not_marked_where_the_group_says_so() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.group("big", markUnschedulable=False)
+        await lab.pod("big-0", "big", gpu=8)
+        async with lab.scheduler() as scheduler:
+            await lab.until_told("Unschedulable", "big-0")
+            await scheduler.writes.flush()
+        assert lab.condition("big-0") == ("", "", "")
+
+
+async def test_a_start_is_stamped() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.groups.until(lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10)
+        assert len(lab.faults.written("PATCH", r"/podgroups/job$")) == 1
+
+
+async def test_a_broken_gang_is_stamped_told_and_evicted_after_its_grace() -> None:
+    async with cluster(speed=100) as lab:
+        await lab.node("a", gpus=2)
+        await lab.group("train", minimum=2, stalenessGracePeriod="30s")
+        await running_pod(lab, "train-0", "train", "a", gpu=1)
+        async with lab.scheduler():
+            text = await lab.until_told("StaleJob", "train")
+            assert text == "Job is stale. 1 pods are active, minMember is 2"
+            await lab.groups.until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
+            since = lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)
+            assert "evicting remaining pod: default/train-0" in await lab.until_told("Evict", "train")
+            assert lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION) in (since, "")
+
+
+async def test_a_gang_that_recovers_loses_its_stamp() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.group("train", minimum=2)
+        await running_pod(lab, "train-0", "train", "a", gpu=1)
+        async with lab.scheduler():
+            await lab.groups.until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
+            await lab.pod("train-1", "train", gpu=1)
+            await lab.until_bound("train", 2)
+            await lab.groups.until(lambda _: not lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION), 10)
+
+
+async def test_a_status_that_fails_is_written_later() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        lab.faults.refuse("PATCH", STATUS, refusal(500, "InternalError"), times=3)
+        await lab.gang("big", pods=1, gpu=8)
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
+
+
+async def test_the_conditions_of_another_pool_stay() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("big", pods=1, gpu=8)
+        other = {
+            "type": "UnschedulableOnNodePool",
+            "nodePool": "blue",
+            "reason": "Unschedulable",
+            "message": "not here",
+            "status": "True",
+            "transitionID": "7",
+        }
+        await lab.client.patch(
+            resources.POD_GROUPS, "big", {"status": {"schedulingConditions": [other]}}, "default", subresource="status"
+        )
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: len(_conditions(lab, "big")) == 2, 10)
+        assert [each.node_pool for each in _conditions(lab, "big")] == ["blue", "default"]
+        assert _conditions(lab, "big")[1].transition_id == "8"
+
+
+def _conditions(lab: Lab, group: str) -> list:  # type: ignore[type-arg]
+    found = lab.groups.get(f"default/{group}")
+    return list(found.status.scheduling_conditions) if found is not None else []

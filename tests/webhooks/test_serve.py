@@ -1,0 +1,201 @@
+"""The webhook server and the callables for an API server in process: gpu:10.1."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pykai.api import names
+from pykai.apiserver.patching import json_patch as apply_patch
+from pykai.apiserver.server import ApiServer
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.errors import Forbidden
+from pykai.kube.resources import PODS
+from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
+from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, Certificate, json_patch
+from tests.webhooks.test_gpusharing import HALF, a_pod, letters, mutated
+
+JsonObject = dict[str, Any]
+
+
+def write_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
+    """A certificate signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    certificate_file, key_file = folder / "tls.crt", folder / "tls.key"
+    certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate_file, key_file
+
+
+def unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@asynccontextmanager
+async def served(folder: Path) -> AsyncIterator[tuple[AdmissionServer, aiohttp.ClientSession]]:
+    server = AdmissionServer(*write_certificate(folder), port=0, random=letters)
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(server.run(stop))
+    await server.serving.wait()
+    connector = aiohttp.TCPConnector(ssl=unchecked(), force_close=True)
+    async with aiohttp.ClientSession(f"https://127.0.0.1:{server.port}", connector=connector) as session:
+        yield server, session
+    stop.set()
+    await running
+
+
+def review(
+    pod: JsonObject, *, old: JsonObject | None = None, user: str = "jane", groups: tuple[str, ...] = ()
+) -> JsonObject:
+    request = {
+        "uid": "review-1",
+        "operation": "CREATE" if old is None else "UPDATE",
+        "namespace": "ns",
+        "userInfo": {"username": user, "groups": list(groups)},
+        "object": pod,
+        "oldObject": old,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def asked(session: aiohttp.ClientSession, path: str, body: Any) -> JsonObject:
+    async with session.post(path, json=body) as answer:
+        assert answer.status == 200
+        document: JsonObject = await answer.json()
+    assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert document["response"]["uid"] == "review-1"
+    response: JsonObject = document["response"]
+    return response
+
+
+async def test_reviews_over_https(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, session):
+        pod = a_pod(HALF)
+        response = await asked(session, MUTATE_PATH, review(pod))
+        assert response["allowed"]
+        assert response["patchType"] == "JSONPatch"
+        operations = msgspec.json.decode(base64.b64decode(response["patch"]))
+        patched = apply_patch(pod, operations)
+        assert patched["metadata"]["annotations"] == mutated(pod)["metadata"]["annotations"]
+        assert patched["spec"]["volumes"] == mutated(pod)["spec"]["volumes"]
+
+        assert await asked(session, MUTATE_PATH, review(a_pod())) == {"uid": "review-1", "allowed": True}
+        missing = a_pod({**HALF, names.GPU_FRACTION_CONTAINER_ANNOTATION: "x"})
+        assert not (await asked(session, MUTATE_PATH, review(missing)))["allowed"]
+
+        refused = await asked(session, VALIDATE_PATH, review(a_pod({"gpu-memory": "0"})))
+        assert not refused["allowed"]
+        assert refused["status"]["message"] == "gpu-memory annotation value must be a positive integer greater than 0"
+        forged = a_pod(labels={"runai-gpu-group": "g"})
+        assert not (await asked(session, VALIDATE_PATH, review(forged)))["allowed"]
+        assert (await asked(session, VALIDATE_PATH, review(forged, groups=("system:masters",))))["allowed"]
+        assert not (await asked(session, VALIDATE_PATH, review(a_pod(), old=a_pod(HALF))))["allowed"]
+
+        async with session.post(MUTATE_PATH, data=b"nonsense") as answer:
+            assert answer.status == 400
+        async with session.get("/healthz") as answer:
+            assert answer.status == 200
+
+
+async def shown(server: AdmissionServer) -> bytes:
+    """The certificate that a new connection gets."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=unchecked())
+    found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return found
+
+
+async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    async with served(tmp_path) as (server, _):
+        before = await shown(server)
+        assert not server.certificate.reload_if_changed()
+        write_certificate(tmp_path, "other")
+        assert server.certificate.reload_if_changed()
+        assert await shown(server) != before
+
+
+def test_half_a_certificate_leaves_the_last_one(tmp_path: Path) -> None:
+    certificate = Certificate(*write_certificate(tmp_path))
+    (tmp_path / "tls.crt").write_text("half")
+    assert not certificate.reload_if_changed()
+    write_certificate(tmp_path)
+    assert certificate.reload_if_changed()
+
+
+def test_a_patch_names_what_changed() -> None:
+    old = {"a": {"x/y": 1, "gone": 2}, "list": [1], "same": {}}
+    new = {"a": {"x/y": 3, "~new": 4}, "list": [1, 2], "same": {}}
+    assert json_patch(old, new) == [
+        {"op": "remove", "path": "/a/gone"},
+        {"op": "replace", "path": "/a/x~1y", "value": 3},
+        {"op": "add", "path": "/a/~0new", "value": 4},
+        {"op": "replace", "path": "/list", "value": [1, 2]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "may"),
+    [
+        ("jane", (), False),
+        ("jane", ("system:masters",), True),
+        ("kubernetes-admin", (), True),
+        ("system:serviceaccount:kai-scheduler:binder", (), True),
+        ("system:serviceaccount:kai-scheduler-fake:binder", (), False),
+        ("system:serviceaccount:kube-system:job-controller", (), False),
+    ],
+)
+def test_who_is_privileged(user: str, groups: tuple[str, ...], may: bool) -> None:
+    assert is_privileged(user, groups) is may
+
+
+async def test_the_embedded_server_admits_in_process() -> None:
+    server = await ApiServer.open(clock=Clock(), mutators=[pod_mutator()], validators=[pod_validator()])
+    try:
+        admin, jane = Client(server.transport()), Client(server.transport("system:user:jane"))
+        made = await jane.create(PODS, a_pod(HALF), "default")
+        prefix = made["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP_ANNOTATION]
+        assert made["spec"]["volumes"][0]["configMap"]["name"] == f"{prefix}-0"
+        with pytest.raises(Forbidden, match="cannot be changed"):
+            await jane.patch(
+                PODS, "p", {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.6"}}}, "default"
+            )
+        label = {"metadata": {"labels": {names.GPU_GROUP_LABEL: "g"}}}
+        with pytest.raises(Forbidden, match="written by the binder only"):
+            await jane.patch(PODS, "p", label, "default")
+        await admin.patch(PODS, "p", label, "default")
+        with pytest.raises(Forbidden, match="positive number smaller"):
+            await jane.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="q"), "default")
+    finally:
+        await server.close()
