@@ -1,8 +1,8 @@
 """Asking a server in the test's own process, in the words of HTTP.
 
-    api = Api(server.transport())
-    answer = await api.create("pods", pod("web"))
-    assert answer.code == 201
+api = Api(server.transport())
+answer = await api.create("pods", pod("web"))
+assert answer.code == 201
 """
 
 from __future__ import annotations

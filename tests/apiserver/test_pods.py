@@ -103,7 +103,7 @@ async def test_a_pod_needs_containers(api: Api) -> None:
 
 async def test_the_spec_of_a_pod_stays(api: Api) -> None:
     created = (await api.create("pods", pod("a"))).body
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"nodeName": "n1"},
         {"priority": 3},
         {"schedulerName": "other"},
@@ -111,7 +111,8 @@ async def test_the_spec_of_a_pod_stays(api: Api) -> None:
         {"schedulingGates": [{"name": "example.com/late"}]},
         {"tolerations": []},
         {"nodeSelector": {"a": "b"}},
-    ):
+    )
+    for change in changes:
         assert (await api.patch("pods", "a", {"spec": change})).code == 422, change
     assert (await api.get("pods", "a")).body == created
 
@@ -120,7 +121,8 @@ async def test_what_may_change_in_a_pod(api: Api) -> None:
     created = (await api.create("pods", pod("a"))).body["spec"]
     image = {"containers": [created["containers"][0] | {"image": "registry.example/web:2"}]}
     more = {"tolerations": [*created["tolerations"], {"key": "x", "operator": "Exists"}]}
-    for change in (image, more, {"activeDeadlineSeconds": 60}):
+    changes: list[dict[str, Any]] = [image, more, {"activeDeadlineSeconds": 60}]
+    for change in changes:
         assert (await api.patch("pods", "a", {"spec": change})).code == 200, change
 
 
@@ -138,7 +140,10 @@ async def test_binding_gives_a_node_annotations_and_labels(api: Api) -> None:
 
 async def test_binding_replaces_the_condition_that_said_no(api: Api) -> None:
     await api.create("pods", pod("a"))
-    waits = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}, {"type": "Other", "status": "True"}]
+    waits = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+        {"type": "Other", "status": "True"},
+    ]
     await api.patch("pods", "a", {"status": {"conditions": waits}}, "status")
     await api.bind("a", "n1")
     conditions = (await api.get("pods", "a")).body["status"]["conditions"]

@@ -107,7 +107,10 @@ async def test_another_uid_means_another_object(api: Api) -> None:
 async def test_what_belongs_to_the_server_stays(api: Api) -> None:
     old = (await api.create("configmaps", config_map("a"))).body
     changed = old | {"data": {"x": "1"}}
-    changed["metadata"] = old["metadata"] | {"creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": "2001-01-01T00:00:00Z"}
+    changed["metadata"] = old["metadata"] | {
+        "creationTimestamp": "2001-01-01T00:00:00Z",
+        "deletionTimestamp": "2001-01-01T00:00:00Z",
+    }
     answer = (await api.put("configmaps", changed)).ok()
     assert answer.meta["creationTimestamp"] == old["metadata"]["creationTimestamp"]
     assert "deletionTimestamp" not in answer.meta

@@ -11,7 +11,12 @@ from pykai.cli import main
 from pykai.simulator.bench import COMPARED, SIZES
 
 KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions", "evictions"}
-MORE = {"full": {"second_seconds"}, "racks": {"refusal_seconds"}, "racks64": {"refusal_seconds"}}
+MORE = {
+    "full": {"second_seconds"},
+    "racks": {"refusal_seconds"},
+    "racks64": {"refusal_seconds"},
+    "living": {"median_seconds", "new_pod_seconds"},
+}
 
 
 @pytest.mark.parametrize(
@@ -24,11 +29,12 @@ MORE = {"full": {"second_seconds"}, "racks": {"refusal_seconds"}, "racks64": {"r
         ("frag", 8, 1, 6, 5),
         ("racks", 256, 2048, 2048, 0),
         ("racks64", 32, 256, 256, 0),
-        ("apply", 8, 1, 8000, 0),
+        ("living", 10, 2, 2, 0),
+        ("apply", 8, 1, 500, 0),
     ],
 )
 def test_a_measurement_is_one_line_of_json(shape: str, nodes: int, pods: int, decisions: int, evictions: int) -> None:
-    result = CliRunner().invoke(main, ["bench", shape, "--nodes", str(nodes), "--json"])
+    result = CliRunner().invoke(main, ["bench", shape, "--nodes", str(nodes), "--json", "--quick"])
     assert result.exit_code == 0, result.output
     (line,) = result.output.splitlines()
     record = json.loads(line)
@@ -40,7 +46,7 @@ def test_a_measurement_is_one_line_of_json(shape: str, nodes: int, pods: int, de
 
 
 def test_without_json_it_is_a_line_for_people() -> None:
-    result = CliRunner().invoke(main, ["bench", "gang", "--nodes", "8"])
+    result = CliRunner().invoke(main, ["bench", "gang", "--nodes", "8", "--quick"])
     assert "8 decisions" in result.output
 
 
@@ -48,7 +54,7 @@ def test_without_json_it_is_a_line_for_people() -> None:
 def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: list[str]) -> None:
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
-    assert "fill, gang, full, reclaim, frag, racks, racks64, apply" in result.output
+    assert "fill, gang, full, reclaim, frag, racks, racks64, living, apply" in result.output
 
 
 def test_the_usual_sizes_hold_those_that_are_compared() -> None:

@@ -114,6 +114,17 @@ def test_what_the_server_asks_to_wait_is_waited() -> None:
     in_fake_time(story())
 
 
+def test_watches_that_end_at_once_are_not_hammered() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        server.answer(status(200), times=1000, watch=True)
+        async with following(server):
+            await asyncio.sleep(600)
+            assert 20 <= watches(server) <= 60
+
+    in_fake_time(story())
+
+
 def test_a_server_that_always_says_gone_is_not_hammered() -> None:
     async def story() -> None:
         server = FakeServer()

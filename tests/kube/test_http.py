@@ -196,7 +196,7 @@ async def test_requests_on_half_open_connections_end_and_the_next_ones_work() ->
         proxy.silence()
         with pytest.raises(ConnectionLost, match="no answer within"):
             await transport.send(ask)
-        assert (await transport.send(Request("GET", ask.path))).status == 200
+        assert (await transport.send(Request("GET", ask.path, timeout_s=3))).status == 200
         await transport.close()
         await proxy.stop()
 

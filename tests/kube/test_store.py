@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from pykai.kube.client import Client
 from pykai.kube.errors import Unauthorized
 from pykai.kube.resources import PODS, Resource
 from pykai.kube.store import Change, Store
-from pykai.kube.watch import Follower, Patience, Selection
+from pykai.kube.watch import Patience
 from tests.kube.fakes import FakeServer, pod, status
 
 QUICK = Patience(idle_s=5.0, first_pause_s=0.005, longest_pause_s=0.02)
@@ -123,28 +122,6 @@ async def test_a_watch_that_ends_is_resumed_at_once() -> None:
         await server.watched(2)
         server.put(pod("b"))
         await store.until(lambda s: len(s) == 2)
-
-
-async def test_watches_that_end_at_once_are_not_hammered() -> None:
-    server = FakeServer()
-    pauses: list[float] = []
-    enough = asyncio.Event()
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) >= 8:
-            enough.set()
-            await asyncio.Event().wait()
-
-    server.answer(status(200), times=100, watch=True)
-    store = Store(PODS, Pod)
-    follower = Follower(Client(server), Selection(PODS), store, pause=pause)
-    task = asyncio.create_task(follower.run())
-    async with asyncio.timeout(5):
-        await enough.wait()
-    task.cancel()
-    assert pauses[-1] >= 15
-    assert max(pauses) <= 30
 
 
 async def test_an_expired_version_lists_again_and_tells_the_difference() -> None:

@@ -35,7 +35,9 @@ def container(name: str, cpu: str, **more: Any) -> dict[str, Any]:
 
 def a_machine(name: str = "n", **allocatable: str) -> Machine:
     made = Machine(name)
-    resources: dict[str, str | int | float] = {key.replace("gpu", names.NVIDIA_GPU): v for key, v in allocatable.items()}
+    resources: dict[str, str | int | float] = {
+        key.replace("gpu", names.NVIDIA_GPU): v for key, v in allocatable.items()
+    }
     made.update(Node(status=NodeStatus(allocatable=resources)))
     return made
 
@@ -78,7 +80,8 @@ def test_a_machine_is_full_to_the_last_unit_and_not_beyond() -> None:
     machine = a_machine(cpu="2")
     assert machine.admit("a", {"cpu": 1500}) is None
     refused = machine.admit("b", {"cpu": 501})
-    assert refused is not None and refused.reason == "OutOfcpu"
+    assert refused is not None
+    assert refused.reason == "OutOfcpu"
     assert machine.admit("b", {"cpu": 500}) is None
     machine.release("a")
     assert machine.admit("c", {"cpu": 1500}) is None
@@ -92,7 +95,8 @@ def test_a_refused_pod_uses_nothing() -> None:
 
 def test_a_resource_that_the_machine_lacks_is_out_of() -> None:
     refused = a_machine(cpu="2").admit("a", {names.NVIDIA_GPU: 1})
-    assert refused is not None and refused.reason == "OutOfnvidia.com/gpu"
+    assert refused is not None
+    assert refused.reason == "OutOfnvidia.com/gpu"
 
 
 def test_admitting_twice_books_once() -> None:
@@ -133,6 +137,15 @@ def test_devices_have_the_same_names_every_time_and_others_elsewhere() -> None:
     assert device_id("n", "nvidia.com/mig-1g.10gb", 0).startswith("MIG-")
 
 
+def test_a_machine_that_lies_about_its_gpus_does_no_harm() -> None:
+    machine = a_machine(gpu="1000000000000")
+    assert machine.admit("a", {names.NVIDIA_GPU: 10**11}) is None
+    assert len(machine.take_devices("a")) == 1024
+    for nonsense in ("-3", "many"):
+        refused = a_machine(gpu=nonsense).admit("a", {names.NVIDIA_GPU: 1})
+        assert refused is not None
+
+
 def test_a_pod_declares_its_course() -> None:
     declared = {
         names.RUN_SECONDS_ANNOTATION: "12.5",
@@ -151,7 +164,9 @@ def test_a_range_is_drawn_from_the_uid() -> None:
         return found
 
     times = [drawn(f"uid-{number}") for number in range(200)]
-    assert min(times) >= 30 and max(times) <= 90 and max(times) - min(times) > 50
+    assert min(times) >= 30
+    assert max(times) <= 90
+    assert max(times) - min(times) > 50
     assert drawn("uid-1") == times[1]
     assert len(set(times)) == 200
 
@@ -160,7 +175,8 @@ def test_a_range_is_drawn_from_the_uid() -> None:
 def test_a_time_that_cannot_be_read_is_told_and_ignored(text: str) -> None:
     course = course_of(a_pod(annotations={names.RUN_SECONDS_ANNOTATION: text}), Habits(run_s=5))
     assert course.run_s == 5
-    assert len(course.problems) == 1 and names.RUN_SECONDS_ANNOTATION in course.problems[0]
+    assert len(course.problems) == 1
+    assert names.RUN_SECONDS_ANNOTATION in course.problems[0]
 
 
 @pytest.mark.parametrize("text", ["256", "-1", "one", "99999"])
@@ -172,6 +188,22 @@ def test_an_exit_code_that_is_none_is_told_and_ignored(text: str) -> None:
 def test_only_pods_that_never_restart_end_by_habit() -> None:
     assert course_of(a_pod(restart="Always"), Habits(run_s=5)).run_s is None
     assert course_of(a_pod(restart="OnFailure"), Habits(run_s=5)).run_s == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["sleep", "7"], 7.0),
+        (["/bin/sleep", "infinity"], None),
+        (["sleep", "a while"], 5.0),
+        (["python", "7"], 5.0),
+        ([], 5.0),
+    ],
+)
+def test_a_pod_that_only_sleeps_runs_as_long_as_it_says(command: list[str], expected: float | None) -> None:
+    made = pod()
+    made["spec"]["containers"][0]["command"] = command
+    assert course_of(decode_as(MachinePod, made), Habits(run_s=5)).run_s == expected
 
 
 def test_nodes_carry_gpus_topology_and_health() -> None:
@@ -196,7 +228,8 @@ def test_nodes_carry_gpus_topology_and_health() -> None:
     }
     assert (labels["nvidia.com/gpu.count"], labels["nvidia.com/gpu.memory"]) == ("8", "81559")
     status = nodes[0]["status"]
-    assert status["allocatable"]["nvidia.com/gpu"] == "8" and status["allocatable"]["pods"] == "110"
+    assert status["allocatable"]["nvidia.com/gpu"] == "8"
+    assert status["allocatable"]["pods"] == "110"
     assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "True"
     assert nodes[0]["spec"]["taints"] == [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
 

@@ -34,18 +34,29 @@ async def test_a_bound_pod_starts_with_everything_a_kubelet_tells() -> None:
             "Ready": "True",
             "ContainersReady": "True",
         }
-        assert status["podIP"].startswith("10.") and status["hostIP"].startswith("172.") and status["startTime"]
+        assert status["podIP"].startswith("10.")
+        assert status["hostIP"].startswith("172.")
+        assert status["startTime"]
         assert [entry["name"] for entry in status["containerStatuses"]] == ["c0", "c1"]
         first = status["containerStatuses"][0]
-        assert first["ready"] and first["started"] and first["restartCount"] == 0 and first["image"] == "image"
-        assert first["state"]["running"]["startedAt"] and first["containerID"]
+        assert first["ready"]
+        assert first["started"]
+        assert first["restartCount"] == 0
+        assert first["image"] == "image"
+        assert first["state"]["running"]["startedAt"]
+        assert first["containerID"]
 
 
 async def test_the_condition_of_schedulers_is_left_alone() -> None:
     async with world() as w:
         await w.node("n1")
         await w.pod("a", node="n1")
-        said = {"type": "PodScheduled", "status": "True", "reason": "Mine", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        said = {
+            "type": "PodScheduled",
+            "status": "True",
+            "reason": "Mine",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
         patch = {"status": {"conditions": [said]}}
         await w.client.patch(PODS, "a", patch, "default", kind=PatchKind.STRATEGIC, subresource="status")
         await w.phase("a", "Running")
@@ -91,9 +102,7 @@ async def test_containers_restart_with_a_count_and_a_growing_pause() -> None:
             ("Running", 1, True),
             ("Running", 2, False),
         ]
-        await w.client.patch(
-            PODS, "a", {"metadata": {"annotations": {names.EXIT_CODE_ANNOTATION: "0"}}}, "default"
-        )
+        await w.client.patch(PODS, "a", {"metadata": {"annotations": {names.EXIT_CODE_ANNOTATION: "0"}}}, "default")
         await w.phase("a", "Succeeded")
 
 
@@ -110,7 +119,8 @@ async def test_init_containers_run_first_and_sidecars_stay() -> None:
         states = {entry["name"]: next(iter(entry["state"])) for entry in status["initContainerStatuses"]}
         assert states == {"sidecar0": "running", "init0": "terminated", "init1": "terminated"}
         waiting = [v.status.container_statuses[0].state.waiting for v in w.history if v.status.container_statuses]
-        assert waiting[0] is not None and waiting[0].reason == "PodInitializing"
+        assert waiting[0] is not None
+        assert waiting[0].reason == "PodInitializing"
 
 
 async def test_a_deleted_pod_stops_with_a_last_word_and_then_vanishes() -> None:
@@ -123,7 +133,8 @@ async def test_a_deleted_pod_stops_with_a_last_word_and_then_vanishes() -> None:
         last = w.history[-1]
         assert last.status.phase == "Failed"
         terminated = last.status.container_statuses[0].state.terminated
-        assert terminated is not None and terminated.exit_code == 143
+        assert terminated is not None
+        assert terminated.exit_code == 143
         await w.pod("b", node="n1", gpus=1)
         await w.phase("b", "Running")
 
@@ -203,7 +214,8 @@ async def test_a_mounted_config_map_is_waited_for_too() -> None:
         await w.pod("a", node="n1", volumes=[{"name": "v", "configMap": {"name": "files"}}])
         held = await w.pod_that("a", lambda p: bool(p.status.container_statuses))
         waiting = held.status.container_statuses[0].state.waiting
-        assert waiting is not None and waiting.reason == "ContainerCreating"
+        assert waiting is not None
+        assert waiting.reason == "ContainerCreating"
         await w.create(CONFIG_MAPS, {"metadata": {"name": "files", "namespace": "default"}})
         await w.phase("a", "Running")
 
@@ -244,7 +256,8 @@ async def test_only_simulated_nodes_are_played_where_others_exist() -> None:
         await w.pod("b", node="ours")
         await w.phase("b", "Running")
         found = w.find("a")
-        assert found is not None and found.status.phase == "Pending"
+        assert found is not None
+        assert found.status.phase == "Pending"
 
 
 async def test_a_start_costs_one_write_and_an_end_another() -> None:
@@ -286,9 +299,11 @@ async def test_a_restart_loses_nothing_and_admits_nobody_twice() -> None:
         for name in ("b", "c"):
             await w.pod(name, node="n1", gpus=1, restart="Always")
         held = await _restarted_with(w, 2)
-        assert running.metadata.uid and len(held) == 2
+        assert running.metadata.uid
+        assert len(held) == 2
         after = w.find("a")
-        assert after is not None and after.status.start_time == running.status.start_time
+        assert after is not None
+        assert after.status.start_time == running.status.start_time
         assert sum(p.status.phase == "Failed" for p in w.pods.values()) == 1
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,7 +29,6 @@ from pykai.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
     JOBS,
-    NODES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -43,6 +42,7 @@ from pykai.simulator.machines.course import Habits
 from pykai.simulator.machines.kubelets import Machines
 from pykai.simulator.machines.nodes import MachineKind
 
+T = TypeVar("T")
 Document = dict[str, Any]
 TIMEOUT_S = 10.0
 
@@ -159,10 +159,7 @@ class World:
         return await self.pod_that(name, lambda found: found.status.phase == phase)
 
     async def pod_that(self, name: str, holds: Callable[[MachinePod], bool]) -> MachinePod:
-        await self.pods.until(lambda _: (found := self.find(name)) is not None and holds(found), TIMEOUT_S)
-        found = self.find(name)
-        assert found is not None
-        return found
+        return await that(self.pods, name if "/" in name else f"default/{name}", holds)
 
     async def event(self, reason: str, text: str = "") -> None:
         """Wait until somebody has told this."""
@@ -172,11 +169,7 @@ class World:
         await self.pods.until(lambda _: self.find(name) is None, TIMEOUT_S)
 
     async def job_that(self, name: str, holds: Callable[[Job], bool]) -> Job:
-        key = f"default/{name}"
-        await self.jobs.until(lambda s: (found := s.get(key)) is not None and holds(found), TIMEOUT_S)
-        found = self.jobs.get(key)
-        assert found is not None
-        return found
+        return await that(self.jobs, f"default/{name}", holds)
 
 
 @asynccontextmanager
@@ -196,6 +189,14 @@ async def world(
         await made.process.stop()
         await made.caches.stop()
         await server.close()
+
+
+async def that(store: Store[T], key: str, holds: Callable[[T], bool]) -> T:
+    """Wait until an object exists and is as it should be."""
+    await store.until(lambda s: (found := s.get(key)) is not None and holds(found), TIMEOUT_S)
+    found = store.get(key)
+    assert found is not None
+    return found
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -255,6 +256,3 @@ def template(
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {"metadata": metadata, "spec": made["spec"]}
-
-
-__all__ = ["NODES", "Process", "World", "pod", "template", "until", "world"]

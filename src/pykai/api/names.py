@@ -218,6 +218,9 @@ STATEFUL_POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
 PROVISIONED_BY_ANNOTATION: Final = "pv.kubernetes.io/provisioned-by"
 DEFAULT_STORAGE_CLASS_ANNOTATION: Final = "storageclass.kubernetes.io/is-default-class"
+NODE_ROLE_LABEL_PREFIX: Final = "node-role.kubernetes.io/"
+NODE_ROLE_LABEL: Final = "kubernetes.io/role"
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 # `BindRequest.spec.receivedResourceType`.
 RECEIVED_REGULAR: Final = "Regular"
@@ -278,6 +281,8 @@ EVENT_NOT_READY: Final = "NotReady"
 EVENT_STALE_JOB: Final = "StaleJob"
 EVENT_BOUND: Final = "Bound"
 EVENT_BINDING_ERROR: Final = "BindingError"
+EVENT_FAILED_CREATE: Final = "FailedCreate"
+EVENT_INVALID_ANNOTATION: Final = "InvalidAnnotation"
 # Ours: a gang that cannot be completed gives its nodes back; an object of some kind cannot be used as it stands.
 EVENT_GANG_BROKEN: Final = "GangBroken"
 EVENT_INVALID_PREFIX: Final = "Invalid"

@@ -46,6 +46,8 @@ class MachineContainer(Container):
     """A container as a machine starts it."""
 
     image: str = ""
+    command: list[str] = field(default_factory=list)
+    args: list[str] = field(default_factory=list)
 
 
 class MachinePodSpec(Wire):
@@ -240,17 +242,16 @@ class ReplicaSet(Wire):
     status: ReplicaSetStatus = field(default_factory=ReplicaSetStatus)
 
 
-class RollingUpdate(Wire):
-    """Counts are numbers or percentages as text; `partition` is for StatefulSets."""
+class RollingUpdateDeployment(Wire):
+    """How many pods too many and too few there may be, as numbers or as percentages in text."""
 
     max_surge: Int64 | str | None = None
     max_unavailable: Int64 | str | None = None
-    partition: Int64 | None = None
 
 
-class UpdateStrategy(Wire):
+class DeploymentStrategy(Wire):
     type: str = ""
-    rolling_update: RollingUpdate | None = None
+    rolling_update: RollingUpdateDeployment | None = None
 
 
 class DeploymentSpec(Wire):
@@ -260,7 +261,7 @@ class DeploymentSpec(Wire):
     revision_history_limit: Int64 | None = None
     paused: bool = False
     selector: LabelSelector | None = None
-    strategy: UpdateStrategy = field(default_factory=UpdateStrategy)
+    strategy: DeploymentStrategy = field(default_factory=DeploymentStrategy)
     template: Document = field(default_factory=dict)
 
 
@@ -289,6 +290,17 @@ class Deployment(Wire):
     status: DeploymentStatus = field(default_factory=DeploymentStatus)
 
 
+class RollingUpdateStatefulSet(Wire):
+    """Pods with a lower number than `partition` keep the old template."""
+
+    partition: Int64 | None = None
+
+
+class StatefulSetUpdateStrategy(Wire):
+    type: str = ""
+    rolling_update: RollingUpdateStatefulSet | None = None
+
+
 class StatefulSetSpec(Wire):
     replicas: Int64 | None = None
     min_ready_seconds: Int64 = 0
@@ -296,7 +308,7 @@ class StatefulSetSpec(Wire):
     pod_management_policy: str = ""
     service_name: str = ""
     selector: LabelSelector | None = None
-    update_strategy: UpdateStrategy = field(default_factory=UpdateStrategy)
+    update_strategy: StatefulSetUpdateStrategy = field(default_factory=StatefulSetUpdateStrategy)
     template: Document = field(default_factory=dict)
     volume_claim_templates: list[Document] = field(default_factory=list)
 

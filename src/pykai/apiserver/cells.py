@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykai.api.names import NODE_ROLE_LABEL, NODE_ROLE_LABEL_PREFIX
 from pykai.api.timestamp import TimestampError, parse_timestamp
 
 Object = Mapping[str, Any]
@@ -199,10 +200,10 @@ def node_cells(node: Object, now: float) -> list[Any]:
     if spec_of(node).get("unschedulable"):
         words.append("SchedulingDisabled")
     labels = node["metadata"].get("labels") or {}
-    prefix = "node-role.kubernetes.io/"
+    prefix = NODE_ROLE_LABEL_PREFIX
     roles = sorted(
         [name.removeprefix(prefix) for name in labels if name.startswith(prefix) and name != prefix]
-        + [value for name, value in labels.items() if name == "kubernetes.io/role" and value]
+        + [value for name, value in labels.items() if name == NODE_ROLE_LABEL and value]
     )
     info = status.get("nodeInfo") or {}
     addresses = {one.get("type"): one.get("address") for one in reversed(status.get("addresses") or ())}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pykai.api.names import DEFAULT_STORAGE_CLASS_ANNOTATION, STORAGE_CLASS_ANNOTATION
 from pykai.apiserver.cells import (
     NONE,
     UNSET,
@@ -170,9 +171,7 @@ def _claim(item: Object, now: float) -> list[Any]:
 
 def _class_of(item: Object) -> str:
     annotations = item["metadata"].get("annotations") or {}
-    return str(
-        annotations.get("volume.beta.kubernetes.io/storage-class") or spec_of(item).get("storageClassName") or ""
-    )
+    return str(annotations.get(STORAGE_CLASS_ANNOTATION) or spec_of(item).get("storageClassName") or "")
 
 
 def _volume(item: Object, now: float) -> list[Any]:
@@ -195,7 +194,7 @@ def _volume(item: Object, now: float) -> list[Any]:
 
 def _storage_class_name(item: Object) -> str:
     metadata = item["metadata"]
-    default = (metadata.get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class") == "true"
+    default = (metadata.get("annotations") or {}).get(DEFAULT_STORAGE_CLASS_ANNOTATION) == "true"
     return f"{metadata.get('name', '')} (default)" if default else str(metadata.get("name", ""))
 
 

@@ -6,10 +6,11 @@ group and version.  Both are made from the registry and kept until a kind comes 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 from pykai import __version__
-from pykai.apiserver import failures, reviews
+from pykai.apiserver import failures, openapi, reviews
 from pykai.apiserver.kinds import Kind, Registry
 from pykai.apiserver.negotiation import accepted
 from pykai.apiserver.storage import encode
@@ -87,9 +88,7 @@ class Discovery:
             case ["apis", group, version] if version in self._groups().get(group, ()):
                 return self._resources(group, version)
             case ["openapi", "v3"]:
-                from pykai.apiserver import openapi
-
-                return openapi.root(self._openapi_paths())
+                return openapi.root(self._openapi_paths(), self._openapi_marks())
             case ["openapi", "v3", "api", "v1"]:
                 return self._openapi("", "v1")
             case ["openapi", "v3", "apis", group, version] if version in self._groups().get(group, ()):
@@ -117,9 +116,15 @@ class Discovery:
     def _openapi_paths(self) -> list[str]:
         return [f"apis/{g}/{v}" if g else f"api/{v}" for g, versions in self._groups().items() for v in versions]
 
-    def _openapi(self, group: str, version: str) -> JsonObject:
-        from pykai.apiserver import openapi
+    def _openapi_marks(self) -> dict[str, str]:
+        """Of documents that may change while the server runs or from one server to the next: what is in them."""
+        marks = {}
+        for group, version in {(kind.group, kind.version) for kind in self._registry if kind.custom}:
+            raw = encode(self._openapi(group, version))
+            marks[f"apis/{group}/{version}"] = hashlib.sha256(raw).hexdigest()
+        return marks
 
+    def _openapi(self, group: str, version: str) -> JsonObject:
         return openapi.document(group, version, self._kinds(group, version))
 
     def _resources(self, group: str, version: str) -> JsonObject:

@@ -35,7 +35,12 @@ class HttpServer:
         application = web.Application(client_max_size=MAX_BODY + 1)
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(
-            application, access_log=None, handle_signals=False, shutdown_timeout=1.0, keepalive_timeout=3600.0
+            application,
+            access_log=None,
+            handle_signals=False,
+            handler_cancellation=True,
+            shutdown_timeout=1.0,
+            keepalive_timeout=3600.0,
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)
@@ -58,7 +63,11 @@ class HttpServer:
         if user is None:
             refused = errors.Unauthorized(401, "Unauthorized", "Unauthorized")
             return _answer(Response(401, encode(status_object(refused)), {"Content-Type": JSON}))
-        body = await request.read() if request.can_read_body else None
+        try:
+            body = await request.read() if request.can_read_body else None
+        except web.HTTPRequestEntityTooLarge:
+            large = errors.ApiError(413, "RequestEntityTooLarge", f"the body is larger than {MAX_BODY} bytes")
+            return _answer(Response(413, encode(status_object(large)), {"Content-Type": JSON}))
         asked = Request(
             request.method,
             request.path,

@@ -118,11 +118,11 @@ def label_problems(labels: Any, field: str = "metadata.labels") -> list[Cause]:
     return found
 
 
-def metadata_problems(kind: Kind, metadata: JsonObject) -> list[Cause]:
-    """What is wrong with the metadata of an object."""
-    found = label_problems(metadata.get("labels"))
-    annotations = metadata.get("annotations")
-    if annotations:
+def metadata_problems(metadata: JsonObject, before: JsonObject) -> list[Cause]:
+    """What is wrong with the metadata of an object; what is `before`'s own is taken to be in order."""
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    found = label_problems(labels) if labels is not before.get("labels") else []
+    if annotations and annotations is not before.get("annotations"):
         if not isinstance(annotations, Mapping):
             found.append(wrong("metadata.annotations", annotations, "must be a map of strings"))
         else:

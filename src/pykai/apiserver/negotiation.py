@@ -21,6 +21,7 @@ MAX_BODY: Final = 3 << 20
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _decode_json = msgspec.json.Decoder().decode
+_encode_json = msgspec.json.Encoder().encode
 
 
 class _TextLoader(_Loader):  # type: ignore[misc]
@@ -79,8 +80,9 @@ def read_body(body: bytes | None, content_type: str) -> Any:
             raise bad_request(f"the protobuf body cannot be read: {error}") from None
     if media in ("application/yaml", "application/apply-patch+yaml") and body[:1] not in (b"{", b"["):
         try:
-            return yaml.load(body, Loader=_TextLoader)
-        except yaml.YAMLError as error:
+            # Through JSON, so that what only YAML knows (keys that are numbers, binary) becomes what JSON knows.
+            return _decode_json(_encode_json(yaml.load(body, Loader=_TextLoader)))
+        except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise bad_request(f"the YAML body cannot be read: {error}") from None
     if media in ("", "*/*", "application/octet-stream", "text/plain") or media.endswith(("json", "yaml")):
         try:

@@ -16,10 +16,12 @@ not write (the status, or all but the status) before it calls.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pykai.api.names import LAST_APPLIED_ANNOTATION
 from pykai.apiserver.patching import PatchError
 from pykai.apiserver.schema import fieldsets
 from pykai.apiserver.schema.fieldsets import FieldSet, Path
@@ -31,6 +33,7 @@ _APPLY: Final = "Apply"
 _UPDATE: Final = "Update"
 _BEFORE: Final = "before-first-apply"
 _ANCIENT: Final = "ancient-changes"
+_KUBECTL: Final = "kubectl"
 #: Entries of updates that are kept apart; the oldest beyond are put together.
 _MOST_UPDATERS: Final = 10
 #: What identifies an object or is the server's own is nobody's field.
@@ -133,10 +136,11 @@ def apply(
     changes = fieldsets.difference(schema, before, after)
     contested = changes.added | changes.modified
     conflicts = [(other, path) for other, entry in others.items() for path in entry.fields & contested]
-    if conflicts and not force:
+    if conflicts and not force and not _was_mine(schema, before, manager, {path for _, path in conflicts}):
         raise Conflicts(conflicts)
+    after = _with_last_applied(before, after, config, manager)
     owned = wanted - _NOBODYS
-    same_object = not (changes.added or changes.modified or changes.removed)
+    same_object = not (changes.added or changes.modified or changes.removed) and after == before
     if live is not None and same_object and last is not None and last.fields == owned:
         return live
     time = last.time if last is not None and same_object else now
@@ -176,6 +180,37 @@ def track_update(
         mine = (previous.fields - changes.removed) | taken if previous is not None else taken
         managers[who] = _Entry(mine, now, api_version)
     return _with_record(after, _capped(managers))
+
+
+def _was_mine(schema: Schema | None, live: Object, manager: str, paths: FieldSet) -> bool:
+    """Whether kubectl set these fields itself, by an apply on the client's side, and nobody changed them since."""
+    try:
+        applied = json.loads(_last_applied(live)) if manager == _KUBECTL else None
+    except ValueError:
+        return False
+    if not isinstance(applied, dict):
+        return False
+    changes = fieldsets.difference(schema, applied, live)
+    return paths <= fieldsets.fields_of(schema, applied) - changes.added - changes.modified - changes.removed
+
+
+def _last_applied(obj: Object) -> str:
+    annotations = (obj.get("metadata") or {}).get("annotations")
+    return str(annotations.get(LAST_APPLIED_ANNOTATION) or "") if isinstance(annotations, dict) else ""
+
+
+def _with_last_applied(before: Object, after: Object, config: Mapping[str, Any], manager: str) -> Object:
+    """kubectl's own note of what it applied last, kept true where there is one, so that both ways of apply agree."""
+    if manager != _KUBECTL or not _last_applied(before):
+        return after
+    metadata = dict(config.get("metadata") or {})
+    noted = {
+        name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED_ANNOTATION
+    }
+    metadata["annotations"] = noted
+    text = json.dumps({**config, "metadata": metadata}, sort_keys=True, separators=(",", ":")) + "\n"
+    annotations = {**(after["metadata"].get("annotations") or {}), LAST_APPLIED_ANNOTATION: text}
+    return {**after, "metadata": {**after["metadata"], "annotations": annotations}}
 
 
 def _reduced(managers: _Managers, lost: FieldSet) -> _Managers:

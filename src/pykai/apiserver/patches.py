@@ -55,13 +55,17 @@ def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Cal
         try:
             return change(obj)  # type: ignore[no-any-return]
         except PatchError as error:
-            if error.code == 422:
-                cause = failures.Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
-                raise failures.invalid(kind.group, kind.kind, call.name, [cause]) from None
-            reason = {400: "BadRequest", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}.get(error.code, "")
-            raise errors.ApiError(error.code, reason, error.message) from None
+            raise _refused(call, error) from None
 
     return patched
+
+
+def _refused(call: Call, error: PatchError) -> errors.ApiError:
+    if error.code == 422:
+        cause = failures.Cause("patch", "FieldValueInvalid", f"Invalid value: {error.message}")
+        return failures.invalid(call.kind.group, call.kind.kind, call.name, [cause])
+    reason = {400: "BadRequest", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType"}.get(error.code, "")
+    return errors.ApiError(error.code, reason, error.message)
 
 
 def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
@@ -100,9 +104,9 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
             return ownership.apply(
                 kind.schema, live, wanted, call.manager, force, now(), kind.api_version, call.subresource
             )
+        except PatchError as error:
+            raise _refused(call, error) from None
         except ownership.Conflicts as error:
-            raise errors.Conflict(
-                409, "Conflict", str(error), details={"causes": list(getattr(error, "causes", ()))}
-            ) from None
+            raise errors.Conflict(409, "Conflict", str(error), details={"causes": error.causes}) from None
 
     return applied

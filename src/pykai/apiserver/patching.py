@@ -52,8 +52,9 @@ def json_patch(obj: Mapping[str, Any], operations: Any) -> dict[str, Any]:
     for operation in operations:
         if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
             raise PatchError("an operation of a JSON patch is an object with op and path", 400)
-        if operation.get("op") == "copy":
-            copied += _size(_found(document, _tokens(str(operation.get("from"))), "copy", str(operation.get("from"))))
+        source = operation.get("from")
+        if operation.get("op") == "copy" and isinstance(source, str):
+            copied += _size(_found(document, _tokens(source), "copy", source))
             if copied > _MOST_COPIED:
                 raise PatchError("the copy operations of the patch make the object too large", 413)
         document = _operated(document, operation)
@@ -257,11 +258,11 @@ def _merged_map(schema: Schema | None, original: Mapping[str, Any], patch: Mappi
             child = schema.values
         present = merged.get(name)
         order = patch.get(_ORDER + name)
-        if isinstance(value, dict) and isinstance(present, dict):
+        if isinstance(value, dict):
             if child is not None and child.patch == "replace":
                 merged[name] = _without_directives(value)
             else:
-                merged[name] = _merged_map(child, present, value)
+                merged[name] = _merged_map(child, present if isinstance(present, dict) else {}, value)
         elif isinstance(value, list) and child is not None and "merge" in child.patch:
             before = present if isinstance(present, list) else []
             merged[name] = _merged_list(child, before, value, order, name)
@@ -339,7 +340,7 @@ def _merged_list(schema: Schema, original: list[Any], patch: list[Any], order: A
         place = places.get(element[key])
         if place is None:
             places[element[key]] = len(merged_elements)
-            merged_elements.append(_without_directives(element))
+            merged_elements.append(_merged_map(schema.items, {}, element))
         else:
             merged_elements[place] = _merged_map(schema.items, merged_elements[place], element)
     return _ordered(merged_elements, order if isinstance(order, list) else kept, original, key)
@@ -389,6 +390,6 @@ def _without_directives(value: Any) -> Any:
         return [
             _without_directives(inner)
             for inner in value
-            if not (isinstance(inner, dict) and inner.get(_PATCH) == "delete")
+            if not (isinstance(inner, dict) and (inner.get(_PATCH) == "delete" or inner.keys() == {_PATCH}))
         ]
     return value

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pykai.apiserver.kinds import Kind, StoreKey
+from pykai.apiserver.definitions import CRDS, kinds_of
+from pykai.apiserver.kinds import Kind, Registry, StoreKey
 from pykai.apiserver.metadata import fields_of
 from pykai.apiserver.storage import DELETED, HISTORY_EVENTS, Event, Record, Storage, decode
 from pykai.kube import errors
@@ -43,7 +44,7 @@ CREATE TABLE IF NOT EXISTS history (
 """
 
 
-class StateError(Exception):
+class StateError(errors.KubeError):
     """The file cannot be used; the text says why and what to do."""
 
 
@@ -52,7 +53,9 @@ class SqliteJournal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite gives its side files the mode of this one.
+        path.touch(mode=0o600)
         self._database = _open(path)
         self._condition = threading.Condition()
         self._batch: list[tuple[StoreKey, Event]] = []
@@ -63,22 +66,25 @@ class SqliteJournal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def restore(self, kind_of: Callable[[StoreKey], Kind | None]) -> Storage:
+    def restore(self) -> Storage:
         """The store as it was left, with this journal behind it."""
         row = self._database.execute("SELECT value FROM facts WHERE name = 'revision'").fetchone()
         storage = Storage(self, int(row[0]) if row is not None else 1)
-        stores = self._database.execute("SELECT DISTINCT grp, plural FROM objects").fetchall()
-        for store in stores:
-            self._load(storage, store, kind_of)
-        self._load_history(storage, kind_of)
+        # What field selectors ask for depends on the kind, so the definitions of kinds come first.
+        registry = Registry()
+        self._load(storage, CRDS, registry)
+        for record in storage.collection(CRDS).records.values():
+            try:
+                for kind in kinds_of(record.object()):
+                    registry.add(kind)
+            except Exception:
+                _log.exception("the stored CustomResourceDefinition %s cannot be read", record.key)
+        for store in self._database.execute("SELECT DISTINCT grp, plural FROM objects").fetchall():
+            if store != CRDS:
+                self._load(storage, store, registry)
+        self._load_history(storage, registry)
         self._storage = storage
         return storage
-
-    def refine(self, storage: Storage, store: StoreKey, kind: Kind) -> None:
-        """Read again what field selectors ask for, of a kind that was not known when its objects were loaded."""
-        read = fields_of(kind)
-        for record in storage.collection(store).records.values():
-            record.fields = read(record.object())
 
     def start(self) -> None:
         """Begin to commit; to be called on the event loop."""
@@ -109,20 +115,14 @@ class SqliteJournal:
         text = f"the state file {self._path} cannot be written: {self._failed}; mend that and start the server again"
         return errors.ServerFailed(500, "InternalError", text)
 
-    def _load(self, storage: Storage, store: StoreKey, kind_of: Callable[[StoreKey], Kind | None]) -> None:
-        kind = kind_of(store)
-        read = fields_of(kind) if kind is not None else None
-        records = []
+    def _load(self, storage: Storage, store: StoreKey, registry: Registry) -> None:
         rows = self._database.execute(
             "SELECT key, revision, raw FROM objects WHERE grp = ? AND plural = ? ORDER BY key", store
         )
-        for key, revision, raw in rows:
-            obj = decode(raw)
-            records.append(Record(key, revision, bytes(raw), obj, read(obj) if read is not None else {}))
-            records[-1].obj = None
-        storage.load(store, records)
+        kind = registry.stored(store)
+        storage.load(store, [_record(kind, key, revision, raw) for key, revision, raw in rows])
 
-    def _load_history(self, storage: Storage, kind_of: Callable[[StoreKey], Kind | None]) -> None:
+    def _load_history(self, storage: Storage, registry: Registry) -> None:
         """The recent past; what is older than its first event is not known any more."""
         (begins,) = self._database.execute("SELECT min(revision) FROM history").fetchone()
         row = self._database.execute("SELECT value FROM facts WHERE name = 'history_after'").fetchone()
@@ -136,18 +136,10 @@ class SqliteJournal:
             "SELECT revision, grp, plural, key, type, raw, old FROM history ORDER BY revision"
         )
         for revision, group, plural, key, type_, raw, old in rows:
-            store = group, plural
-            kind = kind_of(store)
-            read = fields_of(kind) if kind is not None else None
-
-            def record(raw: bytes, key: str = key, revision: int = revision, read=read) -> Record:  # type: ignore[no-untyped-def]
-                obj = decode(raw)
-                made = Record(key, revision, bytes(raw), obj, read(obj) if read is not None else {})
-                made.obj = None
-                return made
-
-            past = record(old) if old is not None else None
-            storage.collection(store).remember(Event(type_, revision, record(raw), past))
+            kind = registry.stored((group, plural))
+            past = _record(kind, key, revision, old) if old is not None else None
+            event = Event(type_, revision, _record(kind, key, revision, raw), past)
+            storage.collection((group, plural)).recall(event)
 
     def _commit_batches(self) -> None:
         while True:
@@ -207,6 +199,13 @@ class SqliteJournal:
                 database.execute("INSERT OR REPLACE INTO facts VALUES ('history_after', ?)", (str(max(0, after)),))
 
 
+def _record(kind: Kind | None, key: str, revision: int, raw: bytes) -> Record:
+    obj = decode(raw)
+    record = Record(key, revision, bytes(raw), obj, fields_of(kind)(obj) if kind is not None else {})
+    record.obj = None
+    return record
+
+
 def _open(path: Path) -> sqlite3.Connection:
     try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
@@ -227,5 +226,4 @@ def _open(path: Path) -> sqlite3.Connection:
         raise StateError(f"{path} is no state of this server ({error}); move it away or name another folder") from error
     if found != _FORMAT:
         raise StateError(f"{path} has format {found}, this server reads format {_FORMAT}; move it away")
-    path.chmod(0o600)
     return database

@@ -81,17 +81,20 @@ class ApiServer:
     ) -> ApiServer:
         """A running server; `objects` are created where they do not exist, after our own definitions."""
         journal = SqliteJournal(data / FILE) if data is not None else None
-        storage = journal.restore(Registry().stored) if journal is not None else Storage()
+        storage = journal.restore() if journal is not None else Storage()
         server = cls(storage, clock, Admission(storage, mutators, validators), data, journal)
         if journal is not None:
-            for kind in server.registry:
-                if kind.custom:
-                    journal.refine(storage, kind.store, kind)
             journal.start()
-        for name in _NAMESPACES:
-            await server.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        for obj in [*custom_resource_definitions(), *objects]:
-            await server.ensure(obj)
+        try:
+            for name in _NAMESPACES:
+                await server.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            for definition in custom_resource_definitions():
+                await server.ensure(definition, renew=True)
+            for obj in objects:
+                await server.ensure(obj)
+        except BaseException:
+            await server.close()
+            raise
         server.garbage.start()
         return server
 
@@ -99,8 +102,8 @@ class ApiServer:
         """The way in for this process."""
         return LocalTransport(self, user_named(user))
 
-    async def ensure(self, obj: Mapping[str, Any]) -> None:
-        """Create an object unless it exists."""
+    async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
+        """Create an object unless it exists; `renew` gives an existing one this spec."""
         kind = self.registry.named(str(obj.get("apiVersion")), str(obj.get("kind")))
         if kind is None:
             raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
@@ -108,9 +111,21 @@ class ApiServer:
         namespace = str(meta.get("namespace") or "default") if kind.namespaced else ""
         try:
             record = await self.writer.create(Call("create", kind, namespace), dict(obj))
-            await self.storage.durable(record.revision)
         except AlreadyExists:
-            return
+            if not renew:
+                return
+            call = Call("update", kind, namespace, str(meta["name"]))
+            record = await self.writer.update(call, lambda live: {**live, "spec": obj["spec"]})
+        await self.storage.durable(record.revision)
+
+    def load(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Store many objects as they are, status and all, without checks: large states for measurements."""
+        for obj in objects:
+            kind = self.registry.named(str(obj["apiVersion"]), str(obj["kind"]))
+            if kind is None:
+                raise ValueError(f"{obj['apiVersion']} {obj['kind']} is no kind that this server serves")
+            meta = {"uid": new_uid(), "creationTimestamp": self.writer.now(), **obj["metadata"]}
+            self.writer.write(kind, {**obj, "metadata": meta})
 
     async def close(self) -> None:
         """End watches, tasks and connections; what was written is on disk afterwards."""

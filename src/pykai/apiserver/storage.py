@@ -17,9 +17,11 @@ are served from what is stored and answered after it is published; watches see o
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -28,6 +30,8 @@ from pykai.apiserver.failures import expired, too_large_revision
 from pykai.apiserver.kinds import StoreKey
 
 JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
 
 #: events kept per kind, and the bytes of them; a history is cut to the limit when it is half as long again
 HISTORY_EVENTS: Final = 8192
@@ -131,16 +135,23 @@ class Collection:
         del self.records[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def remember(self, event: Event) -> None:
-        """Append to the history and wake whoever waits for it."""
+    def recall(self, event: Event) -> None:
+        """Append to the history."""
         self.events.append(event)
         self._bytes += len(event.record.raw)
         if len(self.events) > HISTORY_EVENTS * 3 // 2 or self._bytes > HISTORY_BYTES * 3 // 2:
             self._forget()
+
+    def remember(self, event: Event) -> None:
+        """Append to the history, wake whoever waits for it and tell whoever listens."""
+        self.recall(event)
         if self.waiters:
             self.wake()
         for listener in self.listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener failed on %s %s", self.store[1], event.record.key)
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -184,7 +195,9 @@ class Storage:
         self.journal = journal
         self._collections: dict[StoreKey, Collection] = {}
         self._recent: deque[Record] = deque()
-        self._durable: list[tuple[int, asyncio.Future[None]]] = []
+        #: heap of revisions that requests wait for; the number tells equal ones apart
+        self._durable: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waits = 0
         #: uid -> collection and key of every object
         self.by_uid: dict[str, tuple[StoreKey, str]] = {}
         #: uid of an owner -> objects that name it
@@ -263,21 +276,21 @@ class Storage:
         self.published = event.revision
         self.collection(store).remember(event)
         for listener in self.listeners:
-            listener(store, event)
-        if self._durable:
-            waiting = self._durable
-            self._durable = []
-            for revision, future in waiting:
-                if revision > event.revision:
-                    self._durable.append((revision, future))
-                elif not future.done():
-                    future.set_result(None)
+            try:
+                listener(store, event)
+            except Exception:
+                # Whoever listens must not keep the write from those who come after.
+                _log.exception("a listener failed on %s %s", store[1], event.record.key)
+        while self._durable and self._durable[0][0] <= event.revision:
+            future = heappop(self._durable)[2]
+            if not future.done():
+                future.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Whoever waits for the disk, now or later, is told that it failed."""
         self.failure = error
         waiting, self._durable = self._durable, []
-        for _, future in waiting:
+        for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
 
@@ -287,7 +300,8 @@ class Storage:
             if self.failure is not None:
                 raise self.failure
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._durable.append((revision, future))
+            self._waits += 1
+            heappush(self._durable, (revision, self._waits, future))
             await future
 
     def at(self, collection: Collection, namespace: str, revision: int) -> list[Record]:

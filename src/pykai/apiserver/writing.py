@@ -35,6 +35,8 @@ Change = Callable[[JsonObject], JsonObject]
 #: how often a change is tried again when a webhook took so long that the object changed meanwhile
 _ATTEMPTS: Final = 5
 _NAME_ATTEMPTS: Final = 8
+#: new objects whose fields are remembered
+_OWNED: Final = 256
 #: metadata that only the server writes; an update carries it over whatever the body says
 _SERVER_FIELDS: Final = (
     "creationTimestamp",
@@ -64,10 +66,17 @@ class Writer:
         self.clock = clock
         self.admission = admission
         self._shaper = Shaper()
+        self._second, self._stamp = -1, ""
+        #: fields of new objects, by all that decides on them
+        self._owned: dict[tuple[Any, ...], JsonObject] = {}
 
     def now(self) -> str:
         """Cluster time as Kubernetes writes it."""
-        return metadata.timestamp(self.clock.now())
+        moment = self.clock.now()
+        second = int(moment.timestamp())
+        if second != self._second:
+            self._second, self._stamp = second, metadata.timestamp(moment)
+        return self._stamp
 
     async def create(self, call: Call, body: Any) -> Record:
         """Store a new object."""
@@ -105,7 +114,7 @@ class Writer:
         if call.verb != "apply":
             obj["metadata"].pop("managedFields", None)
         if call.tracked and call.verb != "apply":
-            obj = self._tracked(call, None, obj)
+            obj = self._tracked_new(call, obj)
         return self._store(call, obj)
 
     async def update(self, call: Call, change: Change, *, unconditional: bool = True) -> Record:
@@ -312,7 +321,7 @@ class Writer:
         kind = call.kind
         meta = obj["metadata"]
         found = metadata.name_problems(kind, meta["name"]) if before is None else []
-        found += metadata.metadata_problems(kind, meta)
+        found += metadata.metadata_problems(meta, before["metadata"] if before is not None else {})
         if before is not None and "deletionTimestamp" in before["metadata"]:
             found += deletion.finalizer_problems(before["metadata"], meta)
         found += [failures.Cause(problem.path, problem.kind, problem.message) for problem in misshapen]
@@ -321,6 +330,29 @@ class Writer:
             found += strategies.problems_of(self, call, obj, before)
         if found:
             raise failures.invalid(kind.group, kind.kind, meta["name"], found)
+
+    def _tracked_new(self, call: Call, new: JsonObject) -> JsonObject:
+        """A new object with its creator in managedFields.
+
+        Which fields there are does not depend on names and stamps, and pods of a workload differ in nothing else, so
+        the list of fields, which is dear to make, is remembered.
+        """
+        meta = new["metadata"]
+        rest = {name: value for name, value in new.items() if name != "metadata"}
+        named = [tuple(meta.get(field) or ()) for field in ("labels", "annotations", "finalizers")]
+        owners = tuple(owner.get("uid") for owner in meta.get("ownerReferences") or ())
+        key = (call.kind.api_version, encode(rest), tuple(named), owners, "generateName" in meta)
+        known = self._owned.get(key)
+        if known is None:
+            tracked = self._tracked(call, None, new)
+            entries = tracked["metadata"].get("managedFields") or []
+            if len(entries) == 1:
+                if len(self._owned) >= _OWNED:
+                    del self._owned[next(iter(self._owned))]
+                self._owned[key] = entries[0]
+            return tracked
+        meta["managedFields"] = [{**known, "manager": call.manager, "time": self.now()}]
+        return new
 
     def _tracked(self, call: Call, before: JsonObject | None, new: JsonObject) -> JsonObject:
         tracked = track_update(
@@ -332,12 +364,15 @@ class Writer:
         kind = call.kind
         obj["apiVersion"] = kind.storage_api_version
         fields = metadata.fields_of(kind)(obj)
-        if call.dry_run:
-            present = self.storage.get(kind.store, call.key)
-            if present is not None:
-                obj["metadata"]["resourceVersion"] = present.object()["metadata"]["resourceVersion"]
-            return Record(call.key, self.storage.published, encode(obj), obj, fields)
-        return self.storage.write(kind.store, call.key, obj, fields)
+        try:
+            if call.dry_run:
+                present = self.storage.get(kind.store, call.key)
+                if present is not None:
+                    obj["metadata"]["resourceVersion"] = present.object()["metadata"]["resourceVersion"]
+                return Record(call.key, self.storage.published, encode(obj), obj, fields)
+            return self.storage.write(kind.store, call.key, obj, fields)
+        except (OverflowError, UnicodeError, TypeError) as error:
+            raise failures.bad_request(f"the object cannot be written as JSON: {error}") from None
 
 
 def _report_unknown(call: Call, unknown: list[str]) -> None:

@@ -220,7 +220,8 @@ class Binding:
         if attempt.shared:
             node = attempt.node.metadata.name
             await self._groups.clear_node(node)
-            attempt.reserved = await self._reservations.reserve_all(attempt.pod, node, attempt.groups)
+            tenants = self._groups.has_tenants
+            attempt.reserved = await self._reservations.reserve_all(attempt.pod, node, attempt.groups, tenants)
             await self._label(attempt)
         for step in self._steps:
             try:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,10 @@ log = logging.getLogger(__name__)
 #: index of the pods' store: the pods that attract new nodes, under ""
 SCALING_INDEX = "binder-scaling"
 FINISHED = ("Succeeded", "Failed")
+
+
+#: whether other pods than the one with this uid use the GPU of a group: (group, node, uid)
+Tenants = Callable[[str, str, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,9 @@ class Reservations:
         scaling = options.scale_adjust_namespace
         pods.store.index(SCALING_INDEX, lambda pod: ("",) if pod.metadata.namespace == scaling else ())
 
-    async def reserve_all(self, pod: Pod, node: str, groups: Iterable[str]) -> list[Reserved]:
+    async def reserve_all(self, pod: Pod, node: str, groups: Iterable[str], tenants: Tenants) -> list[Reserved]:
         """A GPU for each group, in their order; side by side, so that a pod of eight devices waits once."""
-        tasks = [asyncio.ensure_future(self.reserve(pod, node, group)) for group in groups]
+        tasks = [asyncio.ensure_future(self.reserve(pod, node, group, tenants)) for group in groups]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
@@ -132,8 +136,12 @@ class Reservations:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def reserve(self, pod: Pod, node: str, group: str) -> Reserved:
-        """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time."""
+    async def reserve(self, pod: Pod, node: str, group: str, tenants: Tenants) -> Reserved:
+        """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time.
+
+        A group that has tenants and no reservation has lost its GPU.  A new reservation would be another GPU, so the
+        tenants must be gone first.
+        """
         namespace, name = self._options.reservation_namespace, reservation_name(node, group)
         started_s = self._clock.elapsed_s()
         until_s = started_s + self._options.reservation_timeout_s
@@ -147,6 +155,8 @@ class Reservations:
                     if created:
                         raise BindFailure("reservation", f"GPU reservation pod {namespace}/{name} was deleted")
                     self._refuse_while_scaling(node)
+                    if await tenants(group, node, pod.metadata.uid):
+                        raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
                     created = await self._create(reservation_pod(pod, node, group, self._options))
                     continue
                 metadata, spec, status = live["metadata"], live.get("spec", {}), live.get("status") or {}

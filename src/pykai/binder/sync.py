@@ -98,6 +98,14 @@ class GroupSync:
                 if not self._used(group):
                     await self.reconcile(group)
 
+    async def has_tenants(self, group: str, node: str, uid: str) -> bool:
+        """Whether a pod on the node, other than the one with this uid, is in the group."""
+        for pod in self._pods.by(GROUP_INDEX, group):
+            if pod.metadata.namespace != self._options.reservation_namespace and pod.metadata.uid != uid:
+                if pod.spec.node_name == node and _in_use(pod):
+                    return True
+        return await self._just_bound(group, node, uid)
+
     @asynccontextmanager
     async def entered(self, groups: Iterable[str]) -> AsyncIterator[None]:
         """While an attempt works on these groups they are left alone; afterwards they are looked at."""
@@ -195,10 +203,10 @@ class GroupSync:
                 await self._client.patch(PODS, meta.name, patch, meta.namespace)
         return None
 
-    async def _just_bound(self, group: str, node: str) -> bool:
+    async def _just_bound(self, group: str, node: str, except_uid: str = "") -> bool:
         """Whether a pod was bound to the group's GPU and the cache does not know yet."""
         for request in self._requests.by(GROUP_INDEX, group):
-            if request.spec.selected_node != node:
+            if request.spec.selected_node != node or pod_uid(request) == except_uid != "":
                 continue
             namespace, name, uid = request.metadata.namespace, request.spec.pod_name, pod_uid(request)
             known = self._pods.get(f"{namespace}/{name}")

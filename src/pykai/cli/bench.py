@@ -12,9 +12,10 @@ import click
 @click.argument("shape", required=False)
 @click.option("--nodes", type=click.IntRange(min=1), default=500, show_default=True, help="Size of the cluster.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--quick", is_flag=True, help="Measure once instead of for two seconds: to see that it works.")
 @click.option("--all", "everything", is_flag=True, help="Run every shape at its usual sizes and compare the sizes.")
-def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> None:
-    """Measure SHAPE (fill, gang, full, reclaim, frag, racks, racks64 or apply) on a cluster of --nodes nodes.
+def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything: bool) -> None:
+    """Measure SHAPE (fill, gang, full, reclaim, frag, racks, racks64, living or apply) on a cluster of --nodes nodes.
 
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
@@ -32,17 +33,19 @@ def bench(shape: str | None, nodes: int, as_json: bool, everything: bool) -> Non
                 + (f", {found.evictions} evictions" if found.evictions else "")
                 + (f", too many refused in {found.refusal_seconds:.6f} s" if found.refusal_seconds is not None else "")
                 + (f", unchanged {found.second_seconds:.6f} s" if found.second_seconds is not None else "")
+                + (f", median {found.median_seconds:.6f} s" if found.median_seconds is not None else "")
+                + (f", a new pod {found.new_pod_seconds:.6f} s" if found.new_pod_seconds is not None else "")
             )
 
     if not everything:
         if shape not in SHAPES:
             raise click.UsageError(f"name a shape ({', '.join(SHAPES)}) or use --all")
-        show(SHAPES[shape](nodes))
+        show(SHAPES[shape](nodes, quick=quick))
         return
     for name, sizes in SIZES.items():
         found: dict[int, Measurement] = {}
         for size in sizes:
-            found[size] = SHAPES[name](size)
+            found[size] = SHAPES[name](size, quick=quick)
             show(found[size])
         small, large = COMPARED[name]
         if not as_json:

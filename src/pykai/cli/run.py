@@ -173,7 +173,8 @@ def run(services: str, kubeconfig: Path | None, context: str, speed: float, flag
     set_up_logging(_number(given, "v", 3), as_json=given.get("log-json", "false") == "true")
 
     async def main(stop: asyncio.Event) -> None:
-        limits = Limits(qps=_number(given, "qps", 0) or None, burst=_number(given, "burst", 0))
+        qps, burst = _number(given, "qps", 0), _number(given, "burst", 0)
+        limits = Limits(qps=qps if qps > 0 else None, burst=max(0, burst))
         client = Client(connect(kubeconfig, context=context), limits=limits)
         runtime = Runtime(client, Caches(client), Clock(speed))
         made: list[Service] = []
@@ -186,10 +187,8 @@ def run(services: str, kubeconfig: Path | None, context: str, speed: float, flag
                     service = Led(service, runtime, namespace=namespace, lease=part.lease)
                 made.append(service)
         try:
-            await runtime.caches.start()
-            await run_together(made, stop)
+            await run_together(runtime, made, stop)
         finally:
-            await runtime.caches.stop()
             await client.close()
 
     run_until_signal(main)

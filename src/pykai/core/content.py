@@ -35,7 +35,8 @@ class Content(NamedTuple):
         return self.waiting is other.waiting and self.rest is other.rest
 
 
-QueueSums = tuple[frozenset[Kind], dict[Kind, Sums], Sums, int]
+#: kinds of groups, kinds of those that run, and what they have and want
+QueueSums = tuple[frozenset[Kind], frozenset[Kind], dict[Kind, Sums], Sums, int]
 
 
 class Figures:
@@ -48,7 +49,13 @@ class Figures:
         self._columns = columns.copy()
         self._foreign = foreign
         self._queues: dict[str, QueueSums] = {
-            name: (frozenset(count.groups), dict(count.allocated), count.wanted, count.wanted_mib)
+            name: (
+                frozenset(count.groups),
+                frozenset(count.running),
+                dict(count.allocated),
+                count.wanted,
+                count.wanted_mib,
+            )
             for name, count in census.queues.items()
         }
 

@@ -7,7 +7,7 @@ columns, which the cycle changes.  Node rows are in name order, because equal sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -172,10 +172,10 @@ class Snapshot:
         self.looked = True
         return self.residents
 
-    def running(self, count: QueueCount) -> Mapping[Kind, Mapping[str, GroupEntry]]:
-        """The groups of a queue that run, by kind."""
+    def running(self, count: QueueCount, kind: Kind) -> Iterable[GroupEntry]:
+        """The groups of a queue that run, of one kind."""
         self.looked = True
-        return count.running
+        return count.running.get(kind, {}).values()
 
     def ungrouped(self) -> Iterator[Task]:
         """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""

@@ -5,8 +5,8 @@ cluster is.  Building from a list of objects is applying them one by one, in any
 function of the set of current objects, never of their history (a property test compares both).  `Tables.snapshot` gives
 the view a cycle works on.
 
-Kept per node: the facts of the object, four planes of resource columns (idle, releasing, free, used), the tenants of
-shared GPUs, host ports in use and the load of other schedulers.  Kept per group: its tasks and what they use and want.
+Kept per node: the facts of the object and its figures (`columns.py`).  Kept per group: its tasks and what they use and
+want (`census.py`).  An object that says what is known already changes nothing, not even the token of the content.
 Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
 object and never disturb the others.
 """
@@ -15,31 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import Object
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
-from pykai.core.axes import Axes, IntArray
+from pykai.core.axes import Axes
 from pykai.core.bindrequests import BindRequests
 from pykai.core.census import Census, GroupEntry
 from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
+from pykai.core.columns import NodeColumns
 from pykai.core.content import Content
-from pykai.core.devices import DeviceUse, Seat, holding_of, portion_hundredths, seat, tenant_mib
+from pykai.core.devices import portion_hundredths
 from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
 from pykai.core.nodes import NodeFacts, read_node
 from pykai.core.numa.zones import NodeZones, read_zones
 from pykai.core.problems import Problem
-from pykai.core.shapes import GpuKind, HostPort, RequestError, Resolved, Shape, ShapeRegister, hold_ports
+from pykai.core.shapes import GpuKind, RequestError, Resolved, Shape, ShapeRegister
 from pykai.core.shard import Shard
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.status import QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, has_ended, read_task, reads_alike, same_facts
-from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
+from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
 
 
@@ -85,14 +84,7 @@ class Tables:
         self._legacy_mig: dict[str, Task] = {}
         self._problems: dict[str, list[Problem]] = {}
         self._facts: dict[str, NodeFacts] = {}
-        self._slots: dict[str, int] = {}
-        self._free_slots: list[int] = []
-        # Node-major, unlike the snapshot's: a changed pod touches one node, whose figures then lie side by side.
-        self._columns: IntArray = np.zeros((16, PLANES, len(self.axes)), dtype=np.int64)
-        self._allocatable: IntArray = np.zeros((16, len(self.axes)), dtype=np.int64)
-        self._devices: dict[str, dict[str, DeviceUse]] = {}
-        self._ports: dict[str, dict[HostPort, int]] = {}
-        self._foreign: dict[str, list[int]] = {}
+        self._columns = NodeColumns(self.axes, self.vectors)
         self._node_table: NodeTable | None = None
         self._tree: QueueTree | None = None
         for item in objects:
@@ -143,7 +135,6 @@ class Tables:
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
-        self._rest = object()
         key = f"{namespace}/{name}"
         if kind == "Pod":
             self._remove_pod(key)
@@ -151,12 +142,18 @@ class Tables:
             self._remove_node(name)
         elif kind == "PodGroup":
             self._set_group(key, None, elsewhere=False)
-            self._problems.pop(f"PodGroup/{key}", None)
+            self._set_problems(f"PodGroup/{key}", [])
         elif kind == "Queue":
             self._remove_queue(name)
         elif kind == "BindRequest":
             self._reread(self._requests.forget(key))
-        elif kind == "PriorityClass":
+        else:
+            self._rest = object()
+            self._remove_seldom(kind, namespace, name)
+
+    def _remove_seldom(self, kind: str, namespace: str, name: str) -> None:
+        key = f"{namespace}/{name}"
+        if kind == "PriorityClass":
             self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
         elif kind == "ConfigMap":
             self.config_maps.discard(key)
@@ -265,7 +262,7 @@ class Tables:
 
     def _remove_pod(self, key: str) -> None:
         self._forced.pop(key, None)
-        self._problems.pop(f"Pod/{key}", None)
+        self._set_problems(f"Pod/{key}", [])
         if self._pods.pop(key, None) is not None:
             others = self.storage.use(key, None)
             self.claims.use(key, None)
@@ -395,86 +392,20 @@ class Tables:
             old = self._tasks.pop(key, None)
             if old is not None:
                 self._detach(old)
-        slot = self._slots.pop(name, None)
-        if slot is not None:
-            self._columns[slot] = 0
-            self._allocatable[slot] = 0
-            self._free_slots.append(slot)
+        self._columns.drop(name)
         self._facts.pop(name, None)
-        self._devices.pop(name, None)
-        self._ports.pop(name, None)
-        self._foreign.pop(name, None)
         self._node_table = None
         if facts is not None:
             self._facts[name] = facts
-            slot = self._take_slot()
-            self._slots[name] = slot
-            for resource, amount in facts.allocatable:
-                axis = self._axis(resource)
-                self._allocatable[slot, axis] = amount
-                self._columns[slot, IDLE, axis] = amount
-                self._columns[slot, FREE, axis] = amount
+            self._columns.put(facts)
         for key in touched:
             self._reread(key)
 
-    def _take_slot(self) -> int:
-        if not self._free_slots:
-            size = self._allocatable.shape[0]
-            used = len(self._slots)
-            if used < size:
-                return used
-            self._columns = np.concatenate([self._columns, np.zeros_like(self._columns)])
-            self._allocatable = np.concatenate([self._allocatable, np.zeros_like(self._allocatable)])
-            return used
-        return self._free_slots.pop()
-
-    def _axis(self, resource: str) -> int:
-        size = len(self.axes)
-        axis = self.axes.axis(resource)
-        if size != len(self.axes):
-            self.vectors.clear()
-        # A pod may have named the resource before any node did.
-        self._grow_axes()
-        return axis
-
-    def _grow_axes(self) -> None:
-        missing = len(self.axes) - self._allocatable.shape[1]
-        if missing > 0:
-            self._columns = np.pad(self._columns, ((0, 0), (0, 0), (0, missing)))
-            self._allocatable = np.pad(self._allocatable, ((0, 0), (0, missing)))
-
     def _charge(self, task: Task, sign: int) -> None:
-        """Add a task to or take it from the columns of its node, if the node is known (cycle:4)."""
-        name = task.node
-        facts = self._facts.get(name)
-        if facts is None or not task.holds_node:
-            return
-        holding = holding_of(task.status)
-        vector = self.vectors[task.shape]
-        self._grow_axes()
-        slot = self._slots[name]
-        charge = vector.reservation_charge if task.reservation else vector.charge
-        # A resource the node does not have cannot be charged (gpu:S-3).
-        charge = charge * (self._allocatable[slot] > 0)
-        here = self._columns[slot]
-        here += sign * charge_planes(charge, holding)
-        if task.gpu_groups and facts.shared_resource and not task.reservation:
-            self._seat(facts, slot, task, holding, sign)
-        if task.shape.host_ports:
-            ports = self._ports.setdefault(name, {})
-            hold_ports(ports, task.shape.host_ports, sign)
-        if not task.ours and not task.utility and task.status is not Status.UNKNOWN:
-            load = self._foreign.setdefault(name, [0, 0, 0])
-            load[0] += sign * vector.cpu
-            load[1] += sign * vector.memory
-            load[2] += sign * task.shape.gpu_hundredths
-
-    def _seat(self, facts: NodeFacts, slot: int, task: Task, holding: int, sign: int) -> None:
-        """Seat a task on its shared GPUs or take it off them."""
-        axis = self.axes.index[facts.shared_resource]
-        devices = self._devices.setdefault(facts.name, {})
-        mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-        seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, Seat(mib, holding), sign)
+        """Add a task to or take it from its node, if the node is known."""
+        facts = self._facts.get(task.node)
+        if facts is not None and task.holds_node:
+            self._columns.charge(facts, task, sign)
 
     def _apply_topology(self, topology: Topology) -> None:
         """Take in a topology; whatever is wrong with it is told, one with absurdly many levels counts as absent."""
@@ -607,7 +538,7 @@ class Tables:
                 if name in self._facts and before.get(name, 0) != offered.get(name, 0):
                     self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
             table = self._node_table = NodeTable.of(self._facts)
-            self._grow_axes()
+            self._columns.grow()
         return table
 
     def queue_tree(self) -> QueueTree:
@@ -626,8 +557,7 @@ class Tables:
         # Nodes first: a change of them reads their tasks anew, as their objects are.
         table = self._current_nodes()
         self._settle_terminating(now_ns)
-        self._grow_axes()
-        slots = [self._slots[name] for name in table.names]
+        self._columns.grow()
         tree = self.queue_tree()
         if self._census.refresh(self.groups, self._uncounted):
             self._waiting = object()
@@ -640,11 +570,11 @@ class Tables:
             shapes=self.shapes,
             vectors=self.vectors,
             nodes=table,
-            allocatable=np.ascontiguousarray(self._allocatable[slots].T),
-            columns=np.ascontiguousarray(self._columns[slots].transpose(1, 2, 0)),
-            devices={table.rows[name]: dict(found) for name, found in self._devices.items() if found},
-            ports={table.rows[name]: dict(found) for name, found in self._ports.items() if found},
-            foreign={table.rows[name]: tuple(load) for name, load in self._foreign.items() if any(load)},
+            allocatable=self._columns.allocatable(table),
+            columns=self._columns.planes(table),
+            devices=self._columns.devices(table),
+            ports=self._columns.ports(table),
+            foreign=self._columns.foreign(table),
             tree=tree,
             entries=self.groups,
             census=self._census,

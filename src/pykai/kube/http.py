@@ -201,6 +201,10 @@ class HttpTransport:
             raise ConnectionLost(f"{what}: no answer within {request.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionLost(f"{what}: {_said(error)}") from None
+        except RuntimeError as error:
+            if not self._closed:
+                raise
+            raise ConnectionLost(f"{what}: {error}") from None
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -47,34 +47,47 @@ class Service(Protocol):
         ...
 
 
-async def run_together(services: Sequence[Service], stop: asyncio.Event, patience_s: float = PATIENCE_S) -> None:
-    """Run services until `stop` is set, or until one of them fails: then the others are told to stop, and it raises.
+async def run_together(
+    runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, patience_s: float = PATIENCE_S
+) -> None:
+    """Run services over their caches until `stop` is set, or until one of them fails, or the server knows us no more.
 
-    A service that returns before it was told to is no failure: it had nothing more to do.
+    On a failure the others are told to stop, and it raises.  A service that returns before it was told to is no
+    failure: it had nothing more to do.
     """
-    tasks = {asyncio.create_task(service.run(stop), name=service.name): service for service in services}
+    await runtime.caches.start()
+    tasks = {asyncio.create_task(service.run(stop), name=service.name) for service in services}
+    lost = asyncio.create_task(runtime.caches.failed(), name="caches")
     told = asyncio.create_task(stop.wait())
-    failure: BaseException | None = None
     try:
-        running = set(tasks)
-        while running and not stop.is_set() and failure is None:
-            done, _ = await asyncio.wait({*running, told}, return_when=asyncio.FIRST_COMPLETED)
-            running -= done
-            for task in done & set(tasks):
-                if task.exception() is not None:
-                    failure = task.exception()
-                    _LOG.error("%s failed: %s", task.get_name(), failure)
+        failure = await _first_failure(tasks, lost, told)
         stop.set()
+        running = {task for task in tasks if not task.done()}
         if running:
             _, late = await asyncio.wait(running, timeout=patience_s)
             for task in late:
                 _LOG.warning("%s did not finish within %g s and is cancelled", task.get_name(), patience_s)
     finally:
-        for task in (*tasks, told):
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-    for end in ends:
-        if failure is None and isinstance(end, Exception):
-            failure = end
-    if failure is not None:
-        raise failure
+        for each in (*tasks, lost, told):
+            each.cancel()
+        ends = await asyncio.gather(*tasks, lost, told, return_exceptions=True)
+        await runtime.caches.stop()
+    for end in (failure, *ends):
+        if isinstance(end, Exception):
+            raise end
+
+
+async def _first_failure(
+    tasks: set[asyncio.Task[None]], lost: asyncio.Task[None], told: asyncio.Task[Any]
+) -> BaseException | None:
+    """Wait until a task fails, all have ended, or it is time to stop."""
+    running = set(tasks)
+    while running and not told.done():
+        done, _ = await asyncio.wait({*running, lost, told}, return_when=asyncio.FIRST_COMPLETED)
+        running -= done
+        for task in done - {told}:
+            failure = task.exception()
+            if failure is not None:
+                _LOG.error("%s failed: %s", task.get_name(), failure)
+                return failure
+    return None

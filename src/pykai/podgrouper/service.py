@@ -61,7 +61,9 @@ _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
 #: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
 _PATIENCE_S: Final = 5.0
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
+_FIRST_RETRY_S, _LONGEST_RETRY_S, _CONFLICT_S = 1.0, 60.0, 0.02
+#: Cluster seconds until a deleted group is made again: when its workload was deleted, its pods go in this time, too.
+_MOURNING_S: Final = 1.0
 #: Pods after which others get a turn: one that is grouped already waits for nothing.
 _BREATH: Final = 50
 
@@ -246,7 +248,8 @@ class PodGrouper:
             self._eldest.forget(change.key)
         for pod in self._pods.by(_BY_GROUP, change.key):
             if self._concerns(pod):
-                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                after_s = _MOURNING_S if new is None else 0.0
+                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}", after_s)
                 if new is not None:
                     return  # one pod is enough to look at a group
 
@@ -263,7 +266,9 @@ class PodGrouper:
             again_s = await self._group(pod)
         except Conflict as error:
             _log.debug("%s: %s; looked at again", key, error)
-            return 0.0
+            conflicts = self._failures[key] = self._failures.get(key, 0) + 1
+            # At once the first time; a cache that stays behind must not make us hammer the server.
+            return 0.0 if conflicts == 1 else min(_LONGEST_RETRY_S, _CONFLICT_S * 2.0 ** min(conflicts, 20))
         except (GroupingError, ApiError) as error:
             return self._failed(key, pod, error)
         self._failures.pop(key, None)

@@ -6,16 +6,13 @@ when its content changes, and an event for a PodGroup that cannot be read.
 Subtle:
 - Sums follow every pod event at once, in memory; writing waits `settle_s` after the first change, so that a gang of
   hundreds of pods is one write and not hundreds.  Under load writes are paced, too; the newest state is written.
-- After a write the group is not looked at again until something changes: the watch brings the patched status, which
-  equals what is wanted, and nothing is written.
+- Our own writes come back through the watch and are not looked at again; what others write over them is put right.
 - Whether a pod counts is decided by its annotation alone; a pod that changes its group is moved.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,8 +36,6 @@ from pykai.kube.waiting import first_lists
 from pykai.podgroups.status import Surroundings, status_patch
 from pykai.podgroups.tally import Tally
 from pykai.podgroups.usage import Member, read_member
-
-_log = logging.getLogger(__name__)
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
 #: Shapes of pods that are remembered; a register only grows.
@@ -135,6 +130,10 @@ class PodGroups:
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
         self._dirty: set[str] = set()
+        #: groups that are being written -> the version that the watch brought meanwhile, "" for none
+        self._own: dict[str, str] = {}
+        #: groups that were written -> the version that came of it, until the watch brings it
+        self._written: dict[str, str] = {}
         self._followed = False
         self._in_a_row = 0
 
@@ -227,9 +226,16 @@ class PodGroups:
 
     def _group_changed(self, change: Change[PodGroup]) -> None:
         old, new = change.old, change.new
-        # Our part of the status is looked at too: somebody else may have written it.
-        if new is not None and (old is None or _ours(old) != _ours(new)):
+        if new is None:
+            self._written.pop(change.key, None)
+        elif old is None or old.spec != new.spec:
             self._touch(change.key)
+        elif _ours(old) != _ours(new):
+            # Our part of the status: what we wrote ourselves is as it should be, what others wrote may be not.
+            if change.key in self._own:
+                self._own[change.key] = new.metadata.resource_version
+            elif self._written.pop(change.key, "") != new.metadata.resource_version:
+                self._touch(change.key)
 
     def _group_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
@@ -273,19 +279,36 @@ class PodGroups:
 
     async def _reconcile(self, key: str) -> float | None:
         self._dirty.discard(key)
-        if self._patch(key) is None:
+        patch = self._patch(key)
+        if patch is None:
             self._in_a_row += 1
             if not self._in_a_row % _BREATH:
                 await asyncio.sleep(0)
             return None
         await self._bucket.take()
-        # What has changed in the meantime is in this patch, too.
-        patch = self._patch(key)
+        if key in self._dirty:
+            # It changed while it waited: the newest state is written, and once.
+            self._dirty.discard(key)
+            patch = self._patch(key)
         if patch is not None:
-            namespace, name = split_key(key)
-            with contextlib.suppress(NotFound):
-                await self._client.patch(resources.POD_GROUPS, name, patch, namespace, subresource="status")
+            await self._write(key, patch)
         return None
+
+    async def _write(self, key: str, patch: dict[str, Any]) -> None:
+        namespace, name = split_key(key)
+        self._own[key] = ""
+        version = ""
+        try:
+            answer = await self._client.patch(resources.POD_GROUPS, name, patch, namespace, subresource="status")
+            version = self._written[key] = str(answer["metadata"].get("resourceVersion", ""))
+        except NotFound:
+            pass
+        finally:
+            seen = self._own.pop(key)
+        if seen == version:
+            self._written.pop(key, None)
+        elif seen:
+            self._touch(key)
 
     def _patch(self, key: str) -> dict[str, Any] | None:
         group = self._groups.get(key)
@@ -302,7 +325,7 @@ class PodGroups:
             priority=self._priority(group.spec.priority_class_name),
             queue_exists=group.spec.queue in self._queues,
             claim_gpus=self._claim_gpus,
-            now=self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=self._clock.now().isoformat(timespec="seconds")[:19] + "Z",
         )
 
     def _priority(self, name: str) -> int:
@@ -319,7 +342,7 @@ class PodGroups:
 
 
 def _ours(group: PodGroup) -> tuple[object, ...]:
-    return group.spec, group.status.conditions, group.status.resources_status
+    return group.status.conditions, group.status.resources_status
 
 
 def _discard(sets: dict[str, set[str]], name: str, key: str) -> None:

@@ -17,7 +17,8 @@ from pykai.api.scheduling import Queue, QueueResource
 from pykai.queues.status import gpus_of
 
 _NANO = 10**9
-_HELP = {
+#: Name -> help text.
+HELP = {
     "queue_info": "Queues",
     "queue_deserved_gpus": "Queue deserved GPUs",
     "queue_quota_cpu_cores": "Queue quota CPU",
@@ -50,7 +51,7 @@ class QueueGauges:
         labels += [extra.names[key] for key in sorted(extra.names)]
         self._extra = extra
         self._gauges = {
-            name: Gauge(name, text, labels, namespace=namespace, registry=registry) for name, text in _HELP.items()
+            name: Gauge(name, text, labels, namespace=namespace, registry=registry) for name, text in HELP.items()
         }
         #: queue -> labels of its series
         self._series: dict[str, tuple[str, ...]] = {}

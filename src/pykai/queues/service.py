@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,8 +31,6 @@ from pykai.kube.waiting import first_lists
 from pykai.queues.forest import Forest, Sums
 from pykai.queues.gauges import ExtraLabels, QueueGauges
 from pykai.queues.status import status_patch
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ class Queues:
         if queue is None:
             return None
         self._gauges.set(queue, self._forest.total(key).allocated)
-        patch = status_patch(queue, self._forest, self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        patch = status_patch(queue, self._forest, self._clock.now().isoformat(timespec="seconds")[:19] + "Z")
         if patch is not None:
             # A queue of the same name that came meanwhile is another queue.
             patch["metadata"] = {"uid": queue.metadata.uid}

@@ -52,6 +52,7 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
+from pykai.scheduler.believing import believable
 
 log = logging.getLogger(__name__)
 W = TypeVar("W", bound=Wire)
@@ -70,7 +71,6 @@ _STAMPS = (
 
 #: Kinds every server has, besides pods, PodGroups and BindRequests.
 _PLAIN_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
-    (resources.NODES, Node),
     (resources.QUEUES, Queue),
     (resources.PRIORITY_CLASSES, PriorityClass),
     (resources.CONFIG_MAPS, ConfigMap),
@@ -131,6 +131,9 @@ class Intake:
         self.groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
         self.requests: Store[BindRequest] = caches.store(resources.BIND_REQUESTS, BindRequest)
         self.pods.index(BY_GROUP, _group_of)
+        self.nodes: Store[Node] = caches.store(resources.NODES, Node)
+        #: node -> what it says that cannot be true
+        self.doubts: dict[str, tuple[Problem, ...]] = {}
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
         self._shard = shard
@@ -146,6 +149,7 @@ class Intake:
         self._follow(self.pods, self._on_pod)
         self._follow(self.groups, self._on_group)
         self._follow(self.requests, self._on_request)
+        self._follow(self.nodes, self._on_node)
         for resource, kind in _PLAIN_KINDS:
             self._follow(caches.store(resource, kind), None)
         for resource, kind in _OPTIONAL_KINDS:
@@ -157,18 +161,13 @@ class Intake:
             served = Resource(resource.group, version, resource.plural, resource.kind, resource.namespaced)
             self._follow(self._caches.store(served, kind, optional=True), None)
 
-    @property
-    def nodes(self) -> Store[Node]:
-        """All nodes, of all shards."""
-        return self.stores["Node"]
-
     def pods_of(self, group: str) -> Collection[Pod]:
         """The pods of a PodGroup."""
         return self.pods.by(BY_GROUP, group)
 
     async def synced(self) -> None:
         """Wait until every first list is in."""
-        for store in self.stores.values():
+        for store in list(self.stores.values()):
             await store.synced.wait()
 
     def _follow(self, store: Store[W], handler: Callable[[Change[W]], None] | None) -> None:
@@ -190,6 +189,18 @@ class Intake:
     def _add(self, operation: Operation) -> None:
         self._operations.append(operation)
         self.wake()
+
+    def _on_node(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.doubts.pop(change.key, None)
+            self._add(("remove", ("Node", "", change.key)))
+        elif change.old is None or _differs(change.old, change.new):
+            node, problems = believable(change.new)
+            if problems:
+                self.doubts[change.key] = problems
+            else:
+                self.doubts.pop(change.key, None)
+            self._add(("apply", node))
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -397,6 +408,8 @@ class Intake:
                     if key not in self._binds and self._withdrawn.get(key) != request.metadata.uid:
                         yield request
                 yield from self._binds.values()
+            elif kind == "Node":
+                yield from (believable(node)[0] for node in store.values())
             else:
                 yield from store.values()
 

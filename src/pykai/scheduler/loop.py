@@ -185,7 +185,8 @@ class Loop:
         self._dispatcher.carry_out(plan)
         self._metrics.cycle(open_s=worked.open_s, total_s=worked.total_s, changes=worked.changes)
         self._metrics.planned(plan)
-        self._complaints.found((*worked.snapshot.problems, *worked.problems), plan.problems)
+        doubts = (problem for name in sorted(self.intake.doubts) for problem in self.intake.doubts[name])
+        self._complaints.found((*worked.snapshot.problems, *worked.problems, *doubts), plan.problems)
         began_s = loop.time()
         if self._conditions_changed:
             self._conditioned = frozenset(self._conditioned_now)

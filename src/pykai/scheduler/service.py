@@ -114,6 +114,8 @@ class Scheduler:
             flags,
         )
         self.leading = False
+        #: seconds between two looks at a lease that another holds
+        self.lease_retry_s: float = names.LEASE_RETRY_S
         self._runtime = runtime
         self._flags = flags
         self._endpoints = endpoints
@@ -205,6 +207,9 @@ class Scheduler:
             name=f"{shard.scheduler_name}-{shard.node_pool}" if shard.node_pool else shard.scheduler_name,
             # The operator reads the name of the leader's pod before the underscore.
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            duration_s=names.LEASE_DURATION_S,
+            renew_s=names.LEASE_RENEW_DEADLINE_S,
+            retry_s=self.lease_retry_s,
         )
         won = asyncio.Event()
         warm = asyncio.create_task(self.loop.stand_by(won), name="standby")

@@ -236,7 +236,7 @@ def newest_ns(objects: Iterable[Any]) -> int:
     newest = 0
     for item in objects:
         stamps = [item.metadata.creation_timestamp]
-        for condition in getattr(getattr(item, "status", None), "conditions", ()):
+        for condition in getattr(getattr(item, "status", None), "conditions", None) or ():
             stamps.append(condition.last_transition_time)
         for stamp in stamps:
             if stamp:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pykai.api import names
 from pykai.api.timestamp import format_timestamp
 from pykai.core.census import GroupEntry
+from pykai.core.content import Content
 from pykai.core.decisions import NoPlace, NotReady, OverCapacity, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
 from pykai.core.explain import (
     UNABLE_POD,
@@ -120,6 +121,7 @@ class StatusBook:
         self._seen: tuple[object, object, object, object] | None = None
         self._sweep_ns = 0
         self._clearable: frozenset[str] | None = None
+        self._content: Content | None = None
 
     def forget(self) -> None:
         """Nothing is known to have been told; whoever takes over the lease starts so."""
@@ -139,8 +141,14 @@ class StatusBook:
         seen = (plan.unscheduled, plan.nominations, plan.stale, plan.orphans)
         changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
         self._stamp(plan, snapshot, news)
-        if not (due or changed or plan.binds or conditioned is not self._clearable):
+        moved = (
+            self._content is None
+            or not self._content.same(snapshot.content)
+            or conditioned is not self._clearable
+        )
+        if not (due or changed or moved):
             return news
+        self._content = snapshot.content
         if due:
             self._sweep_ns = now_ns + SWEEP_NS
         self._seen = seen

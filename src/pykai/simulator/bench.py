@@ -17,22 +17,28 @@ Shapes:
   move any number of jobs;
 - `racks`: 8-GPU nodes in racks of 16 and zones of 8 racks, filled by gangs of 512 one-GPU pods that require a zone and
   prefer a rack; `refusal_seconds` is a cycle on the full cluster with one such gang, and one of 64, too many;
-- `racks64`: the same by gangs of 64 that require a rack.
+- `racks64`: the same by gangs of 64 that require a rack;
+- `living`: a full cluster of one-GPU jobs with n/5 more waiting that fit nowhere; `seconds` is what 19 of 20 cycles
+  stay below that follow upon a hundred events of running pods each (conditions and labels that change, jobs that
+  finish while equal ones start, pods of another scheduler that come and go), events taken in and explanations
+  included; `new_pod_seconds` is the longest of ten cycles in which a job came that fits.
 """
 
 from __future__ import annotations
 
 import gc
 import resource
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as replace_policy
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 from msgspec.structs import replace
 
 from pykai.api import names
-from pykai.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
+from pykai.api.core import Condition, Container, Node, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import (
     PodGroup,
@@ -45,6 +51,7 @@ from pykai.api.scheduling import (
 )
 from pykai.api.topology import Topology, TopologyLevel, TopologySpec
 from pykai.core.cycle import schedule
+from pykai.core.decisions import Plan
 from pykai.core.memory import Memory
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
@@ -54,6 +61,8 @@ GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000
 #: Engine and floor take turns, and the best time of each counts, so that what else the machine does matters little.
 _ROUNDS, _MOST_ROUNDS, _AT_LEAST_S = 3, 30, 2.0
+#: Cycles of `living`, and events before each.
+_LIVING_CYCLES, _EVENTS = 100, 100
 #: Changes of `apply` timed at a time.
 _CHUNK = 250
 _QUEUES = ("team-a", "team-b", "team-c", "team-d")
@@ -78,6 +87,10 @@ class Measurement:
     second_seconds: float | None = None
     #: a cycle in which gangs find no place and are told why, where that is measured
     refusal_seconds: float | None = None
+    #: half of the cycles took no longer, where many are measured
+    median_seconds: float | None = None
+    #: a cycle in which one job comes that fits while others wait, where that is measured
+    new_pod_seconds: float | None = None
 
     def record(self) -> dict[str, object]:
         """As it is printed."""
@@ -178,17 +191,17 @@ def _peak_mib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
-def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int) -> Measurement:
-    return _time(shape, _cluster(nodes, jobs, pods, gpus), nodes, jobs * pods, gpus)
+def _measure(shape: str, nodes: int, jobs: int, pods: int, gpus: int, *, quick: bool) -> Measurement:
+    return _time(shape, _cluster(nodes, jobs, pods, gpus), nodes, jobs * pods, gpus, quick=quick)
 
 
-def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int) -> Measurement:
-    """Cycles on these tables; the floor is that of placing `pods` pods of `gpus` GPUs."""
+def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int, *, quick: bool) -> Measurement:
+    """Cycles on these tables, or (quick) one; the floor is that of placing `pods` pods of `gpus` GPUs."""
     policy = replace_policy(default_configuration().policy, max_consolidation_preemptees=-1)
     seconds = floor = second = float("inf")
     finish = perf_counter() + _AT_LEAST_S
     rounds = 0
-    while rounds < _ROUNDS or (perf_counter() < finish and rounds < _MOST_ROUNDS):
+    while rounds < 1 if quick else rounds < _ROUNDS or (perf_counter() < finish and rounds < _MOST_ROUNDS):
         rounds += 1
         gc.collect()
         with collector_paused():
@@ -214,14 +227,14 @@ def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int) -> Measu
     )
 
 
-def fill(nodes: int) -> Measurement:
+def fill(nodes: int, *, quick: bool = False) -> Measurement:
     """8 one-GPU jobs a node."""
-    return _measure("fill", nodes, nodes * GPUS_PER_NODE, 1, 1)
+    return _measure("fill", nodes, nodes * GPUS_PER_NODE, 1, 1, quick=quick)
 
 
-def gang(nodes: int) -> Measurement:
+def gang(nodes: int, *, quick: bool = False) -> Measurement:
     """Gangs of 8 pods that take a node each."""
-    return _measure("gang", nodes, nodes // 8, 8, GPUS_PER_NODE)
+    return _measure("gang", nodes, nodes // 8, 8, GPUS_PER_NODE, quick=quick)
 
 
 def _running(nodes: int) -> Tables:
@@ -239,16 +252,16 @@ def _add(tables: Tables, index: int, gpus: int, queue: str = "", node: int | Non
         tables.apply(item)
 
 
-def full(nodes: int) -> Measurement:
+def full(nodes: int, *, quick: bool = False) -> Measurement:
     """As much work waiting as runs."""
     tables = _running(nodes)
     jobs = nodes * GPUS_PER_NODE
     for index in range(2 * jobs):
         _add(tables, index, 1, node=index // GPUS_PER_NODE if index < jobs else None)
-    return _time("full", tables, nodes, jobs, 1)
+    return _time("full", tables, nodes, jobs, 1, quick=quick)
 
 
-def reclaim(nodes: int) -> Measurement:
+def reclaim(nodes: int, *, quick: bool = False) -> Measurement:
     """Three queues want back what the fourth has."""
     tables = _running(nodes)
     held = nodes * GPUS_PER_NODE
@@ -257,10 +270,10 @@ def reclaim(nodes: int) -> Measurement:
     wanted = 3 * nodes // 4
     for index in range(wanted):
         _add(tables, held + index, GPUS_PER_NODE, _QUEUES[1 + index % 3])
-    return _time("reclaim", tables, nodes, wanted, GPUS_PER_NODE)
+    return _time("reclaim", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
 
 
-def frag(nodes: int) -> Measurement:
+def frag(nodes: int, *, quick: bool = False) -> Measurement:
     """Every node has a little room and none has enough."""
     tables = _running(nodes)
     for index in range(5 * nodes):
@@ -268,7 +281,7 @@ def frag(nodes: int) -> Measurement:
     wanted = nodes // 8
     for index in range(wanted):
         _add(tables, 5 * nodes + index, GPUS_PER_NODE)
-    return _time("frag", tables, nodes, wanted, GPUS_PER_NODE)
+    return _time("frag", tables, nodes, wanted, GPUS_PER_NODE, quick=quick)
 
 
 _NODES_PER_RACK, _RACKS_PER_ZONE = 16, 8
@@ -277,17 +290,17 @@ _IN_ZONE = TopologyConstraint(topology=_NET, required_topology_level="zone", pre
 _IN_RACK = TopologyConstraint(topology=_NET, required_topology_level="rack")
 
 
-def racks(nodes: int) -> Measurement:
+def racks(nodes: int, *, quick: bool = False) -> Measurement:
     """Gangs of 512 fill zones, rack by rack."""
-    return _racks("racks", nodes, 512, _IN_ZONE)
+    return _racks("racks", nodes, 512, _IN_ZONE, quick=quick)
 
 
-def racks64(nodes: int) -> Measurement:
+def racks64(nodes: int, *, quick: bool = False) -> Measurement:
     """Gangs of 64 fill racks."""
-    return _racks("racks64", nodes, 64, _IN_RACK)
+    return _racks("racks64", nodes, 64, _IN_RACK, quick=quick)
 
 
-def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint) -> Measurement:
+def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint, *, quick: bool) -> Measurement:
     tables = Tables()
     for index in range(nodes):
         rack = index // _NODES_PER_RACK
@@ -303,22 +316,23 @@ def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint) -> M
             tables.apply(item)
             if isinstance(item, Pod):
                 waiting[item.metadata.name] = item
-    found = _time(shape, tables, nodes, gangs * pods, 1)
+    found = _time(shape, tables, nodes, gangs * pods, 1, quick=quick)
     for bind in schedule(tables.snapshot(_NOW_NS), default_configuration().policy).binds:
         tables.apply(_moved(waiting[bind.pod], bind.node, "Running"))
     for index, (size, level) in enumerate(((512, _IN_ZONE), (64, _IN_RACK)), gangs):
         for item in _job(index, size, 1, topology=level):
             tables.apply(item)
-    refusal = _time(shape, tables, nodes, 1, 1)
+    refusal = _time(shape, tables, nodes, 1, 1, quick=quick)
     assert not refusal.decisions, "the cluster was full"
     return replace_policy(found, refusal_seconds=refusal.seconds)
 
 
-def apply(nodes: int, changes: int = 4000) -> Measurement:
+def apply(nodes: int, *, quick: bool = False) -> Measurement:
     """Running pods of a full cluster finish and come back: seconds are for one changed pod.
 
     The floor is one dictionary update a pod, since no array work is needed.
     """
+    changes = _CHUNK if quick else 16 * _CHUNK
     tables = _cluster(nodes, 0, 0, 0)
     running: list[Pod] = []
     for index in range(nodes * 4):
@@ -349,6 +363,134 @@ def apply(nodes: int, changes: int = 4000) -> Measurement:
     )
 
 
+def living(nodes: int, *, quick: bool = False) -> Measurement:
+    """A cluster that lives: much happens, and nothing of it helps those that wait.
+
+    The floor is one dictionary update an event and one look at every node.
+    """
+    lab = _Living(nodes)
+    policy, memory = default_configuration().policy, Memory()
+    taken: list[float] = []
+    floor = float("inf")
+
+    def cycle(events: Sequence[Callable[[], None]]) -> tuple[float, Plan]:
+        gc.collect(0)
+        with collector_paused():
+            began = perf_counter()
+            for happens in events:
+                happens()
+            plan = schedule(lab.tables.snapshot(_NOW_NS), policy, memory)
+            return perf_counter() - began, plan
+
+    cycle(())
+    gc.collect()
+    cycles = 2 * len(lab.kinds) if quick else _LIVING_CYCLES
+    for number in range(cycles):
+        seconds, plan = cycle(lab.events(number))
+        assert not plan.binds, "those that wait fit nowhere"
+        taken.append(seconds)
+        floor = min(floor, _living_floor(nodes))
+    fitting = [_job(3 * 10**6 + number, 1, 0) for number in range(2 if quick else 10)]
+    came: list[float] = []
+    for job in fitting:
+        seconds, plan = cycle([partial(lab.tables.apply, item) for item in job])
+        assert len(plan.binds) == 1, "the new job fits"
+        came.append(seconds)
+        pod = job[1]
+        assert isinstance(pod, Pod)
+        lab.tables.apply(_moved(pod, plan.binds[0].node, "Running"))
+    taken.sort()
+    worst = taken[-1 - len(taken) // 20]
+    return Measurement(
+        "living",
+        nodes,
+        lab.waiting,
+        round(worst, 6),
+        round(floor, 6),
+        round(worst / floor, 2),
+        _peak_mib(),
+        len(fitting),
+        median_seconds=round(taken[len(taken) // 2], 6),
+        new_pod_seconds=round(max(came), 6),
+    )
+
+
+def _living_floor(nodes: int) -> float:
+    free = np.zeros((4, nodes))
+    began = perf_counter()
+    seen = {number: number for number in range(_EVENTS)}
+    (free >= len(seen)).all(axis=0).any()
+    return perf_counter() - began
+
+
+class _Living:
+    """A full cluster and what happens to its running pods."""
+
+    def __init__(self, nodes: int) -> None:
+        self.tables = _running(nodes)
+        self.pods: list[Pod] = []
+        self.waiting = nodes // 5
+        self._nodes = nodes
+        for index in range(nodes * GPUS_PER_NODE):
+            for item in _job(index, 1, 1, node=f"node-{index // GPUS_PER_NODE:05}"):
+                self.tables.apply(item)
+                if isinstance(item, Pod):
+                    self.pods.append(item)
+        for index in range(self.waiting):
+            _add(self.tables, 10**6 + index, 1)
+        self.kinds = (self._conditions, self._labels, self._successors, self._foreign)
+
+    def events(self, number: int) -> list[Callable[[], None]]:
+        """What happens before a cycle: one kind of thing to a hundred pods."""
+        happens = self.kinds[number % len(self.kinds)]
+        size = len(self.pods)
+        return [event for offset in range(_EVENTS) for event in happens(number, (number * _EVENTS + offset) % size)]
+
+    def _set(self, place: int, pod: Pod) -> list[Callable[[], None]]:
+        self.pods[place] = pod
+        return [partial(self.tables.apply, pod)]
+
+    def _conditions(self, number: int, place: int) -> list[Callable[[], None]]:
+        pod = self.pods[place]
+        said = [Condition(type="Ready", status="True", reason=f"heard-{number}")]
+        return self._set(place, replace(pod, status=replace(pod.status, conditions=said)))
+
+    def _labels(self, number: int, place: int) -> list[Callable[[], None]]:
+        pod = self.pods[place]
+        return self._set(place, replace(pod, metadata=replace(pod.metadata, labels={"seen": str(number)})))
+
+    def _successors(self, number: int, place: int) -> list[Callable[[], None]]:
+        """A job ends, and one of the same queue starts in its place."""
+        if place % 2:
+            return []
+        old = self.pods[place]
+        queue = _QUEUES[place % len(_QUEUES)]
+        group, pod = _job(2 * 10**6 + number * len(self.pods) + place, 1, 1, queue, old.spec.node_name)
+        assert isinstance(pod, Pod)
+        remove = self.tables.remove
+        gone = [
+            partial(remove, "Pod", "bench", old.metadata.name),
+            partial(remove, "PodGroup", "bench", old.metadata.annotations[names.POD_GROUP_ANNOTATION]),
+        ]
+        return [*gone, partial(self.tables.apply, group), *self._set(place, pod)]
+
+    def _foreign(self, number: int, place: int) -> list[Callable[[], None]]:
+        """Pods that another scheduler started, as many as it ended."""
+        name = f"other-{place % _EVENTS}"
+        phase = "Running" if number // len(self.kinds) % 2 else "Succeeded"
+        requests: dict[str, str | int | float] = {"cpu": "100m", "memory": "1Mi"}
+        pod = Pod(
+            metadata=ObjectMeta(name=name, namespace="other", uid=name),
+            spec=PodSpec(
+                scheduler_name="default-scheduler",
+                containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+                node_name=f"node-{place % self._nodes:05}",
+            ),
+            status=PodStatus(phase=phase),
+        )
+        return [partial(self.tables.apply, pod)]
+
+
 def _moved(pod: Pod, node: str, phase: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node), status=PodStatus(phase=phase))
 
@@ -361,6 +503,7 @@ SHAPES = {
     "frag": frag,
     "racks": racks,
     "racks64": racks64,
+    "living": living,
     "apply": apply,
 }
 
@@ -373,6 +516,7 @@ SIZES = {
     "frag": (100, 500, 1000),
     "racks": (256, 1024),
     "racks64": (256, 1024),
+    "living": (1000, 5000),
     "apply": (500, 5000),
 }
 
@@ -385,5 +529,6 @@ COMPARED = {
     "frag": (100, 1000),
     "racks": (256, 1024),
     "racks64": (256, 1024),
+    "living": (1000, 5000),
     "apply": (500, 5000),
 }

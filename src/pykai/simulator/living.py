@@ -92,10 +92,7 @@ class LivingCluster:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run everything until `stop` is set, then take it down in order."""
-        caches = self.runtime.caches
         try:
-            await caches.start()
-            await run_together(self.services, stop)
+            await run_together(self.runtime, self.services, stop)
         finally:
-            await caches.stop()
             await self.server.close()

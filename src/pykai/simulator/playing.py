@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -187,4 +188,8 @@ class Player:
             await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
         for store in (self._jobs, self._deployments):
             keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
-            await store.until(lambda held, keys=keys: not any(held.get(key) for key in keys), timeout_s=float("inf"))
+            await store.until(partial(_without, keys), timeout_s=float("inf"))
+
+
+def _without(keys: set[str], store: Store[Workload]) -> bool:
+    return not any(key in store for key in keys)

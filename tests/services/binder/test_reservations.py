@@ -368,3 +368,20 @@ async def test_a_reservation_that_goes_right_before_the_bind_fails_it() -> None:
         assert failed["status"]["reason"] == f"GPU reservation pod {NAME} was deleted on the way"
         assert await it.config_maps() == {}
         assert "nodeName" not in (await it.live())["spec"]
+
+
+async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_first() -> None:
+    async with lab() as it, it.working() as binder:
+        await it.request(await it.pod("first", fraction="0.3"), groups=(GROUP,))
+        await it.until_phase("Succeeded", "first")
+        await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
+        await it.request(await it.pod("second", fraction="0.3"), groups=(GROUP,))
+        failed = await it.until_phase("Failed", "second")
+        assert failed["status"]["reason"] == f"GPU group {GROUP} has lost its GPU and is still in use"
+        assert binder.count("pods_deleted_missing_reservation_total") == 0, "it has not started yet"
+        await it.set_phase("first", "Running")
+
+        async def leaving() -> bool:
+            return "deletionTimestamp" in (await it.live("first"))["metadata"]
+
+        await it.until(leaving)

@@ -34,7 +34,7 @@ def load(place: Workplace, case: Raw) -> None:
         place.load({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
 
 
-def written(pod: Document, expected: Raw) -> Raw:
+def written(pod: Document) -> Raw:
     meta = pod["metadata"]
     found = {"pod-group-name": meta.get("annotations", {}).get("pod-group-name")}
     if "kai.scheduler/subgroup-name" in meta.get("labels", {}):
@@ -74,6 +74,6 @@ async def test_the_service_groups_as_recorded() -> None:
             pods = {}
             for pod in case["pods"]:
                 name = pod["metadata"]["name"]
-                pods[name] = written(await place.raw_pod(name, namespace), case)
+                pods[name] = written(await place.raw_pod(name, namespace))
             found += differences(case, [trimmed(group) for group in groups], pods)
     assert found == [], json.dumps(found, indent=1)

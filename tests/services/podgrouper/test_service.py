@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -108,7 +109,15 @@ async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: Workplace
     pods = [f"p{number}" for number in range(40)]
     for name in pods:
         await place.pod(name, by=job)
-    wire = Wire(place.server.transport())
+
+    class Slow(Wire):
+        """Takes as long as a network does, so that workers meet."""
+
+        async def send(self, request: Request) -> Response:
+            await asyncio.sleep(0)
+            return await super().send(request)
+
+    wire = Slow(place.server.transport())
     async with place.running(grouper(), transport=wire):
         await place.pods.until(assigned(*pods))
     assert sum(write.startswith("POST") for write in wire.writes) == 1
@@ -207,6 +216,7 @@ async def test_a_deleted_group_of_owned_pods_comes_back(place: Workplace) -> Non
     name = f"pg-j-{job['metadata']['uid']}"
     async with place.running(grouper()):
         await place.pods.until(assigned("a"))
+        place.clock.speed = 100.0
         old = await place.client.get(resources.POD_GROUPS, name, "default", into=PodGroup)
         await place.client.delete(resources.POD_GROUPS, name, "default")
         await place.groups.until(lambda groups: _is_new(groups.get(f"default/{name}"), old))
@@ -361,6 +371,7 @@ async def test_an_answer_that_was_lost_is_no_harm(place: Workplace) -> None:
 
     wire = Wire(place.server.transport())
     wire.fault_after = fault
+    place.clock.speed = 1000.0
     async with place.running(grouper(), transport=wire):
         await place.pods.until(assigned("a"))
     assert lost == []
@@ -407,13 +418,15 @@ async def test_defaults_of_kinds_come_from_a_config_map(place: Workplace) -> Non
 async def test_the_oldest_pod_speaks_for_its_group(place: Workplace) -> None:
     """workloads:4, Do better: pods that differ do not make their group flicker."""
     job = await place.job()
-    async with place.running(grouper()) as service:
+    wire = Wire(place.server.transport())
+    async with place.running(grouper(), transport=wire) as service:
         await place.pod("a", by=job, labels={QUEUE: "x", "priorityClassName": "build"})
         await place.pods.until(assigned("a"))
         await place.pod("b", by=job, labels={"priorityClassName": "inference"})
         await place.pods.until(assigned("b"))
         await place.settled(service)
         assert (await place.raw_groups())[0]["spec"]["priorityClassName"] == "build"
+        assert not [write for write in wire.writes if "/podgroups/" in write]
         await place.client.delete(resources.PODS, "a", "default")
         await place.pods.until(lambda pods: "default/a" not in pods)
         await place.client.patch(resources.PODS, "b", {"metadata": {"labels": {"touched": "x"}}}, "default")
@@ -602,3 +615,15 @@ async def _custom(place: Workplace, kind: str) -> dict[str, Any]:
     await place.create(resources.CUSTOM_RESOURCE_DEFINITIONS, f"{plural}.example.com", spec=spec)
     resource = resources.Resource("example.com", "v1", plural, kind, True)
     return await place.create(resource, "s")
+
+
+async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place: Workplace) -> None:
+    job = await place.job()
+    for name in ("a", "b"):
+        await place.pod(name, by=job)
+    async with place.running(grouper()):
+        await place.pods.until(assigned("a", "b"))
+        await place.client.delete(resources.JOBS, "j", "default", propagation="Background")
+        await place.pods.until(lambda pods: len(pods) == 0)
+        await place.groups.until(lambda groups: len(groups) == 0)
+    assert not await place.client.list_raw(resources.EVENTS)

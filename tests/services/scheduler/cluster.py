@@ -156,6 +156,16 @@ class Lab:
             )
         return made
 
+    async def store_as_is(self, resource: Resource, obj: Raw) -> None:
+        """Put an object into storage past every check, as an older server or a broken writer may have left it."""
+        kind = self.server.registry.named(resource.api_version, resource.kind)
+        assert kind is not None
+        meta = {"uid": f"uid-{obj['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z", **obj["metadata"]}
+        whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": meta}
+        key = resource.key(meta.get("namespace", ""), meta["name"])
+        record = self.server.storage.write(kind.store, key, whole, {})
+        await self.server.storage.durable(record.revision)
+
     async def node(
         self,
         name: str,

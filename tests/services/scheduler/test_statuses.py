@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pykai.api import names
+from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
 from tests.services.scheduler.cluster import Lab, cluster, refusal
 from tests.services.scheduler.test_evictions import running_pod
@@ -12,15 +11,12 @@ from tests.services.scheduler.test_evictions import running_pod
 STATUS = r"/(pods|podgroups)/[^/]+/status$"
 
 
-async def quiet(lab: Lab) -> None:
-    """Wait until no status is on its way."""
-    await asyncio.sleep(0)
-
-
 async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=1)
-        await lab.gang("big", pods=1, gpu=8)
+        await lab.group("first")
+        await running_pod(lab, "first-0", "first", "a", gpu=1)
+        await lab.gang("big", pods=1, gpu=1)
         async with lab.scheduler():
             await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
             await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
@@ -192,6 +188,6 @@ async def test_the_conditions_of_another_pool_stay() -> None:
         assert _conditions(lab, "big")[1].transition_id == "8"
 
 
-def _conditions(lab: Lab, group: str) -> list:  # type: ignore[type-arg]
+def _conditions(lab: Lab, group: str) -> list[SchedulingCondition]:
     found = lab.groups.get(f"default/{group}")
     return list(found.status.scheduling_conditions) if found is not None else []

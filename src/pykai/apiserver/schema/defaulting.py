@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pykai.api.names import NAMESPACE_NAME_LABEL
+
 Object = Mapping[str, Any]
 Rule = Callable[[Object], Mapping[str, Any]]
 
@@ -131,8 +133,8 @@ def _namespace(namespace: Object) -> Mapping[str, Any]:
     metadata = namespace.get("metadata")
     if isinstance(metadata, dict) and metadata.get("name"):
         labels = metadata.get("labels") or {}
-        if labels.get("kubernetes.io/metadata.name") != metadata["name"]:
-            added["metadata"] = {**metadata, "labels": {**labels, "kubernetes.io/metadata.name": metadata["name"]}}
+        if labels.get(NAMESPACE_NAME_LABEL) != metadata["name"]:
+            added["metadata"] = {**metadata, "labels": {**labels, NAMESPACE_NAME_LABEL: metadata["name"]}}
     return added
 
 

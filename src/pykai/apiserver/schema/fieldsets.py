@@ -292,7 +292,7 @@ def _prune(schema: Schema | None, value: Any, path: Path, last: _Reach, kept: _R
             left = _prune(_child(schema, name), inner, at, last, kept)
             if left is not _ABSENT:
                 result[name] = left
-        return result if result or not value else _ABSENT
+        return result if result or not value or path in kept[0] else _ABSENT
     if isinstance(value, list) and schema is not None and _is_granular_list(schema):
         items = []
         for item in value:
@@ -302,5 +302,5 @@ def _prune(schema: Schema | None, value: Any, path: Path, last: _Reach, kept: _R
             left = _prune(schema.items, item, at, last, kept)
             if left is not _ABSENT:
                 items.append(left)
-        return items if items or not value else _ABSENT
+        return items if items or not value or path in kept[0] else _ABSENT
     return value

@@ -114,7 +114,7 @@ def _defaulted(schema: Schema, value: Any) -> Any:
             if present is None:
                 if name in value and not builtin and schema.fields[name].nullable:
                     continue
-            elif not (present == "" and builtin and isinstance(default, str)):
+            elif not (present == "" and builtin and default and isinstance(default, str)):
                 continue
             if result is value:
                 result = dict(value)
@@ -122,7 +122,7 @@ def _defaulted(schema: Schema, value: Any) -> Any:
         rule = RULES.get(schema.name) if builtin else None
         if rule is not None:
             added = rule(result)
-            if added:
+            if added and any(result.get(name) != field for name, field in added.items()):
                 result = {**result, **added}
         if not below:
             return result

@@ -279,6 +279,6 @@ def _cores(
     snapshot: Snapshot, count: QueueCount, kind: Kind, task_key: Callable[[Task], tuple[Any, ...]]
 ) -> Iterator[Task]:
     """The tasks of the groups of a kind that may not be taken back."""
-    for entry in snapshot.running(count).get(kind, {}).values():
+    for entry in snapshot.running(count, kind):
         if entry.group is not None and any(entry.allocated):
             yield from core_of(entry.group, entry.tasks.values(), task_key)

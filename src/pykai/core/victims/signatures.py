@@ -137,7 +137,9 @@ def _easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
     """Fewer tasks, or some task that asks for less than its counterpart (cycle:SIG-3)."""
     if len(job) < len(failed):
         return True
-    return any(a is not b and _at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
+    if job == failed:
+        return False
+    return any(_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
 
 
 def _no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:

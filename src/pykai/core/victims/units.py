@@ -16,6 +16,7 @@ import numpy as np
 
 from pykai.api import names
 from pykai.core.axes import IntArray
+from pykai.core.census import QueueCount
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import BranchRun, Gang, LeafRun, SubgroupKey
 from pykai.core.place.claimed import freed_by
@@ -25,6 +26,9 @@ from pykai.core.tasks import Task
 
 Key = tuple[Any, ...]
 Line = Sequence[tuple[Key, int, "Unit"]]
+
+
+_NOBODY = QueueCount()
 
 
 class Member:
@@ -146,10 +150,10 @@ class Victims:
     def _gangs(self, queue: int) -> Iterator[Gang]:
         """Gangs of a leaf queue that may be evicted: those that ran before the cycle, and those it placed."""
         session, snapshot = self._session, self._session.snapshot
-        count = snapshot.census.queues.get(snapshot.tree.names[queue])
-        for kind, running in snapshot.running(count).items() if count is not None else ():
+        count = snapshot.census.queues.get(snapshot.tree.names[queue], _NOBODY)
+        for kind in count.running:
             if kind.preemptibility == names.SEMI_PREEMPTIBLE or snapshot.kind_preemptible(kind):
-                yield from (session.gang(entry) for entry in running.values())
+                yield from (session.gang(entry) for entry in snapshot.running(count, kind))
         if session.state.moved:
             yield from (gang for gang in session.waiting() if gang.queue == queue and (gang.preemptible or gang.semi))
 

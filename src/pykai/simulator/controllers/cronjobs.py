@@ -103,7 +103,7 @@ class CronJobs:
         except ApiError as error:
             if error.code >= 500 or error.code in (409, 429):
                 raise
-            self._event(cron, "Warning", "FailedCreate", f"Error creating job: {error}")
+            self._event(cron, "Warning", names.EVENT_FAILED_CREATE, f"Error creating job: {error}")
             return False
         if made is not None:
             self._event(cron, "Normal", "SuccessfulCreate", f"Created job {made.metadata.name}")

@@ -140,10 +140,11 @@ class Jobs:
             except ApiError as error:
                 if error.code >= 500 or error.code in (409, 429):
                     raise
-                self._event(job, "Warning", "FailedCreate", f"Error creating: {error}")
+                self._event(job, "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}")
                 return False
             memory.made += 1
-            if made is not None:
+            # One that exists and that the cache does not know is ours: the answer to its creation got lost.
+            if made is not None or self._pods.get(f"{job.metadata.namespace}/{name}") is None:
                 return True
 
     async def _tell_status(self, job: Job, memory: Memory, outcome: Verdict | None) -> None:

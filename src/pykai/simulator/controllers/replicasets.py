@@ -98,7 +98,7 @@ class ReplicaSets:
                 if error.code >= 500 or error.code in (409, 429):
                     raise
                 self.controller.recorder.event(
-                    reference(owner, REPLICA_SETS), "Warning", "FailedCreate", f"Error creating: {error}"
+                    reference(owner, REPLICA_SETS), "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}"
                 )
                 return 10.0
             self._made[uid] += 1

@@ -151,7 +151,10 @@ class StatefulSets:
             if error.code >= 500 or error.code in (409, 429):
                 raise
             self.controller.recorder.event(
-                reference(owner, STATEFUL_SETS), "Warning", "FailedCreate", f"create Pod {name} failed: {error}"
+                reference(owner, STATEFUL_SETS),
+                "Warning",
+                names.EVENT_FAILED_CREATE,
+                f"create Pod {name} failed: {error}",
             )
             return False
         return True

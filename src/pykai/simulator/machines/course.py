@@ -7,9 +7,10 @@ A pod declares it in annotations (`simulator.kai.scheduler/...`):
     exit-code       how they end
     stop-seconds    how long they take to stop when the pod is deleted, at most its grace period
 
-Without `run-seconds` a pod that restarts its containers for ever (`restartPolicy: Always`) runs until it is deleted,
-and any other runs for the default time.  A time is drawn from the pod's uid: the same after a restart, another one for
-each pod.  A value that cannot be read counts as absent, and is told.
+Without `run-seconds` a pod that restarts its containers for ever (`restartPolicy: Always`) runs until it is deleted;
+any other runs as long as its first container sleeps (`sleep 30`, `sleep infinity`), or for the default time.  A time
+is drawn from the pod's uid: the same after a restart, another one for each pod.  A value that cannot be read counts as
+absent, and is told.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Course:
 def course_of(pod: MachinePod, habits: Habits) -> Course:
     """How this pod goes."""
     start_s = habits.reservation_start_s if is_reservation(pod) else habits.start_s
-    run_s = None if pod.spec.restart_policy == "Always" else habits.run_s
+    run_s = None if pod.spec.restart_policy == "Always" else _sleep_s(pod, habits.run_s)
     annotations = pod.metadata.annotations
     if not any(key in annotations for key in _KEYS):
         return Course(start_s, run_s, 0, habits.stop_s)
@@ -98,6 +99,18 @@ def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:
         problems.append(f"annotation {key}: {text!r} is neither a number of seconds nor a range like 30..90")
         return None
     return first + (last - first) * _draw(pod.metadata.uid, key) if dots else first
+
+
+def _sleep_s(pod: MachinePod, otherwise_s: float) -> float | None:
+    """How long a container runs that only sleeps; None for ever."""
+    for container in pod.spec.containers[:1]:
+        words = [*container.command, *container.args]
+        if len(words) == 2 and words[0].rpartition("/")[2] == "sleep":
+            if words[1] in ("infinity", "inf"):
+                return None
+            if words[1].isascii() and words[1].isdigit():
+                return float(words[1][:12])
+    return otherwise_s
 
 
 def _draw(uid: str, key: str) -> float:

@@ -17,6 +17,9 @@ from functools import lru_cache
 
 from pykai.api import names
 
+#: A machine that claims to have more of a kind gives no identities to the rest.
+MOST_DEVICES = 1024
+
 
 def is_device(resource: str) -> bool:
     """Whether units of this resource have identities."""
@@ -61,7 +64,7 @@ class DeviceBook:
             if count <= 0 or not is_device(resource):
                 continue
             free = 0
-            for index in range(capacity.get(resource, 0)):
+            for index in range(min(MOST_DEVICES, capacity.get(resource, 0))):
                 device = device_id(self._node, resource, index)
                 if device not in self._holders:
                     found.append(device)

@@ -193,7 +193,7 @@ class Machines:
         annotations, address, needs = pod.metadata.annotations, self._address(pod), needs_of(pod)
         self._tracks[key] = _Track(uid, machine.name, life, course, annotations, address, needs, rejection)
         for problem in course.problems:
-            self._tell(pod, "InvalidAnnotation", problem)
+            self._tell(pod, names.EVENT_INVALID_ANNOTATION, problem)
         plain = life.stage is Stage.ADMITTED and rejection is None and not needs
         # The usual pod has nothing to do until its containers start: one look the less.
         quiet = plain and course.start_s < SHOWN_START_S and pod.metadata.deletion_timestamp is None
@@ -272,8 +272,7 @@ class Machines:
             )
             if annotations and not annotations.items() <= (written["metadata"].get("annotations") or {}).items():
                 await self._client.patch(PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
-        except (NotFound, Conflict):
-            # Gone, or another pod of the same name: the watch will tell.
+        except NotFound:
             return False
         return True
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,7 @@ class Soak:
             await self._insist_deleted(job["metadata"]["name"])
         self.say("waiting until everything is cleaned up")
         for resource in (JOBS, PODS, BIND_REQUESTS):
-            await self._until(
-                lambda resource=resource: self._all(resource, lambda each: False), f"{resource.plural} that stay"
-            )
+            await self._until(partial(self._all, resource, lambda each: False), f"{resource.plural} that stay")
         # The recorder sees the last deletion a moment later.
         await asyncio.sleep(1.0)
 

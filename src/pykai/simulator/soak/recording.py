@@ -11,6 +11,7 @@ import asyncio
 import json
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,7 +33,7 @@ async def record(caches: Caches, path: Path, stop: asyncio.Event) -> None:
     with path.open("a", encoding="utf-8") as out:
         stores = [caches.store(resource, dict) for resource in RECORDED]
         for resource, store in zip(RECORDED, stores, strict=True):
-            store.subscribe(lambda change, plural=resource.plural: _write(out, began_s, plural, change))
+            store.subscribe(partial(_write, out, began_s, resource.plural))
         await caches.start()
         await caches.synced()
         _line(out, {"at": time.monotonic() - began_s, "resource": READY, "key": "", "object": None})

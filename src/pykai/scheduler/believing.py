@@ -1,0 +1,40 @@
+"""Nodes that say impossible things about their GPUs.
+
+A device plugin gone wrong may report a negative number of GPUs, or one that no machine has.  Work sent there would be
+refused by the kubelet again and again while sound nodes stand by, so such GPUs count as absent, and the node is told.
+What cannot be read at all is reported by the engine's own reader.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pykai.api.core import Node
+from pykai.api.quantity import QuantityError, whole
+from pykai.core.axes import is_gpu
+from pykai.core.problems import Problem
+
+#: Shared or sliced, a real machine offers some hundreds.
+MOST_GPUS = 4096
+
+
+def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
+    """The node without GPUs it cannot have, and what is wrong with them; nearly always the node itself."""
+    problems = []
+    dropped = set()
+    for resource, raw in node.status.allocatable.items():
+        if not is_gpu(resource):
+            continue
+        try:
+            count = whole(raw)
+        except QuantityError:
+            continue
+        if not 0 <= count <= MOST_GPUS:
+            dropped.add(resource)
+            wrong = "is negative" if count < 0 else f"is more than the {MOST_GPUS} that any machine is believed to have"
+            field = f"status.allocatable[{resource}]"
+            problems.append(Problem(f"Node/{node.metadata.name}", field, f"{raw} {wrong}; treated as absent"))
+    if not dropped:
+        return node, ()
+    kept = {resource: raw for resource, raw in node.status.allocatable.items() if resource not in dropped}
+    return replace(node, status=replace(node.status, allocatable=kept)), tuple(problems)

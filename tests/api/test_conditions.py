@@ -1,0 +1,58 @@
+"""Conditions keep their time while they hold, and stay unwritten while nothing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.api.conditions import Standing, merged
+
+READY = Standing("Ready", True, "Enough")
+
+
+def test_a_first_condition_has_the_time_it_is_first_said() -> None:
+    assert merged(None, [READY], "now", numbered=True) == [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Enough",
+            "message": "",
+            "lastTransitionTime": "now",
+            "transitionID": "1",
+        }
+    ]
+
+
+def test_what_stands_there_is_not_written_again() -> None:
+    known = merged(None, [READY], "then")
+    assert merged(known, [READY], "now") is None
+    assert known is not None
+    del known[0]["message"]
+    assert merged(known, [READY], "now") is None
+
+
+def test_the_time_moves_when_the_status_turns_and_only_then() -> None:
+    known = merged(None, [READY], "then", numbered=True)
+    other = merged(known, [READY._replace(reason="More")], "now", numbered=True)
+    assert other is not None
+    assert (other[0]["reason"], other[0]["lastTransitionTime"], other[0]["transitionID"]) == ("More", "then", "1")
+    turned = merged(other, [READY._replace(holds=False)], "now", numbered=True)
+    assert turned is not None
+    assert (turned[0]["status"], turned[0]["lastTransitionTime"], turned[0]["transitionID"]) == ("False", "now", "2")
+
+
+def test_turns_are_numbered_over_all_conditions() -> None:
+    known: list[dict[str, Any]] = [{"type": "Other", "status": "True", "transitionID": "7"}, {"transitionID": "x"}]
+    found = merged(known, [READY], "now", numbered=True)
+    assert found is not None
+    assert found[:2] == known
+    assert found[2]["transitionID"] == "8"
+
+
+@pytest.mark.parametrize("garbage", ["x", 7, {}, [7, None, "x"]])
+def test_garbage_is_replaced(garbage: Any) -> None:
+    found = merged(garbage, [READY], "now")
+    assert found is not None
+    assert [entry["type"] for entry in found] == ["Ready"]
+    assert "transitionID" not in found[0]

@@ -1,0 +1,58 @@
+"""`kai server` as a process: it says where it listens, serves, and ends when told."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pykai", "server", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    process = start("--data", str(tmp_path / "data"), "--kubeconfig", str(tmp_path / "config"))
+    assert process.stdout is not None
+    address = re.search(r"https://127\.0\.0\.1:\d+", process.stdout.readline())
+    assert address is not None
+    assert str(tmp_path / "config") in process.stdout.readline()
+    config = yaml.safe_load((tmp_path / "config").read_text())
+    assert config["clusters"][0]["cluster"]["server"] == address.group()
+    context = ssl.create_default_context(cafile=str(tmp_path / "data" / "ca.crt"))
+    asked = urllib.request.Request(
+        f"{address.group()}/apis/scheduling.run.ai/v2/queues",
+        headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
+    )
+    with urllib.request.urlopen(asked, context=context, timeout=20) as answer:
+        names = [item["metadata"]["name"] for item in json.load(answer)["items"]]
+    assert "default-queue" in names
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start("--bare", "--port", str(port))
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert err.startswith(f"Error: cannot listen on 127.0.0.1:{port}:")
+
+
+def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_text("no database at all" * 100)
+    process = start("--data", str(tmp_path))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "move it away" in err

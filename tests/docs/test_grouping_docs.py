@@ -1,0 +1,93 @@
+"""The pages about groups and statuses name every flag, condition, metric and key that the code has."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from pykai.api import names
+from pykai.podgrouper import options as grouper
+from pykai.podgroups import service as podgroups
+from pykai.queues import gauges
+from pykai.queues import service as queues
+
+DOCS = Path(__file__).parents[2] / "docs"
+GROUPER = (DOCS / "podgrouper.md").read_text(encoding="utf-8")
+STATUSES = (DOCS / "statuses.md").read_text(encoding="utf-8")
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"`--([a-z-]+)`", text))
+
+
+def test_every_flag_is_told_and_no_other() -> None:
+    assert flags_in(GROUPER.partition("## Flags")[2]) == grouper.FLAGS.keys()
+    assert flags_in(STATUSES.partition("## Flags")[2]) == podgroups.FLAGS.keys() | queues.FLAGS.keys()
+
+
+def test_every_option_has_a_flag() -> None:
+    for options, flags in (
+        (grouper.PodGrouperOptions, grouper.FLAGS),
+        (podgroups.PodGroupsOptions, podgroups.FLAGS),
+        (queues.QueuesOptions, queues.FLAGS),
+    ):
+        assert {field.name for field in dataclasses.fields(options)} == set(flags.values()) - {""}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        names.CONDITION_GROUP_READY,
+        names.CONDITION_GROUP_SCHEDULED,
+        names.CONDITION_GROUP_RUNNING,
+        names.CONDITION_VALID,
+        names.CONDITION_ORPHAN,
+        names.CONDITION_CYCLIC,
+        names.CONDITION_OVER_QUOTA,
+    ],
+)
+def test_every_condition_is_told(condition: str) -> None:
+    assert f"| `{condition}` |" in STATUSES
+
+
+def test_every_metric_is_told() -> None:
+    assert set(re.findall(r"`kai_([a-z_]+)`", STATUSES)) == gauges.HELP.keys()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        names.QUEUE_LABEL,
+        names.PROJECT_LABEL,
+        names.PRIORITY_CLASS_LABEL,
+        names.PREEMPTIBILITY_LABEL,
+        names.USER_LABEL,
+        names.PREEMPTION_DELAY_ANNOTATION,
+        names.STALENESS_GRACE_PERIOD_ANNOTATION,
+        names.TOPOLOGY_ANNOTATION,
+        names.TOPOLOGY_REQUIRED_ANNOTATION,
+        names.TOPOLOGY_PREFERRED_ANNOTATION,
+        names.BATCH_MIN_MEMBER_ANNOTATION,
+        names.POD_GROUP_ANNOTATION,
+        names.SUBGROUP_LABEL,
+        names.SPARK_APP_SELECTOR_LABEL,
+        names.LAST_APPLIED_ANNOTATION,
+        names.EVENT_POD_GROUPER_WARNING,
+    ],
+)
+def test_every_key_is_told(key: str) -> None:
+    assert f"`{key}`" in GROUPER
+
+
+def test_every_reason_is_told() -> None:
+    """Reasons of the condition `Valid` are what a user searches for."""
+    source = Path(__file__).parents[2] / "src" / "pykai"
+    found = set()
+    for path in ("podgroups/status.py", "queues/status.py"):
+        text = (source / path).read_text(encoding="utf-8").partition("def _invalid")[2]
+        found |= set(re.findall(r'^\s+(?:return )?"([A-Z][A-Za-z]+)",', text, re.MULTILINE))
+    assert found >= {"InvalidSubGroups", "NoResources"}
+    assert {reason for reason in found if f"`{reason}`" not in STATUSES} == set()

@@ -1,0 +1,249 @@
+"""What should stand in the status of a PodGroup (workloads:PC-7, PR-2, PR-3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pykai.api.decode import decode_as
+from pykai.api.scheduling import PodGroup
+from pykai.core.claims.counting import GpuCount
+from pykai.podgroups.status import Surroundings, is_preemptible, status_patch
+from pykai.podgroups.tally import Tally
+from pykai.podgroups.usage import Member
+
+N = 10**9
+AROUND = Surroundings(priority=50, queue_exists=True, claim_gpus=lambda key: GpuCount(2, "gpu.example.com"), now="now")
+
+
+def group(status: Any = None, **spec: Any) -> PodGroup:
+    raw = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2, **spec}}
+    return decode_as(PodGroup, {**raw, "status": status or {}})
+
+
+def pod(**changes: Any) -> Member:
+    """A pod that waits and asks for a CPU."""
+    waiting = Member(
+        uid="u",
+        subgroup="default",
+        alive=True,
+        gated=False,
+        scheduled=False,
+        running=False,
+        finished=False,
+        requested={"cpu": N},
+        allocated={},
+    )
+    return replace(waiting, **changes)
+
+
+def running(**changes: Any) -> Member:
+    return pod(scheduled=True, running=True, allocated={"cpu": N}, **changes)
+
+
+def tally(*members: Member) -> Tally:
+    found = Tally()
+    for number, each in enumerate(members):
+        found.put(f"ns/p{number}", each)
+    return found
+
+
+def conditions(patch: dict[str, Any] | None) -> dict[str, tuple[str, str, str]]:
+    """Condition -> status, reason, message."""
+    assert patch is not None
+    found = patch["status"].get("conditions", ())
+    return {entry["type"]: (entry["status"], entry["reason"], entry["message"]) for entry in found}
+
+
+def applied(status: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """The status after a merge patch."""
+    merged = dict(status)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            known = merged.get(key)
+            merged[key] = applied(known if isinstance(known, dict) else {}, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def test_sums_of_waiting_and_running_pods() -> None:
+    """workloads:T-130."""
+    patch = status_patch(group(), tally(pod(), running()), AROUND)
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"] == {"requested": {"cpu": "2"}, "allocated": {"cpu": "1"}}
+
+
+def test_what_a_non_preemptible_group_holds_stands_there_twice() -> None:
+    """workloads:T-131."""
+    patch = status_patch(group(), tally(running()), replace(AROUND, priority=100))
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"]["allocatedNonPreemptible"] == {"cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("said", "priority", "preemptible"),
+    [
+        ("", 99, True),
+        ("", 100, False),
+        ("preemptible", 1000, True),
+        ("non-preemptible", 1, False),
+        ("semi-preemptible", 50, True),
+    ],
+)
+def test_who_is_preemptible(said: str, priority: int, preemptible: bool) -> None:
+    """workloads:PR-3, T-135."""
+    assert is_preemptible(group(preemptibility=said), priority) is preemptible
+
+
+def test_nothing_is_written_twice_and_values_are_compared() -> None:
+    """workloads:PC, Do better (g)."""
+    counted = tally(running(requested={"cpu": N, "memory": 2**30 * N}), pod())
+    patch = status_patch(group(), counted, AROUND)
+    assert patch is not None
+    status = applied({}, patch["status"])
+    status["resourcesStatus"]["requested"] = {"cpu": "2000m", "memory": "1024Mi"}
+    assert status_patch(group(status), counted, replace(AROUND, now="later")) is None
+
+
+def test_a_group_that_turns_preemptible_holds_nothing_back() -> None:
+    """workloads:T-137."""
+    first = status_patch(group(), tally(running()), replace(AROUND, priority=100))
+    assert first is not None
+    status = applied({}, first["status"])
+    patch = status_patch(group(status), tally(running()), AROUND)
+    assert patch == {"status": {"resourcesStatus": {"allocatedNonPreemptible": None}}}
+    assert applied(status, patch["status"])["resourcesStatus"].keys() == {"requested", "allocated"}
+
+
+def test_what_is_gone_is_taken_out() -> None:
+    first = status_patch(group(), tally(running(requested={"cpu": N, "x/y": N})), AROUND)
+    assert first is not None
+    status = applied({}, first["status"])
+    patch = status_patch(group(status), tally(pod()), AROUND)
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"] == {"requested": {"x/y": None}, "allocated": None}
+
+
+@pytest.mark.parametrize("garbage", ["x", 7, [1], {"requested": "x", "allocated": 7}])
+def test_a_status_that_makes_no_sense_is_replaced(garbage: Any) -> None:
+    status = {"resourcesStatus": garbage, "conditions": garbage}
+    patch = status_patch(group(status), tally(running()), AROUND)
+    assert patch is not None
+    mended = applied(status, patch["status"])
+    assert mended["resourcesStatus"]["allocated"] == {"cpu": "1"}
+    assert status_patch(group(mended), tally(running()), AROUND) is None
+
+
+def test_claims_count_once_whoever_shares_them() -> None:
+    """workloads:PC, Do better (f)."""
+    shared = {"claims": ("ns/c",), "claims_allocated": True}
+    patch = status_patch(group(), tally(running(**shared), running(**shared)), AROUND)
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"]["allocated"] == {"cpu": "2", "gpu.example.com": "2"}
+    waiting = {"claims": ("ns/c",)}
+    patch = status_patch(group(), tally(pod(**waiting)), AROUND)
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"] == {"requested": {"cpu": "1", "gpu.example.com": "2"}}
+
+
+def test_a_claim_that_is_missing_is_told() -> None:
+    around = replace(AROUND, claim_gpus=lambda key: None)
+    patch = status_patch(group(), tally(pod(claims=("ns/c",))), around)
+    assert conditions(patch)["Valid"] == ("False", "UnreadablePods", "ResourceClaim ns/c does not exist")
+
+
+@pytest.mark.parametrize(
+    ("members", "ready", "scheduled", "runs"),
+    [
+        ((), "False", "False", "False"),
+        ((pod(),), "False", "False", "False"),
+        ((pod(), pod()), "True", "False", "False"),
+        ((pod(), pod(gated=True)), "False", "False", "False"),
+        ((pod(scheduled=True), pod(scheduled=True)), "True", "True", "False"),
+        ((running(), pod(scheduled=True)), "True", "True", "False"),
+        ((running(), running()), "True", "True", "True"),
+        ((running(), running(), pod()), "True", "True", "True"),
+        ((running(), pod(alive=False, finished=True)), "False", "False", "False"),
+    ],
+)
+def test_how_far_a_group_has_come(members: tuple[Member, ...], ready: str, scheduled: str, runs: str) -> None:
+    found = conditions(status_patch(group(), tally(*members), AROUND))
+    assert (found["Ready"][0], found["Scheduled"][0], found["Running"][0]) == (ready, scheduled, runs)
+    assert "Valid" not in found
+
+
+def test_what_is_missing_is_said() -> None:
+    found = conditions(status_patch(group(), tally(pod()), AROUND))
+    assert found["Ready"][1:] == ("NotEnoughPods", "1 of 2 pods exist ungated")
+    assert found["Scheduled"][1:] == ("NotEnoughBound", "0 of 2 pods have a node")
+    assert found["Running"][1:] == ("NotEnoughRunning", "0 of 2 pods run")
+
+
+def test_a_group_that_has_ended_says_so() -> None:
+    ended = pod(alive=False, finished=True, requested={})
+    found = conditions(status_patch(group(), tally(ended, ended), AROUND))
+    assert {entry[:2] for entry in found.values()} == {("False", "Finished")}
+
+
+def test_subgroups_decide_what_is_enough() -> None:
+    """workloads:PS-3."""
+    parts = [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 2}]
+    half = tally(running(subgroup="a"), running(subgroup="b"))
+    found = conditions(status_patch(group(minMember=None, subGroups=parts), half, AROUND))
+    assert found["Running"] == ("False", "NotEnoughRunning", "1 of 2 pods of subgroup b run")
+    found = conditions(status_patch(group(minMember=None, minSubGroup=1, subGroups=parts), half, AROUND))
+    assert found["Running"] == ("True", "EnoughRunning", "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "around", "reason", "text"),
+    [
+        ({"queue": ""}, AROUND, "QueueDoesNotExist", "spec.queue is empty"),
+        ({}, replace(AROUND, queue_exists=False), "QueueDoesNotExist", "no queue 'q'"),
+        ({"subGroups": [{"name": "a", "parent": "x"}]}, AROUND, "InvalidSubGroups", "x"),
+        ({"preemptionDelay": "5 minutes"}, AROUND, "InvalidDuration", "spec.preemptionDelay"),
+        ({"stalenessGracePeriod": "x"}, AROUND, "InvalidDuration", "spec.stalenessGracePeriod"),
+        ({"subGroups": [{"name": "a", "minMember": 1}]}, AROUND, "UnknownSubGroup", "default"),
+    ],
+)
+def test_what_is_wrong_with_a_group(spec: dict[str, Any], around: Surroundings, reason: str, text: str) -> None:
+    found = conditions(status_patch(group(**spec), tally(pod()), around))
+    assert found["Valid"][:2] == ("False", reason)
+    assert text in found["Valid"][2]
+
+
+def test_a_bad_pod_is_named_and_the_others_count() -> None:
+    """workloads:PC, Do better (e)."""
+    patch = status_patch(group(), tally(pod(), pod(problem="cpu makes no sense", requested={})), AROUND)
+    assert conditions(patch)["Valid"] == ("False", "UnreadablePods", "pod p1: cpu makes no sense")
+    assert patch is not None
+    assert patch["status"]["resourcesStatus"]["requested"] == {"cpu": "1"}
+
+
+def test_many_bad_pods_make_a_short_message() -> None:
+    bad = [pod(problem="bad") for _ in range(50)]
+    assert conditions(status_patch(group(), tally(*bad), AROUND))["Valid"][2].endswith("; and 47 more")
+
+
+def test_what_was_mended_is_said() -> None:
+    first = status_patch(group(), tally(), replace(AROUND, queue_exists=False))
+    assert first is not None
+    found = conditions(status_patch(group(first["status"]), tally(), AROUND))
+    assert found["Valid"] == ("True", "Mended", "")
+
+
+def test_a_tally_gives_back_all_that_it_took() -> None:
+    found = Tally()
+    for number in range(5):
+        found.put(f"ns/p{number}", running(claims=("ns/c",), claims_allocated=True, problem="x"))
+    assert not found.put("ns/p0", running(claims=("ns/c",), claims_allocated=True, problem="x"))
+    assert found.put("ns/p0", pod())
+    for number in range(5):
+        assert found.drop(f"ns/p{number}")
+    assert not found.drop("ns/p0")
+    assert found == Tally()

@@ -1,0 +1,160 @@
+"""The statuses of queues, written by the service on an API server (queues:Q-40 to Q-47)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pykai.api.scheduling import Queue
+from pykai.kube import resources
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Store
+from pykai.queues.service import Queues, QueuesOptions, make_queues
+from tests.services.workplace import Wire, Workplace, workplace
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Workplace]:
+    async with workplace() as found:
+        yield found
+
+
+def writer(registry: CollectorRegistry | None = None) -> Any:
+    def make(runtime: Runtime) -> Queues:
+        return make_queues(runtime, QueuesOptions(settle_s=0.01), registry)
+
+    return make
+
+
+def status(queues: Store[Queue], name: str) -> dict[str, Any]:
+    found = queues.get(name)
+    return (found.status or {}) if found is not None else {}
+
+
+def requests(name: str, cpu: str | None) -> Any:
+    return lambda queues: (status(queues, name).get("requested") or {}).get("cpu") == cpu
+
+
+def stands(name: str, type_: str, wanted: str) -> Any:
+    return lambda queues: any(
+        (entry["type"], entry["status"]) == (type_, wanted) for entry in status(queues, name).get("conditions", ())
+    )
+
+
+async def asks(place: Workplace, group: str, cpu: str) -> None:
+    """What the service of PodGroups would write."""
+    patch = {"status": {"resourcesStatus": {"requested": {"cpu": cpu}, "allocated": {"cpu": cpu}}}}
+    await place.client.patch(resources.POD_GROUPS, group, patch, "default", subresource="status")
+
+
+async def test_sums_reach_every_level_and_follow_moves(place: Workplace) -> None:
+    for name, parent in (("top", ""), ("left", "top"), ("right", "top")):
+        await place.queue(name, parent)
+    await place.group("g", queue="left")
+    async with place.running(writer()):
+        await asks(place, "g", "3")
+        await place.queues.until(requests("top", "3"))
+        await place.queues.until(requests("left", "3"))
+        assert status(place.queues, "top")["childQueues"] == ["left", "right"]
+        await place.client.patch(resources.POD_GROUPS, "g", {"spec": {"queue": "right"}}, "default")
+        await place.queues.until(requests("right", "3"))
+        await place.queues.until(requests("left", None))
+        await place.client.patch(resources.QUEUES, "right", {"spec": {"parentQueue": "left"}})
+        await place.queues.until(requests("left", "3"))
+        await place.client.delete(resources.POD_GROUPS, "g", "default")
+        await place.queues.until(requests("top", None))
+
+
+async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace) -> None:
+    for name in ("b", "a", "c"):
+        await place.queue(name, "top")
+    await place.queue("top")
+    await place.group("g", queue="a")
+    await asks(place, "g", "1")
+    async with place.running(writer()):
+        await place.queues.until(requests("top", "1"))
+    wire = Wire(place.server.transport())
+    async with place.running(writer(), transport=wire) as service:
+        await place.settled(service)
+        await place.queue("new")
+        await place.queues.until(stands("new", "Orphan", "False"))
+    assert [write.split("/")[5] for write in wire.writes] == ["new"]
+
+
+async def test_a_burst_is_few_writes(place: Workplace) -> None:
+    await place.queue("top")
+    await place.queue("q", "top")
+    wire = Wire(place.server.transport())
+
+    def make(runtime: Runtime) -> Queues:
+        return make_queues(runtime, QueuesOptions(settle_s=0.2))
+
+    async with place.running(make, transport=wire):
+        for number in range(100):
+            await place.group(f"g{number}")
+            await asks(place, f"g{number}", "1")
+        await place.queues.until(requests("top", "100"))
+    assert len(wire.writes) < 20
+
+
+async def test_orphans_circles_and_nonsense_are_told(place: Workplace) -> None:
+    await place.queue("orphan", "nobody")
+    await place.queue("a", "b")
+    await place.queue("b", "a")
+    await place.queue("negative", quota=-7)
+    await place.queue("sound")
+    await place.group("g", queue="a")
+    await asks(place, "g", "1")
+    async with place.running(writer()):
+        await place.queues.until(stands("orphan", "Orphan", "True"))
+        for name in ("a", "b"):
+            await place.queues.until(stands(name, "Cyclic", "True"))
+        await place.queues.until(stands("negative", "Valid", "False"))
+        await place.queues.until(stands("sound", "Cyclic", "False"))
+        await place.queues.until(requests("a", "1"))
+        await place.queue("nobody")
+        await place.queues.until(stands("orphan", "Orphan", "False"))
+        await place.client.patch(resources.QUEUES, "b", {"spec": {"parentQueue": None}})
+        for name in ("a", "b"):
+            await place.queues.until(stands(name, "Cyclic", "False"))
+        await place.queues.until(requests("b", "1"))
+
+
+async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
+    bad = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "bad", "uid": "x"}}
+    place.load({**bad, "spec": {"priority": "high"}})
+    await place.queue("good")
+    async with place.running(writer()):
+        assert "spec.priority" in await place.warned("bad", "Unreadable")
+        await place.queues.until(stands("good", "Orphan", "False"))
+
+
+async def test_a_queue_that_is_gone_leaves_no_series(place: Workplace) -> None:
+    """queues:Q-41."""
+    registry = CollectorRegistry()
+    labels = {"queue_name": "q", "queue_metadata_name": "q", "queue_display_name": ""}
+    await place.queue("q", "top")
+    await place.queue("top")
+    async with place.running(writer(registry)) as service:
+        await place.queues.until(lambda queues: status(queues, "top").get("childQueues") == ["q"])
+        await place.queues.until(stands("q", "Orphan", "False"))
+        assert registry.get_sample_value("kai_queue_info", labels) == 1
+        await place.client.delete(resources.QUEUES, "q")
+        await place.queues.until(lambda queues: not status(queues, "top").get("childQueues"))
+        await place.settled(service)
+        assert registry.get_sample_value("kai_queue_info", labels) is None
+
+
+async def test_over_quota_is_told(place: Workplace) -> None:
+    await place.queue("q", quota=500)
+    await place.group("g")
+    async with place.running(writer()):
+        await asks(place, "g", "500m")
+        await place.queues.until(stands("q", "OverQuota", "False"))
+        await asks(place, "g", "1")
+        await place.queues.until(stands("q", "OverQuota", "True"))
+    entry = next(entry for entry in status(place.queues, "q")["conditions"] if entry["type"] == "OverQuota")
+    assert entry["message"] == "cpu: 1 allocated, quota 500m"

@@ -1,0 +1,122 @@
+"""Objects that make no sense: somebody says so, and everybody else is served."""
+
+from __future__ import annotations
+
+from pykai.kube import resources
+from pykai.observe import metrics
+from pykai.scheduler.service import Scheduler
+from tests.services.scheduler.cluster import Lab, cluster
+
+
+async def served(lab: Lab) -> None:
+    """Somebody else gets a place."""
+    await lab.node("sound", gpus=1)
+    await lab.gang("other", pods=1, gpu=1)
+    await lab.until_bound("other", 1)
+
+
+async def test_a_pod_group_without_a_queue() -> None:
+    async with cluster() as lab:
+        await lab.create(resources.POD_GROUPS, {"metadata": {"name": "lost"}, "spec": {"minMember": 1}})
+        await lab.pod("lost-0", "lost")
+        async with lab.scheduler():
+            await served(lab)
+            assert "Queue '' does not exist" in await lab.until_told("Unschedulable", "lost")
+            await lab.pods.until(lambda _: "Queue '' does not exist" in lab.condition("lost-0")[2], 10)
+
+
+async def test_queues_that_are_each_others_parents() -> None:
+    async with cluster() as lab:
+        await lab.queue("hen", parent="egg")
+        await lab.queue("egg", parent="hen")
+        await lab.gang("lost", pods=1, queue="egg")
+        async with lab.scheduler() as scheduler:
+            await served(lab)
+            assert "spec.parentQueue" in await lab.until_told("InvalidQueue", "hen")
+            assert "Queue 'egg' does not exist" in await lab.until_told("Unschedulable", "lost")
+            assert b'kai_invalid_objects{kind="Queue"}' in exposed(scheduler)
+
+
+async def test_a_node_that_lies_about_its_gpus() -> None:
+    async with cluster() as lab:
+        for name, gpus in (("negative", "-8"), ("absurd", "9e30"), ("unreadable", "eight")):
+            node = {
+                "metadata": {"name": name},
+                "status": {
+                    "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10", "nvidia.com/gpu": gpus},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }
+            await lab.store_as_is(resources.NODES, node)
+        async with lab.scheduler():
+            await served(lab)
+            assert "nvidia.com/gpu" in await lab.until_told("InvalidNode", "unreadable")
+            assert "-8 is negative" in await lab.until_told("InvalidNode", "negative")
+            assert "9e30 is more than" in await lab.until_told("InvalidNode", "absurd")
+            await lab.gang("late", pods=1, gpu=1)
+            await lab.until_told("Unschedulable", "late")
+        assert not lab.placed("late")
+        assert lab.placed("other") == {"other-0": "sound"}
+
+
+async def test_an_object_that_got_past_its_schema() -> None:
+    async with cluster() as lab:
+        group = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"minMember": "many", "queue": "team"}}
+        await lab.store_as_is(resources.POD_GROUPS, group)
+        async with lab.scheduler() as scheduler:
+            await served(lab)
+            text = await lab.until_told("InvalidPodGroup", "odd")
+            assert "spec.minMember" in text
+            assert b'kai_invalid_objects{kind="PodGroup"} 1.0' in exposed(scheduler)
+
+
+async def test_a_bind_request_for_a_pod_that_is_gone() -> None:
+    async with cluster() as lab:
+        spec = {"podName": "ghost", "selectedNode": "nowhere", "receivedResourceType": "Regular"}
+        await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost"}, "spec": spec})
+        async with lab.scheduler():
+            await served(lab)
+            await lab.requests.until(lambda store: "default/ghost" not in store, 10)
+
+
+async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_again() -> None:
+    async with cluster(speed=50) as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler(fast_bind=False):
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+            first = lab.requests.get("default/job-0")
+            assert first is not None
+            failed = {"status": {"phase": "Failed", "reason": "no device", "failedAttempts": 3}}
+            await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
+            await lab.requests.until(
+                lambda store: (found := store.get("default/job-0")) is not None
+                and found.metadata.uid != first.metadata.uid,
+                10,
+            )
+
+
+async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
+    async with cluster() as lab:
+        spec = {"podName": "ghost", "selectedNode": "nowhere", "receivedResourceType": "Regular"}
+        labels = {"kai.scheduler/node-pool": "blue"}
+        await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost", "labels": labels}, "spec": spec})
+        async with lab.scheduler() as scheduler:
+            await served(lab)
+            await scheduler.dispatcher.settle()
+        assert "default/ghost" in lab.requests.keys()
+
+
+async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
+    async with cluster(speed=50) as lab:
+        await lab.pod("stray-0", "")
+        async with lab.scheduler():
+            await served(lab)
+            text = await lab.until_told("Unschedulable", "stray-0")
+            assert "the pod grouper has not put it into a PodGroup (yet)" in text
+            await lab.pods.until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
+
+
+def exposed(scheduler: Scheduler) -> bytes:
+    """The metrics of a scheduler."""
+    return metrics.exposed(scheduler.metrics.registry)

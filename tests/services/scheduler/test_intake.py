@@ -1,0 +1,256 @@
+"""Intake: what is taken in, what is assumed until the watch shows it, and which news of the past change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykai.api import names
+from pykai.api.scheduling import SchedulingCondition
+from pykai.core.shard import Shard
+from pykai.core.status import Status
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.store import Store
+from pykai.kube.watch import WatchEvent
+from pykai.scheduler.bindplan import Planned
+from pykai.scheduler.bindrequests import assumed_request
+from pykai.scheduler.intake import Intake
+from tests.services.scheduler.cluster import Faults
+
+Raw = dict[str, Any]
+
+
+class Feed:
+    """An intake, and a watch that the test plays."""
+
+    def __init__(self) -> None:
+        client = Client(Faults(None))  # type: ignore[arg-type]
+        self.intake = Intake(Caches(client), Shard())
+        self.wakes = 0
+        self.intake.wake = self._woken
+        self.version = 10
+
+    def _woken(self) -> None:
+        self.wakes += 1
+
+    def say(self, type_: str, kind: str, obj: Raw) -> int:
+        """An event of the watch; its resource version."""
+        self.version += 1
+        meta = {"namespace": "default", "uid": obj["metadata"]["name"], **obj["metadata"]}
+        meta["resourceVersion"] = str(self.version)
+        store: Store[Any] = self.intake.stores[kind]
+        store.happened(WatchEvent(type_, msgspec.Raw(msgspec.json.encode({**obj, "metadata": meta}))))
+        return self.version
+
+    def pod(self, *, node: str = "", uid: str = "p", type_: str = "MODIFIED", **status: Any) -> None:
+        """A pod `p` of group `g`."""
+        meta = {"name": "p", "uid": uid, "annotations": {names.POD_GROUP_ANNOTATION: "g"}}
+        spec = {"schedulerName": "kai-scheduler", "nodeName": node, "containers": [{"name": "c"}]}
+        self.say(type_, "Pod", {"metadata": meta, "spec": spec, "status": {"phase": "Pending", **status}})
+
+    def request(self, *, node: str = "a", uid: str = "r", owner: str = "p", type_: str = "MODIFIED", **status: Any) -> None:
+        """A BindRequest for pod `p`."""
+        meta = {"name": "p", "uid": uid, "ownerReferences": [{"kind": "Pod", "name": "p", "uid": owner}]}
+        self.say(
+            type_,
+            "BindRequest",
+            {"metadata": meta, "spec": {"podName": "p", "selectedNode": node}, "status": status},
+        )
+
+    def group(self, **metadata: Any) -> int:
+        """A PodGroup `g`."""
+        return self.say("MODIFIED", "PodGroup", {"metadata": {"name": "g", **metadata}, "spec": {"queue": "q"}})
+
+    def node(self, name: str, **status: Any) -> None:
+        """A machine."""
+        allocatable = {"cpu": "4", "memory": "4Gi", "pods": "10"}
+        meta = {"name": name, "namespace": ""}
+        self.say("MODIFIED", "Node", {"metadata": meta, "status": {"allocatable": allocatable, **status}})
+
+    def digest(self) -> None:
+        """Bring the tables up to date."""
+        assert not self.intake.digest(self.intake.take()).problems
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """State and node of the pod, as the tables have it."""
+        self.digest()
+        task = self.intake.tables.snapshot(0).tasks["default/p"]
+        return task.status.name, task.node
+
+    def assume(self, node: str = "a", uid: str = "p") -> None:
+        """A bind of the pod was decided."""
+        self.intake.assume_bind(assumed_request("default", uid, Planned("p", uid, node).spec()))
+
+
+@pytest.fixture
+async def feed() -> Iterator[Feed]:
+    """A pod that waits, and two nodes."""
+    made = Feed()
+    made.node("a")
+    made.node("b")
+    made.pod(type_="ADDED")
+    made.digest()
+    made.wakes = 0
+    return made  # type: ignore[return-value]
+
+
+async def test_a_bind_counts_from_its_decision(feed: Feed) -> None:
+    feed.assume()
+    assert feed.state == ("BINDING", "a")
+    feed.pod(node="a")
+    assert feed.state == ("BOUND", "a")
+    assert not feed.intake.assumes_bind("default/p")
+
+
+async def test_a_bind_that_was_given_up_leaves_the_pod_waiting(feed: Feed) -> None:
+    feed.assume()
+    feed.intake.give_up_bind("default/p")
+    assert feed.state == ("PENDING", "")
+    assert feed.wakes == 1
+
+
+async def test_a_pod_bound_elsewhere_ends_the_assumption(feed: Feed) -> None:
+    feed.assume()
+    feed.pod(node="b")
+    assert feed.state == ("BOUND", "b")
+
+
+async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed) -> None:
+    feed.assume()
+    feed.pod(uid="other", type_="ADDED")
+    assert feed.state == ("PENDING", "")
+
+
+async def test_news_that_came_before_the_decision_ends_no_assumption(feed: Feed) -> None:
+    feed.assume()
+    feed.pod(conditions=[{"type": "PodScheduled", "status": "False"}])
+    assert feed.state == ("BINDING", "a")
+
+
+async def test_the_end_of_an_older_request_ends_no_assumption(feed: Feed) -> None:
+    feed.request(uid="old", node="b", type_="ADDED", phase="Failed")
+    feed.assume()
+    feed.request(uid="old", node="b", type_="DELETED")
+    assert feed.state == ("BINDING", "a")
+    feed.request(uid="new", type_="ADDED")
+    assert not feed.intake.assumes_bind("default/p")
+    assert feed.state == ("BINDING", "a")
+
+
+async def test_a_failed_request_brings_its_pod_back(feed: Feed) -> None:
+    feed.request(type_="ADDED")
+    assert feed.state == ("BINDING", "a")
+    feed.request(phase="Failed", failedAttempts=1)
+    assert feed.state == ("PENDING", "")
+
+
+async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) -> None:
+    feed.request(type_="ADDED")
+    feed.intake.assume_withdrawn("default/p", "r")
+    assert feed.state == ("PENDING", "")
+    feed.request(phase="Pending")
+    assert feed.state == ("PENDING", "")
+    feed.request(type_="DELETED")
+    feed.request(uid="next", type_="ADDED")
+    assert feed.state == ("BINDING", "a")
+
+
+async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> None:
+    feed.pod(node="a", phase="Running")
+    feed.digest()
+    feed.intake.assume_evicted("default/p", "p")
+    assert feed.state == ("RELEASING", "a")
+    feed.pod(node="a", phase="Running", message="old news")
+    assert feed.state == ("RELEASING", "a")
+    assert feed.intake.is_evicted("default/p", "p")
+    feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
+    assert feed.state == ("RUNNING", "a")
+    assert not feed.intake.is_evicted("default/p", "p")
+
+
+async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed) -> None:
+    feed.pod(node="a", phase="Running")
+    feed.intake.assume_evicted("default/p", "someone else")
+    assert feed.state == ("RUNNING", "a")
+
+
+async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
+    feed.intake.hold_back("default/p")
+    assert feed.state == (Status.GATED.name, "")
+    feed.intake.let_go("default/p")
+    assert feed.state == ("PENDING", "")
+
+
+async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None:
+    feed.group()
+    feed.digest()
+    feed.wakes = 0
+    feed.pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
+    feed.group(annotations={names.BIND_PLAN_ANNOTATION: "[]"})
+    feed.node("a")
+    assert (feed.wakes, feed.intake.waiting) == (0, 0)
+    feed.pod(phase="Running")
+    feed.group(annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    assert (feed.wakes, feed.intake.waiting) == (2, 2)
+
+
+async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
+    feed.group()
+    feed.digest()
+    feed.wakes = 0
+    key = "default/g"
+    stamp = {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
+    assert feed.intake.lay_over(key, "annotations", annotations=stamp)
+    assert feed.wakes == 0
+    feed.digest()
+    # Old news, then the answer, then the echo.
+    feed.group(annotations={"x": "y"})
+    feed.digest()
+    assert _stale(feed) is not None
+    feed.intake.written(key, "annotations", str(feed.version + 1))
+    feed.digest()
+    assert _stale(feed) is not None
+    feed.group(annotations=stamp)
+    assert feed.wakes == 0
+    feed.group()
+    feed.digest()
+    assert _stale(feed) is None
+
+
+async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
+    feed.group()
+    feed.intake.lay_over("default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    feed.intake.written("default/g", "annotations", "")
+    feed.digest()
+    assert _stale(feed) is None
+
+
+async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed) -> None:
+    feed.group()
+    condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
+    feed.intake.lay_over("default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    feed.intake.lay_over("default/g", "conditions", conditions=[condition])
+    feed.intake.written("default/g", "annotations", str(feed.version + 1))
+    feed.group()
+    seen = feed.intake.seen_group("default/g")
+    assert seen is not None
+    assert seen.status.scheduling_conditions == [condition]
+    assert names.LAST_START_TIMESTAMP_ANNOTATION in seen.metadata.annotations
+
+
+async def test_tables_built_anew_know_what_is_assumed(feed: Feed) -> None:
+    feed.assume()
+    feed.digest()
+    feed.intake.start_over()
+    assert feed.state == ("BINDING", "a")
+
+
+def _stale(feed: Feed) -> int | None:
+    group = feed.intake.tables.groups["default/g"].group
+    assert group is not None
+    return group.stale_since_ns

@@ -1,0 +1,187 @@
+"""The loop: what starts a cycle, what a failing one costs, the configuration file, standing by and taking over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykai.core import tables as core_tables
+from pykai.kube import resources
+from pykai.scheduler.configuration import ConfigurationError
+from tests.services.scheduler.cluster import cluster, running
+
+
+async def test_a_change_starts_a_cycle_long_before_the_period_ends() -> None:
+    async with cluster() as lab:
+        async with lab.scheduler(schedule_period="1h") as scheduler:
+            await lab.node("a", gpus=1)
+            await lab.gang("job", pods=1, gpu=1)
+            await lab.until_bound("job", 1)
+            assert scheduler.ready()
+
+
+async def test_without_a_change_a_cycle_comes_with_the_period() -> None:
+    async with cluster() as lab:
+        async with lab.scheduler(schedule_period="1ms") as scheduler:
+            while scheduler.loop.cycles < 4:
+                await asyncio.sleep(0.001)
+            assert not scheduler.intake.waiting
+
+
+async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        scheduler = lab.make_scheduler(schedule_period="1ms")
+        tables = scheduler.intake.tables
+        failures = 0
+
+        def broken(now_ns: int) -> Any:
+            nonlocal failures
+            failures += 1
+            raise RuntimeError("the tables contradict themselves")
+
+        # The tables as an accident might leave them; new ones, built from the caches, are sound.
+        tables.snapshot = broken  # type: ignore[method-assign]
+        async with running(scheduler):
+            await lab.until_bound("job", 1)
+        assert failures == 3
+        assert scheduler.intake.tables is not tables
+        assert "the tables contradict themselves" in caplog.text
+
+
+async def test_a_change_that_cannot_be_taken_in_is_told_and_the_others_are() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        scheduler = lab.make_scheduler()
+
+        class Odd(core_tables.Tables):
+            """Tables that stumble over one node."""
+
+            def apply(self, item: Any) -> None:
+                if item.metadata.name == "odd":
+                    raise RuntimeError("never seen such a thing")
+                super().apply(item)
+
+        scheduler.intake.tables = Odd(scheduler.intake.tables.shard)
+        await lab.node("odd", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with running(scheduler):
+            await lab.until_bound("job", 1)
+            assert "never seen such a thing" in await lab.until_told("InvalidNode", "odd")
+
+
+async def test_the_configuration_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("actions: allocate, preempt\n")
+    async with cluster() as lab:
+        async with lab.scheduler(scheduler_conf=str(file)) as scheduler:
+            assert scheduler.loop.policy.actions == ("allocate", "preempt")
+            file.write_text("actions: [")
+            os.utime(file, (1, 1))
+            await scheduler.loop.cycle()
+            assert scheduler.loop.policy.actions == ("allocate", "preempt")
+            file.write_text("actions: allocate\n")
+            os.utime(file, (2, 2))
+            await scheduler.loop.cycle()
+            assert scheduler.loop.policy.actions == ("allocate",)
+            file.unlink()
+            await scheduler.loop.cycle()
+            assert scheduler.loop.policy.actions == ("allocate",)
+
+
+async def test_a_configuration_that_cannot_be_used_stops_the_program_at_its_start(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text("- 1")
+    async with cluster() as lab:
+        with pytest.raises(ConfigurationError):
+            lab.make_scheduler(scheduler_conf=str(file))
+
+
+async def test_what_happens_while_the_engine_works_is_seen_by_the_next_cycle() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        async with lab.scheduler(schedule_period="1h") as scheduler:
+            await scheduler.intake.nodes.until(lambda store: len(store) == 1, 10)
+            async with scheduler.loop.engine:
+                await lab.gang("job", pods=1, gpu=1)
+                await scheduler.intake.pods.until(lambda store: len(store) == 1, 10)
+                assert scheduler.intake.waiting
+                assert not scheduler.intake.tables.groups
+            await lab.until_bound("job", 1)
+
+
+async def test_a_pod_that_fails_leaves_the_tables() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        await lab.gang("next", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.pods.until(lambda _: len(lab.placed("job")) + len(lab.placed("next")) == 1, 10)
+            first = "job" if lab.placed("job") else "next"
+            other = "next" if first == "job" else "job"
+            failed = {"status": {"phase": "Failed"}}
+            await lab.client.patch(resources.PODS, f"{first}-0", failed, "default", subresource="status")
+            await lab.until_bound(other, 1)
+
+
+async def test_one_of_two_leads_and_the_other_is_warm_and_takes_over() -> None:
+    async with cluster() as lab:
+        await lab.create(resources.NAMESPACES, {"metadata": {"name": "kai-scheduler"}})
+        await lab.node("a", gpus=2)
+        first, second = (lab.make_scheduler(leader_elect=True) for _ in range(2))
+        second.lease_retry_s = 0.05
+        stop = asyncio.Event()
+        one = asyncio.create_task(first.run(stop))
+        while not first.leading:
+            await asyncio.sleep(0.002)
+        async with running(second):
+            await lab.gang("job", pods=1, gpu=1)
+            await lab.until_bound("job", 1)
+            while not second.intake.tables.groups:
+                await asyncio.sleep(0.002)
+            assert second.ready()
+            assert not second.leading
+            assert not second.loop.cycles
+            lease = await lab.client.get_raw(resources.LEASES, "kai-scheduler", "kai-scheduler")
+            assert lease["spec"]["leaseDurationSeconds"] == 15
+            assert lease["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
+            stop.set()
+            await one
+            lease = await lab.client.get_raw(resources.LEASES, "kai-scheduler", "kai-scheduler")
+            assert not lease["spec"].get("holderIdentity")
+            await first._runtime.caches.stop()
+            await _hurried(second)
+            await lab.gang("late", pods=1, gpu=1)
+            await lab.until_bound("late", 1)
+            assert second.leading
+
+
+async def _hurried(scheduler: Any) -> None:
+    """Wait for a standby to lead."""
+    async with asyncio.timeout(20):
+        while not scheduler.leading:
+            await asyncio.sleep(0.01)
+
+
+async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=3)
+        await lab.gang("train", pods=3, gpu=1)
+        stop = asyncio.Event()
+        scheduler = lab.make_scheduler()
+
+        async def stop_at_the_first_bind(request: Any) -> None:
+            if request.path.endswith("/binding"):
+                stop.set()
+                await asyncio.sleep(0)
+
+        lab.faults.on_write = stop_at_the_first_bind
+        await scheduler.run(stop)
+        await scheduler._runtime.caches.stop()
+        await lab.until_bound("train", 3)

@@ -1,0 +1,91 @@
+"""Flags of a service become its options; what is wrong is told and the default stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from pykai.kube.options import read_options
+from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
+from pykai.podgrouper.options import read_options as read_grouper_options
+from pykai.podgroups.service import PodGroupsOptions
+from pykai.podgroups.service import read_options as read_group_options
+from pykai.queues.service import QueuesOptions
+from pykai.queues.service import read_options as read_queue_options
+
+
+@dataclass(frozen=True)
+class Options:
+    name: str = "x"
+    number: int = 1
+    part: float = 0.5
+    switch: bool = True
+    pairs: Mapping[str, str] = field(default_factory=dict)
+
+
+FLAGS = {"name": "name", "number": "number", "part": "part", "switch": "switch", "pairs": "pairs", "old": ""}
+
+
+def test_every_kind_of_value() -> None:
+    given = {"name": "y", "--number": "7", "part": "2", "switch": "F", "pairs": "a=1, b = 2 ,a=3", "old": "z"}
+    assert read_options(Options(), FLAGS, given) == Options("y", 7, 2.0, False, {"a": "3", "b": "2"})
+    assert read_options(Options(), FLAGS, {"pairs": "", "name": None}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("number", "0"), ("number", "-1"), ("number", "٣"), ("part", "0"), ("part", "x"), ("part", "inf")]
+    + [("switch", "maybe"), ("pairs", "a"), ("unknown", "1")],
+)
+def test_what_is_wrong_is_told_and_the_default_stays(flag: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_options(Options(), FLAGS, {flag: value}) == Options()
+    assert f"--{flag}" in caplog.text
+
+
+def test_kais_flags_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    """workloads:12.1, 12.2; queues:4.1."""
+    grouper = {
+        "scheduler-name": "s",
+        "queue-label-key": "q",
+        "nodepool-label-key": "n",
+        "search-legacy-pg": "false",
+        "knative-gang-schedule": "true",
+        "generic-karta-fallback": "true",
+        "default-priorities-configmap-name": "c",
+        "default-priorities-configmap-namespace": "d",
+        "pod-label-selector": "a=b",
+        "namespace-label-selector": "c=d",
+        "qps": "50",
+        "burst": "300",
+        "max-concurrent-reconciles": "3",
+        "leader-elect": "true",
+        "metrics-bind-address": ":1",
+        "health-probe-bind-address": ":2",
+    }
+    assert read_grouper_options(grouper) == PodGrouperOptions("s", "q", "n", False, "c", "d", "a=b", "c=d", 3)
+    groups = {
+        "scheduler-name": "s",
+        "enable-podgroup-webhook": "true",
+        "max-concurrent-reconciles": "3",
+        "log-level": "3",
+        "skip-controller-name-validation": "true",
+    }
+    assert read_group_options(groups) == PodGroupsOptions("s", 3)
+    queues = {
+        "enable-webhook": "true",
+        "enable-quota-validation": "true",
+        "metrics-listen-address": ":1",
+        "metrics-namespace": "m",
+        "queue-label-to-metric-label": "a=b",
+        "queue-label-to-default-metric-value": "a=c",
+    }
+    assert read_queue_options(queues) == QueuesOptions("m", {"a": "b"}, {"a": "c"})
+    assert caplog.text == ""
+
+
+def test_selector_pairs() -> None:
+    """workloads:GR-2."""
+    assert selector_pairs(" team = ai ,nonsense,a=b=c,=x,") == {"team": "ai", "a": "b=c"}
+    assert selector_pairs("") == {}
