@@ -5,10 +5,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pykai.apiserver.ownership import Conflicts, apply, track_update
 from pykai.apiserver.patching import PatchError
-from pykai.apiserver.schema.fieldsets import decoded, encoded
+from pykai.apiserver.schema.fieldsets import created, decoded, difference, encoded, minus, plus
 from pykai.apiserver.schema.model import Schema
 from pykai.apiserver.schema.table import schema_for, schema_of_crd
 
@@ -407,3 +409,45 @@ def test_sets_of_fields_survive_being_written() -> None:
     paths = {("f:a",), ("f:a", "f:b"), ("f:c", 'k:{"x":1}'), ("f:c", 'k:{"x":1}', "f:x"), ("f:d", 'v:"s"')}
     assert decoded(encoded(paths)) == paths
     assert encoded(paths)["f:a"] == {".": {}, "f:b": {}}
+
+
+#: A machine that is busy with other things is no reason to fail.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+field_sets = st.sets(
+    st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":1}']), min_size=1, max_size=3).map(tuple), max_size=6
+)
+
+
+@patient
+@given(left=field_sets, right=field_sets)
+def test_fields_are_taken_and_lost_in_written_form_as_in_sets(left: set[Any], right: set[Any]) -> None:
+    written = encoded(left)
+    assert decoded(plus(written, encoded(right))) == left | right
+    assert decoded(minus(written, encoded(right))) == left - right
+    assert plus(written, encoded(left & right)) is written
+    assert minus(written, encoded(right - left)) is written
+    assert written == encoded(left)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@patient
+@given(obj=st.dictionaries(st.sampled_from(["spec", "status", "x"]), values, max_size=3))
+def test_what_a_new_object_brings_is_what_an_empty_one_lacks(obj: Object) -> None:
+    schema = schema_of_crd(None)
+    assert created(schema, obj) == encoded(difference(schema, {}, obj).added)
+
+
+def test_what_a_new_deployment_brings() -> None:
+    schema = schema_for("apps", "v1", "Deployment")
+    container = {"name": "c", "env": [{"name": "A"}], "ports": [], "resources": {}, "command": ["x"]}
+    obj = deployment(strategy={}, selector={}, template=template(container, {"name": "d"}))
+    for brought in (obj, deployment(), deployment(template={"metadata": {}, "spec": {"containers": []}})):
+        changes = difference(schema, {}, brought)
+        assert created(schema, brought) == encoded(changes.added | changes.modified)

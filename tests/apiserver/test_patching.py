@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykai.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
@@ -117,6 +117,9 @@ def test_merge_patch(original: Any, patch: Any, result: Any) -> None:
     assert original == before
 
 
+#: A machine that is busy with other things is no reason to fail.
+patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -125,12 +128,14 @@ json_values = st.recursive(
 objects = st.dictionaries(st.sampled_from("abc"), json_values, max_size=3)
 
 
+@patient
 @given(original=objects, patch=objects)
 def test_a_merge_patch_applied_twice_is_one_applied_once(original: Any, patch: Any) -> None:
     once = merge_patch(original, patch)
     assert merge_patch(once, patch) == once
 
 
+@patient
 @given(original=objects, value=json_values)
 def test_json_patch_add_then_test(original: dict[str, Any], value: Any) -> None:
     operations = [{"op": "add", "path": "/z", "value": value}, {"op": "test", "path": "/z", "value": value}]

@@ -114,6 +114,14 @@ def test_a_deployment_and_its_template() -> None:
     assert spec["template"]["spec"]["dnsPolicy"] == "ClusterFirst"
 
 
+def test_some_defaults_hold_for_the_object_itself_and_not_for_templates_of_it() -> None:
+    deployment = defaulted("apps/v1", "Deployment", {"spec": {"template": {"spec": {"hostNetwork": True}}}})
+    assert "enableServiceLinks" not in deployment["spec"]["template"]["spec"]
+    cron_job = defaulted("batch/v1", "CronJob", {"spec": {"jobTemplate": {"spec": {}}}})
+    assert cron_job["spec"]["jobTemplate"]["spec"] == {}
+    assert cron_job["spec"]["concurrencyPolicy"] == "Allow"
+
+
 def test_recreate_gets_no_rolling_update() -> None:
     strategy = defaulted("apps/v1", "Deployment", {"spec": {"strategy": {"type": "Recreate"}}})["spec"]["strategy"]
     assert strategy == {"type": "Recreate"}
@@ -137,6 +145,9 @@ def test_jobs(spec: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def test_other_kinds() -> None:
     assert defaulted("v1", "Secret", {})["type"] == "Opaque"
+    assert defaulted("v1", "PersistentVolumeClaim", {"status": {"conditions": []}})["status"]["phase"] == "Pending"
+    volume = {"name": "i", "image": {"reference": "a:1"}}
+    assert pod_spec(containers=[], volumes=[volume])["volumes"][0]["image"]["pullPolicy"] == "IfNotPresent"
     assert defaulted("v1", "Namespace", {"metadata": {"name": "a"}}) == {
         "metadata": {"name": "a", "labels": {"kubernetes.io/metadata.name": "a"}},
         "status": {"phase": "Active"},

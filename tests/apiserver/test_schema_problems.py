@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.apiserver.schema.table import schema_for, schema_of_crd
-from pykai.apiserver.schema.walk import problems, summary
+from pykai.apiserver.schema.walk import problems, summary, transition_problems
 
 
 def wrong(spec: dict[str, Any], value: Any) -> list[str]:
@@ -241,6 +241,45 @@ def test_rules_in_cel() -> None:
     assert wrong(schema, {"low": 1, "high": 2}) == []
     assert wrong(schema, {"low": 3, "high": 2}) == ['spec.x: Invalid value: "object": low must not exceed high']
     assert "evaluating rule: low must not exceed high" in wrong(schema, {"low": 3})[0]
+
+
+def test_rules_about_changes() -> None:
+    pytest.importorskip("cel_expr_python")
+    fixed = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "it is fixed"}]}
+    row = {"type": "object", "properties": {"id": {"type": "string"}, "fixed": fixed}}
+    schema = schema_of_crd(
+        {
+            "type": "object",
+            "properties": {
+                "spec": {
+                    "type": "object",
+                    "properties": {
+                        "name": fixed,
+                        "rows": {
+                            "type": "array",
+                            "items": row,
+                            "x-kubernetes-list-type": "map",
+                            "x-kubernetes-list-map-keys": ["id"],
+                        },
+                        "loose": {"type": "array", "items": row},
+                    },
+                }
+            },
+        }
+    )
+    old = {"spec": {"name": "a", "rows": [{"id": "1", "fixed": "x"}], "loose": [{"fixed": "x"}]}}
+
+    def changed(**spec: Any) -> list[str]:
+        new = {"spec": {**old["spec"], **spec}}
+        assert problems(schema, new) == []
+        return [str(problem) for problem in transition_problems(schema, old, new)]
+
+    assert changed() == []
+    assert changed(name="b") == ['spec.name: Invalid value: "string": it is fixed']
+    assert changed(rows=[{"id": "0", "fixed": "n"}, {"id": "1", "fixed": "y"}]) == [
+        'spec.rows[1].fixed: Invalid value: "string": it is fixed'
+    ]
+    assert changed(rows=[{"id": "2", "fixed": "y"}], loose=[{"fixed": "y"}]) == []
 
 
 def test_metadata_of_custom_objects_is_checked() -> None:

@@ -110,7 +110,7 @@ async def test_a_forgotten_revision_is_410(api: Api, monkeypatch: pytest.MonkeyP
 
 async def test_a_watch_that_falls_behind_ends_with_410(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await api.create("configmaps", config_map("a"))
-    async with api.watch("configmaps") as watch:
+    async with api.watch("configmaps", timeoutSeconds="1") as watch:
         assert await watch.take(1) == [("ADDED", "a")]
         monkeypatch.setattr(storage, "HISTORY_EVENTS", 4)
         for number in range(20):

@@ -27,5 +27,12 @@ def test_a_value_without_a_flag_is_an_error() -> None:
         parse_given(["--a", "1", "stray"])
 
 
-def test_all_stands_for_every_service_but_the_simulated_machines() -> None:
-    assert set(ALL) == set(PARTS) - {"machines"}
+def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:
+    assert set(ALL) == set(PARTS) - {"machines", "admission"}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_service_says_which_flags_it_knows(name: str) -> None:
+    flags = PARTS[name].flags()
+    assert not PARTS[name].address or PARTS[name].address in flags
+    assert not PARTS[name].lease or "leader-elect" in flags

@@ -1,8 +1,8 @@
 """KAI Scheduler's recorded decisions, one test a case, with every sum recomputed after every gang.
 
 `WHOLE` files count in full.  `ENDS` record only how many pods of each group run after many cycles of a random cluster,
-and KAI's own end is sometimes the middle of an endless eviction: there a difference must be shown to be as good, and
-nearly all must be equal.
+and KAI's own end is sometimes the middle of an endless eviction: the few cases that end otherwise are listed, and each
+must be shown to be as good.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,12 @@ WHOLE = (
     *(f"whole-cycle.{part}.jsonl" for part in ("core", "dra", "gpu-sharing", "mig", "subgroups", "topology")),
     "waves.allocate.jsonl",
 )
-#: File -> how many of a hundred cases must be equal.
-ENDS = {"random.whole-cycle.jsonl": 98, "waves.whole-cycle.jsonl": 95}
+ENDS = ("random.whole-cycle.jsonl", "waves.whole-cycle.jsonl")
+#: Cases of these that end otherwise than recorded.
+OTHERWISE = {
+    *(f"random/whole-cycle/{number}" for number in ("031", "189")),
+    *(f"waves/whole-cycle/{number}" for number in ("008", "136", "166", "206")),
+}
 
 pytestmark = pytest.mark.conformance
 
@@ -48,15 +52,15 @@ if FOLDER.is_dir():
 
     @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for name in ENDS for case in ends(name)])
     def test_the_end_is_as_recorded_or_as_good(case: Case) -> None:
-        if run_case(case, validate=True):
+        if different := run_case(case, validate=True):
+            assert case.id in OTHERWISE, different
             found = compare(case)
             assert found.as_good, "\n".join(found.lines)
 
-    @pytest.mark.parametrize("name", ENDS)
-    def test_nearly_all_ends_are_as_recorded(name: str) -> None:
-        cases = ends(name)
-        different = [case.id for case in cases if run_case(case)]
-        assert 100 * (len(cases) - len(different)) >= ENDS[name] * len(cases), different
+    def test_nearly_all_ends_are_as_recorded() -> None:
+        listed = {case.id for name in ENDS for case in ends(name)}
+        assert listed >= OTHERWISE
+        assert 100 * len(OTHERWISE) <= 4 * len(listed)
 
     @pytest.mark.parametrize(
         "case", [pytest.param(case, id=case.id) for case in read_cases(FOLDER / "waves.whole-cycle.jsonl")]

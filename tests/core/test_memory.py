@@ -55,6 +55,8 @@ def full() -> Cluster:
         cluster(nodes=1, gpus=2)
         .taking(*ALL_ACTIONS)
         .queue("q", quota=2)
+        .priority_class("usual", 50)
+        .config_map("there")
         .gang("running", 2, gpu=1, on="node-0", preemptible=False)
         .gang("waiting", gpu=1)
     )
@@ -93,7 +95,7 @@ TOPOLOGY: Raw = {
 }
 CHANGES: dict[str, Callable[[Service], None]] = {
     "a pod": lambda service: service.apply(cluster().pod("other", gpu=1)),
-    "the same pod again": lambda service: service.apply(cluster().pod("running-0", group="running", on="node-0")),
+    "the same pod with less": lambda service: service.apply(cluster().pod("running-0", group="running", on="node-0")),
     "a node": lambda service: service.apply(cluster().node("new", gpus=1)),
     "a queue": lambda service: service.apply(cluster().queue("q", quota=3)),
     "a group": lambda service: service.apply(cluster().group("waiting", minMember=1)),
@@ -104,6 +106,9 @@ CHANGES: dict[str, Callable[[Service], None]] = {
     "a bind request": lambda service: service.apply(cluster().bind_request("waiting-0", "node-0")),
     "a pod that goes": lambda service: service.tables.remove("Pod", "default", "running-0"),
     "a node that goes": lambda service: service.tables.remove("Node", "", "node-0"),
+    "a queue that goes": lambda service: service.tables.remove("Queue", "", "q"),
+    "a priority class that goes": lambda service: service.tables.remove("PriorityClass", "", "usual"),
+    "a config map that goes": lambda service: service.tables.remove("ConfigMap", "default", "there"),
     "a group that goes": lambda service: service.tables.remove("PodGroup", "default", "waiting"),
     "an assumption": lambda service: service.tables.assume("default/running-0", Status.RELEASING),
     "the end of an assumption": lambda service: service.tables.assume("default/running-0", None),

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from pykai.podgrouper.defaults import pod_word, read_kind_defaults
+from pykai.podgrouper.defaults import pod_word
+from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.metadata import KindDefaults, Settings
 from tests.podgrouper.groupings import CLASSES, Known, grouped, owner, pod
 

@@ -15,7 +15,7 @@ from tests.core.builders import Cluster
 from tests.core.test_state import content
 from tests.property.clusters import Model, clusters
 
-EXAMPLES = settings(max_examples=250, deadline=None)
+EXAMPLES = settings(max_examples=120, deadline=None)
 
 
 def placed(plan: Plan) -> list[Bind | Nominate]:

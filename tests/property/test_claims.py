@@ -54,7 +54,7 @@ def later(running: CaseRun, random: Random, cycle: int) -> None:
             running._replace(key, told)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(random=RANDOM)
 def test_no_device_is_given_twice_and_every_claim_gets_what_it_asks_for(random: Random) -> None:
     """Selectors, constraints, counters and the reach of devices hold for all that is written (gpu:D-19 to D-22)."""
@@ -89,7 +89,7 @@ def check_books(session: Session) -> None:
     validate._check_books(session)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(random=RANDOM)
 def test_undo_restores_the_books(random: Random) -> None:
     """Place, evict, look ahead, place again: every step is undone exactly (gpu:D-11, T-93)."""
@@ -153,7 +153,7 @@ def _key(item: Object) -> tuple[str, str, str]:
     return (type(item).__name__, getattr(item.metadata, "namespace", ""), item.metadata.name)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_the_order_of_objects_does_not_matter(random: Random) -> None:
     world, objects = a_moved_on_cluster(random)
@@ -165,7 +165,7 @@ def test_the_order_of_objects_does_not_matter(random: Random) -> None:
     assert plans[0] == plans[1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: claims, slices, classes and pods of three clusters come, change and go."""
@@ -203,7 +203,7 @@ def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> No
     assert said[0] == said[1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_what_is_said_of_many_nodes_is_what_is_given_on_each(random: Random) -> None:
     """The check of a node passes exactly where the books would give something, whether rows are asked at once."""
@@ -246,7 +246,7 @@ def request_of(bind: Bind) -> BindRequest:
     return BindRequest(metadata=ObjectMeta(name=bind.pod, namespace=bind.namespace), spec=spec)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
     """While binders are at work: some have written the claims, some have started pods, some have done nothing (D-8)."""

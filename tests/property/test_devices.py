@@ -262,7 +262,7 @@ mibs = st.sampled_from([1, 20, 30, 50, 70, 100])
 moves = st.lists(st.tuples(st.integers(0, 5), st.one_of(mibs, st.just(0))), max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     gpus=st.integers(1, 5),
     wholes=st.lists(st.sampled_from([LIVE, RELEASING]), max_size=3),

@@ -31,7 +31,7 @@ from tests.property.clusters import (
     tight_clusters,
 )
 
-EXAMPLES = settings(max_examples=120, deadline=None)
+EXAMPLES = settings(max_examples=70, deadline=None)
 
 
 def _key(item: Bind | Nominate | Evict) -> str:
@@ -295,7 +295,7 @@ def _diverging(model: Model, mine: str, theirs: str) -> tuple[str, str]:
     return next(pair for pair in pairs if pair[0] != pair[1])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(tight_clusters())
 def test_q270_reclaim_takes_only_from_those_above_their_share(built: Cluster) -> None:
     """queues:11.1, 11.3: the reclaimer ends within its fair share, and every side that loses was over its share, or

@@ -143,7 +143,7 @@ def recorded(claims: Sequence[Claim]) -> list[Record]:
 
 # Shared machines stall; how long an example takes says nothing here.
 unhurried = settings(deadline=None)
-thorough = settings(deadline=None, max_examples=400)
+thorough = settings(deadline=None, max_examples=200)
 
 #: Devices, hundredths of devices, bytes, and any other number.
 amounts = st.one_of(

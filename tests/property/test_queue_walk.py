@@ -328,7 +328,7 @@ def shares_of(result: Result) -> dict[str, Numbers]:
     return found
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(scenes())
 def test_queues_and_jobs_are_served_as_an_oracle_serves_them_that_computes_everything_anew(scene: Scene) -> None:
     """cycle:8.1 to 8.3; queues:10.1, 10.2."""
@@ -426,7 +426,7 @@ def next_pods(built: Cluster) -> dict[str, int]:
     return {batch.leaf.name: len(batch.tasks) for batch in session.next_tasks(gang)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(trees())
 def test_the_choice_is_that_of_the_pseudo_code(root: Part) -> None:
     """cycle:6.2"""
@@ -434,7 +434,7 @@ def test_the_choice_is_that_of_the_pseudo_code(root: Part) -> None:
     assert next_pods(planted(root)) == chosen(root)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(trees())
 def test_no_choice_holds_part_of_a_missing_minimum(root: Part) -> None:
     """cycle:24, hard rules; PG-10."""
@@ -444,7 +444,7 @@ def test_no_choice_holds_part_of_a_missing_minimum(root: Part) -> None:
         assert chosen_of_leaf == max(missing, 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(trees(), st.integers(0, 12))
 def test_after_a_cycle_every_leaf_and_the_group_are_whole_or_untouched(root: Part, free: int) -> None:
     """cycle:24, hard rules: whatever fits, no pod starts below the minimum of its leaf or of its group."""

@@ -385,7 +385,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     return Scene(world, gangs)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(scenes())
 def test_every_pod_goes_where_the_slow_engine_says(scene: Scene) -> None:
     """cycle:SCO-1 to SCO-5, gpu:F-1 to F-9, gpu:P-7"""
@@ -437,7 +437,7 @@ def ranked(session: Session, pod: str, *, anew: bool) -> list[float]:
         session.snapshot.memo = kept
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(scenes(), st.data())
 def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.DataObject) -> None:
     """cycle:SCO-1: after any sequence of placements, promises and rollbacks, however long nobody looked."""

@@ -25,7 +25,7 @@ from tests.property.clusters import DRAWN
 from tests.property.topologies import Problem, Wish, add_job, busy_clusters, gang_problems, kept_by, mixed_gang
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(gang_problems())
 def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: Problem) -> None:
     """topo:TD-5, TD-6, TD-13, T-37, T-38: compared with every way to spread the pods over the nodes."""
@@ -42,7 +42,7 @@ def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: Problem)
     assert placed or spent or not solvable
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**63 - 1))
 def test_a_rack_that_would_hold_a_gang_of_different_pods_is_never_ruled_out(seed: int) -> None:
     """topo:TD-5, TD-13, TD-14: if its pods find places in a rack they select, they find places in some rack."""
@@ -107,7 +107,7 @@ def _arrive(run: CaseRun, built: Cluster, dice: Random, name: str) -> None:
         run.tables.apply(decode_object(raw))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32), st.integers(2, 6))
 def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int) -> None:
     """topo:T-25, T-37, T-51, TD-3: gangs grow, lose pods, are evicted and moved, and others come."""
@@ -132,7 +132,7 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
             _arrive(run, built, dice, f"late{step}")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) -> None:
     """cycle:23, SOL-12: nobody is evicted or moved for ever because of domains."""
@@ -146,7 +146,7 @@ def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) 
 # -- undo, order, memory -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(busy_clusters(), st.data())
 def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     """cycle:STM-5 with node sets: attempts in any order, some kept, some undone."""
@@ -169,7 +169,7 @@ def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
         assert state.version == version
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(busy_clusters(), st.data())
 def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObject) -> None:
     """cycle:23: nodes, topologies and groups in any order."""
@@ -178,7 +178,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
     assert built.schedule().plan.encoded() == expected
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(busy_clusters(most_jobs=8))
 def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
     """topo:T-55: gangs with other constraints are other gangs."""
@@ -192,7 +192,7 @@ def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> No
 # -- bounds ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(busy_clusters(), st.integers(0, 2**32))
 def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: int) -> None:
     """topo:T-54, TD-9: whatever set lets a gang in, its bounds say that it may suffice."""

@@ -182,7 +182,7 @@ def attachments(session: Session) -> Counter[tuple[str, str]]:
     return busy
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None:
     session = a_cluster(random).session()
@@ -196,7 +196,7 @@ def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None
         assert most is None or count <= max(most, before[node, what])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_undo_restores_the_books(random: Random) -> None:
     session = a_cluster(random).session()
@@ -222,7 +222,7 @@ def test_undo_restores_the_books(random: Random) -> None:
     check_books(session)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: objects of two more clusters come, change and go again."""
@@ -258,7 +258,7 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
     assert plans[0] == plans[1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(random=st.randoms(use_true_random=True))
 def test_the_columns_say_what_a_look_at_every_node_says(random: Random) -> None:
     """Kinds of nodes and single rows must agree; the cluster is larger than what is looked at one by one."""

@@ -10,7 +10,7 @@ from pykai.api import names
 from pykai.kube.client import PatchKind
 from pykai.kube.resources import CONFIG_MAPS, NODES, PODS
 from pykai.simulator.machines.course import Habits
-from tests.simulator.world import World, pod, until, world
+from tests.simulator.world import TIMEOUT_S, World, pod, until, world
 
 QUICK = {names.RUN_SECONDS_ANNOTATION: "1"}
 
@@ -284,7 +284,7 @@ async def test_another_pod_of_the_same_name_is_another_pod() -> None:
 async def _restarted_with(w: World, count: int) -> set[str]:
     """Devices of the pods that run after a restart."""
     await w.restart()
-    await w.pods.until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == count)
+    await w.pods.until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == count, TIMEOUT_S)
     held = [p.metadata.annotations[names.DEVICES_ANNOTATION] for p in w.pods.values() if p.status.phase == "Running"]
     assert len(held) == len(set(held))
     return set(held)

@@ -53,6 +53,10 @@ def test_unhealthy_old_pods_go_first_whatever_is_available() -> None:
     assert plan(deployment(4, surge=0, missing=2), generation("new", 0, 0), old) == {"sick": 1}
 
 
+def test_unhealthy_old_pods_stay_while_the_new_ones_are_no_better() -> None:
+    assert plan(deployment(4, surge=0, missing=2), generation("new", 2, 0), [generation("sick", 2, 0)]) == {}
+
+
 def test_every_rollout_ends_without_ever_having_too_many_or_too_few() -> None:
     for surge, missing in ((1, 0), (0, 1), (2, 2), ("25%", "25%"), ("100%", 0)):
         wish = deployment(7, surge=surge, missing=missing)

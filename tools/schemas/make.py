@@ -13,6 +13,7 @@ The format of a definition: `fields` by JSON name with
     n  the protobuf field number     z  a zero on the protobuf wire means absent     r  required by the API's document
     l  list type (atomic is the default)   k  keys of a list of type map    a  replaced as a whole by server-side apply
     p, pk  strategy and key of a strategic merge patch    d  default    e  allowed values
+    w  defaults of the struct behind this field that hold here only
 and `inline` (protobuf number and definition whose fields stand among these), `atomic`, `essential`.
 """
 
@@ -141,6 +142,8 @@ class Declarations:
             if field not in definition["fields"]:
                 raise SystemExit(f"rules.toml: {name} has no field {field}")
             definition["fields"][field]["d"] = default
+        for field, defaults in self.rules["within"].get(name, {}).items():
+            definition["fields"][field]["w"] = defaults
         if name in self.rules["essential"]:
             definition["essential"] = self.rules["essential"][name]
         return name
@@ -236,7 +239,7 @@ def main() -> None:
         for kind in names.split():
             api_version = f"{group}/{short.rpartition('.')[2]}".removeprefix("/")
             kinds[f"{api_version}/{kind}"] = declarations.define(f"{packages[short]}.{kind}")
-    unknown = (set(declarations.rules["defaults"]) | set(declarations.rules["essential"])) - set(declarations.table)
+    unknown = {name for part in declarations.rules.values() for name in part} - set(declarations.table)
     if unknown:
         raise SystemExit(f"rules.toml names types that are not in the table: {', '.join(sorted(unknown))}")
     TABLE.write_text(_text(kinds, declarations.table))

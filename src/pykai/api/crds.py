@@ -50,7 +50,7 @@ def moment() -> Schema:
     return {"type": "string", "format": "date-time"}
 
 
-def record(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
+def record(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     """An object with these fields."""
     schema: Schema = {"type": "object", "properties": properties}
     if required:

@@ -15,6 +15,8 @@ from pykai.apiserver.users import ADMIN, User
 
 #: longest name of a field manager
 _MANAGER_LENGTH: Final = 128
+#: metadata that is text or absent
+_TEXTS: Final = ("name", "generateName", "namespace", "uid", "resourceVersion")
 
 
 @dataclass(slots=True)
@@ -81,4 +83,20 @@ def check_type(call: Call, obj: Any) -> dict[str, Any]:
         metadata = {}
     elif not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
-    return {**obj, "apiVersion": expected, "kind": call.kind.kind, "metadata": dict(metadata)}
+    metadata = dict(metadata)
+    for field in _TEXTS:
+        value = metadata.get(field, "")
+        if value is None:
+            del metadata[field]
+        elif not isinstance(value, str):
+            raise bad_request(f"metadata.{field} must be a string, not {type(value).__name__}")
+    return {**obj, "apiVersion": expected, "kind": call.kind.kind, "metadata": metadata}
+
+
+def report_unknown(call: Call, unknown: list[str]) -> None:
+    """Fields that the schema does not know: refused, told or ignored, as the call wants it."""
+    texts = [f'unknown field "{path}"' for path in unknown]
+    if call.field_validation == "Strict":
+        raise bad_request(f"strict decoding error: {', '.join(texts)}")
+    if call.field_validation == "Warn":
+        call.warnings += [text for text in texts if text not in call.warnings]

@@ -86,9 +86,6 @@ def _condition(item: Object, kind: str) -> Object:
     return {}
 
 
-# Pods
-
-
 def pod_cells(pod: Object, now: float) -> list[Any]:
     """The cells of a pod."""
     spec, status = spec_of(pod), status_of(pod)
@@ -189,9 +186,6 @@ def pod_status(pod: Object) -> str:
     return word
 
 
-# Nodes and namespaces
-
-
 def node_cells(node: Object, now: float) -> list[Any]:
     """The cells of a node."""
     status = status_of(node)
@@ -223,9 +217,6 @@ def node_cells(node: Object, now: float) -> list[Any]:
 def namespace_cells(namespace: Object, now: float) -> list[Any]:
     """The cells of a namespace."""
     return [status_of(namespace).get("phase", ""), age(namespace, now)]
-
-
-# Workloads
 
 
 def _containers(spec: Object) -> tuple[str, str]:

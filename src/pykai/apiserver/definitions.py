@@ -139,7 +139,7 @@ def kinds_of(definition: JsonObject) -> list[Kind]:
             continue
         subresources = version.get("subresources") or {}
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        selectable = [str(f.get("jsonPath", "")).lstrip(".") for f in version.get("selectableFields") or ()]
+        selectable = [str(f.get("jsonPath", "")).lstrip(".") for f in version.get("selectableFields") or () if f]
         kinds.append(
             Kind(
                 spec["group"],

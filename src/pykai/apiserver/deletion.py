@@ -44,19 +44,23 @@ def check_preconditions(kind: Kind, name: str, obj: JsonObject, options: Mapping
 
 
 def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
-    """DeleteOptions from the body and the query."""
+    """DeleteOptions from the body and the query, checked."""
     options: JsonObject = dict(body) if isinstance(body, dict) else {}
     grace = query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
     if grace is not None:
         try:
             options["gracePeriodSeconds"] = int(grace)
-        except ValueError:
+        except (TypeError, ValueError, OverflowError):
             raise failures.bad_request(f"gracePeriodSeconds must be a number, not {grace!r}") from None
     if query.get("propagationPolicy"):
         options["propagationPolicy"] = query["propagationPolicy"]
     if query.get("orphanDependents") or options.get("orphanDependents") is not None:
         orphan = str(query.get("orphanDependents", options.get("orphanDependents"))).lower() == "true"
         options.setdefault("propagationPolicy", "Orphan" if orphan else "Background")
+    preconditions = options.get("preconditions") or {}
+    if not isinstance(preconditions, dict):
+        raise failures.bad_request("preconditions must be an object with uid and resourceVersion")
+    options["preconditions"] = preconditions
     policy = options.get("propagationPolicy")
     if policy not in (None, "", "Orphan", "Background", "Foreground"):
         raise failures.bad_request(
@@ -100,7 +104,7 @@ def finalizer_problems(before: JsonObject, new: JsonObject) -> list[Cause]:
 def _grace_s(kind: Kind, obj: JsonObject, asked: int | None) -> int:
     if kind.store != ("", "pods"):
         return 0
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    spec, status = _record(obj.get("spec")), _record(obj.get("status"))
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     grace = asked if asked is not None else spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_S)
@@ -110,6 +114,10 @@ def _grace_s(kind: Kind, obj: JsonObject, asked: int | None) -> int:
     return grace if left is None else min(grace, int(left))
 
 
+def _record(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
 def _has_content(kind: Kind, obj: JsonObject) -> bool:
     """Namespaces are emptied first; `spec.finalizers` says so until it is done."""
-    return kind.store == ("", "namespaces") and bool((obj.get("spec") or {}).get("finalizers"))
+    return kind.store == ("", "namespaces") and bool(_record(obj.get("spec")).get("finalizers"))

@@ -14,7 +14,6 @@ from pykai.apiserver import failures, openapi, reviews
 from pykai.apiserver.kinds import Kind, Registry
 from pykai.apiserver.negotiation import accepted
 from pykai.apiserver.storage import encode
-from pykai.kube import errors
 from pykai.kube.transport import Request, Response
 
 JsonObject = dict[str, Any]
@@ -244,8 +243,3 @@ def _age(version: str) -> tuple[int, int, int]:
         return stage, int(major), int(minor or 0)
     except ValueError:
         return -1, 0, 0
-
-
-def unauthorized() -> errors.Unauthorized:
-    """Nobody whom the server knows."""
-    return errors.Unauthorized(401, "Unauthorized", "Unauthorized", details={})

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from pykai.apiserver import deletion, failures, pods, reviews
 from pykai.apiserver.calls import Call, read_options
 from pykai.apiserver.discovery import Discovery
-from pykai.apiserver.kinds import Kind, Registry
+from pykai.apiserver.kinds import Registry
 from pykai.apiserver.negotiation import Form, accepted, read_body
 from pykai.apiserver.patches import change_of
 from pykai.apiserver.reading import Reader
@@ -209,7 +209,7 @@ class Handler:
             record = self._reader.record(call)
             pods.check_eviction(writer, record)
             options = body.get("deleteOptions") if isinstance(body, dict) else None
-            deleted = await writer.delete(call, deletion.read_options(call.query, options))
+            deleted = writer.delete_now(call, deletion.read_options(call.query, options))
             await self._storage.durable(deleted.record.revision)
             return _answered(201, _SUCCESS_CREATED)
         if pod and call.subresource in ("resize", "ephemeralcontainers") and call.verb in ("update", "patch"):
@@ -258,8 +258,3 @@ def _success(call: Call, record: Record) -> JsonObject:
     if call.kind.group:
         details["group"] = call.kind.group
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def kind_of(registry: Registry, store: tuple[str, str]) -> Kind | None:
-    """The kind under which stored objects are written by the server itself."""
-    return registry.stored(store)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from pykai.apiserver.schema.model import Schema
@@ -84,7 +85,7 @@ def root(paths: Iterable[str], marks: Mapping[str, str] | None = None) -> Docume
 def document(group: str, version: str, kinds_served: Iterable[Served]) -> Document:
     """The document of one group and version."""
     api_version = f"{group}/{version}" if group else version
-    built_in: dict[str, Mapping[str, str]] = {}
+    built_in: list[str] = []
     schemas: Document = {}
     paths: Document = {}
     for served in kinds_served:
@@ -92,13 +93,13 @@ def document(group: str, version: str, kinds_served: Iterable[Served]) -> Docume
         table_name = kinds().get(f"{api_version}/{served.kind}")
         if table_name is not None:
             name = full_name(table_name)
-            built_in[table_name] = identity
+            built_in.append(table_name)
         else:
             name = f"{'.'.join(reversed(group.split('.')))}.{version}.{served.kind}"
             schemas[name] = _custom_schema(served, identity)
         schemas[f"{name}List"] = _list_schema(name, {**identity, "kind": f"{served.kind}List"})
         _add_paths(paths, group, version, served, name, identity, built_in=table_name is not None)
-    schemas.update(_built_in_schemas(built_in))
+    schemas.update(_built_in_schemas(tuple(built_in), group, version))
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.35.4"},
@@ -121,11 +122,10 @@ def _reference(name: str) -> Document:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _built_in_schemas(identities: Mapping[str, Mapping[str, str]]) -> Document:
+@lru_cache(maxsize=64)
+def _built_in_schemas(names: tuple[str, ...], group: str, version: str) -> Document:
     found: Document = dict(_SHARED)
-    table = definitions(
-        [*identities, "meta.v1.ObjectMeta", "meta.v1.ListMeta", "meta.v1.Status", "meta.v1.DeleteOptions"]
-    )
+    table = definitions([*names, "meta.v1.ObjectMeta", "meta.v1.ListMeta", "meta.v1.Status", "meta.v1.DeleteOptions"])
     for name, entry in table.items():
         properties: Document = {}
         required: list[str] = []
@@ -135,8 +135,9 @@ def _built_in_schemas(identities: Mapping[str, Mapping[str, str]]) -> Document:
             schema["required"] = sorted(required)
         if entry.get("atomic"):
             schema["x-kubernetes-map-type"] = "atomic"
-        if name in identities:
-            schema["x-kubernetes-group-version-kind"] = [dict(identities[name])]
+        if name in names:
+            kind = name.rpartition(".")[2]
+            schema["x-kubernetes-group-version-kind"] = [{"group": group, "version": version, "kind": kind}]
         found[full_name(name)] = schema
     return found
 

@@ -161,25 +161,60 @@ def track_update(
 ) -> Object:
     """The new object with managedFields that say who changed what; the caller's `new` may carry its own record."""
     given = _record_of(new)
-    if given is not None and not any(given) and not subresource:
-        # An empty list, or one of one empty entry, wipes the record.
-        managers: _Managers = {}
-        given = None
-    else:
-        managers = (_recorded(new) if given and not subresource else {}) or _recorded(old)
     after = _without_record(new)
-    if old is not None and not managers:
+    if subresource or not given:
+        wiped = given is not None and not subresource
+        record = [] if wiped else _record_of(old) or []
+    else:
+        record = given if any(given) else []
+    if old is None:
+        fields = _nobodys_left_out(fieldsets.created(schema, after))
+        if not fields:
+            return after
+        return _with_entries(after, [_line(manager, _UPDATE, api_version, now, fields, subresource)])
+    if not record:
         return after
-    before = _without_record(old) if old is not None else {}
-    changes = fieldsets.difference(schema, before, after)
-    taken = (changes.added | changes.modified) - _NOBODYS
-    who = _Who(manager or "unknown", _UPDATE, api_version, subresource)
-    previous = managers.get(who)
-    managers = _reduced(managers, changes.added | changes.modified | changes.removed)
+    changes = fieldsets.difference(schema, _without_record(old), after)
+    changed = changes.added | changes.modified
+    if not changed and not changes.removed:
+        return _with_entries(after, record)
+    lost = fieldsets.encoded(changed | changes.removed)
+    taken = fieldsets.encoded(changed - _NOBODYS)
+    entries = []
+    mine: Object | None = None
+    who = (manager or "unknown", _UPDATE, api_version, subresource)
+    for entry in record:
+        if not isinstance(entry, dict) or not isinstance(entry.get("fieldsV1"), dict):
+            continue
+        left = fieldsets.minus(entry["fieldsV1"], lost)
+        if _identity(entry) == who and taken:
+            mine = left
+        elif left is entry["fieldsV1"]:
+            entries.append(entry)
+        elif left:
+            entries.append({**entry, "fieldsV1": left})
     if taken:
-        mine = (previous.fields - changes.removed) | taken if previous is not None else taken
-        managers[who] = _Entry(mine, now, api_version)
-    return _with_record(after, _capped(managers))
+        fields = fieldsets.plus(mine or {}, taken)
+        entries.append(_line(manager, _UPDATE, api_version, now, fields, subresource))
+    return _with_entries(after, _capped(entries))
+
+
+def _identity(entry: Object) -> tuple[str, str, str, str]:
+    return (
+        str(entry.get("manager") or "unknown"),
+        str(entry.get("operation") or _UPDATE),
+        str(entry.get("apiVersion") or ""),
+        str(entry.get("subresource") or ""),
+    )
+
+
+def _nobodys_left_out(fields: Object) -> Object:
+    """FieldsV1 of a new object without what is nobody's."""
+    kept = {name: node for name, node in fields.items() if (name,) not in _NOBODYS}
+    metadata = {
+        name: node for name, node in fields.get("f:metadata", {}).items() if ("f:metadata", name) not in _NOBODYS
+    }
+    return {"f:metadata": metadata, **kept} if metadata else kept
 
 
 def _was_mine(schema: Schema | None, live: Object, manager: str, paths: FieldSet) -> bool:
@@ -223,18 +258,21 @@ def _reduced(managers: _Managers, lost: FieldSet) -> _Managers:
     return result
 
 
-def _capped(managers: _Managers) -> _Managers:
-    updaters = sorted(
-        (who for who in managers if who.operation == _UPDATE), key=lambda who: (managers[who].time, who.manager)
-    )
-    surplus = updaters[: max(0, len(updaters) - _MOST_UPDATERS + 1)] if len(updaters) > _MOST_UPDATERS else []
-    for who in surplus:
-        entry = managers.pop(who)
-        bucket = _Who(_ANCIENT, _UPDATE, entry.api_version, "")
-        present = managers.get(bucket)
-        fields = entry.fields | present.fields if present is not None else entry.fields
-        managers[bucket] = _Entry(fields, entry.time, entry.api_version)
-    return managers
+def _capped(entries: list[Object]) -> list[Object]:
+    """The entries, with the oldest of too many updaters put together, those of one version into one."""
+    updaters = [entry for entry in entries if entry.get("operation") == _UPDATE]
+    if len(updaters) <= _MOST_UPDATERS:
+        return entries
+    updaters.sort(key=lambda entry: (str(entry.get("time") or ""), str(entry.get("manager"))))
+    oldest = updaters[: len(updaters) - _MOST_UPDATERS + 1]
+    buckets: dict[str, Object] = {}
+    for entry in oldest:
+        version = str(entry.get("apiVersion") or "")
+        present = buckets.get(version)
+        fields = fieldsets.plus(present["fieldsV1"], entry["fieldsV1"]) if present else entry["fieldsV1"]
+        buckets[version] = _line(_ANCIENT, _UPDATE, version, str(entry.get("time") or ""), fields, "")
+    kept = [entry for entry in entries if not any(entry is old for old in oldest)]
+    return [*kept, *buckets.values()]
 
 
 def _record_of(obj: Object | None) -> list[Any] | None:
@@ -269,25 +307,37 @@ def _without_record(obj: Object) -> Object:
 
 
 def _with_record(obj: Object, managers: _Managers) -> Object:
-    if not managers:
+    lines = [
+        _line(
+            who.manager, who.operation, entry.api_version, entry.time, fieldsets.encoded(entry.fields), who.subresource
+        )
+        for who, entry in managers.items()
+    ]
+    return _with_entries(obj, lines)
+
+
+def _line(manager: str, operation: str, api_version: str, time: str, fields: Object, subresource: str) -> Object:
+    line: Object = {
+        "manager": manager or "unknown",
+        "operation": operation,
+        "apiVersion": api_version,
+        "time": time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+    if not time:
+        del line["time"]
+    if subresource:
+        line["subresource"] = subresource
+    return line
+
+
+def _with_entries(obj: Object, entries: list[Object]) -> Object:
+    if not entries:
         return obj
-    record = []
-    ordered = sorted(
-        managers.items(),
-        key=lambda item: (item[0].operation, item[1].time, item[0].manager, item[1].api_version, item[0].subresource),
-    )
-    for who, entry in ordered:
-        line: Object = {
-            "manager": who.manager,
-            "operation": who.operation,
-            "apiVersion": entry.api_version,
-            "time": entry.time,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": fieldsets.encoded(entry.fields),
-        }
-        if not entry.time:
-            del line["time"]
-        if who.subresource:
-            line["subresource"] = who.subresource
-        record.append(line)
-    return {**obj, "metadata": {**(obj.get("metadata") or {}), "managedFields": record}}
+
+    def order(entry: Object) -> tuple[str, ...]:
+        names = ("operation", "time", "manager", "apiVersion", "subresource")
+        return tuple(str(entry.get(name) or "") for name in names)
+
+    return {**obj, "metadata": {**(obj.get("metadata") or {}), "managedFields": sorted(entries, key=order)}}

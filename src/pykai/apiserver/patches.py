@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykai.apiserver import failures, ownership
-from pykai.apiserver.calls import Call, check_type
+from pykai.apiserver.calls import Call, check_type, report_unknown
 from pykai.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
 from pykai.apiserver.schema.walk import pruned
 from pykai.kube import errors
@@ -56,6 +56,8 @@ def change_of(call: Call, media: str, patch: Any, now: Callable[[], str]) -> Cal
             return change(obj)  # type: ignore[no-any-return]
         except PatchError as error:
             raise _refused(call, error) from None
+        except (TypeError, AttributeError) as error:
+            raise failures.bad_request(f"the patch does not fit the object: {error}") from None
 
     return patched
 
@@ -84,14 +86,12 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
     if kind.schema is not None:
         wanted, unknown = pruned(kind.schema, wanted)
         if unknown:
-            texts = ", ".join(f".{path}: field not declared in schema" for path in unknown)
-            if call.field_validation == "Strict" or not kind.custom:
-                raise errors.ServerFailed(
-                    500,
-                    "InternalError",
-                    f"failed to create typed patch object ({call.key}; {kind.api_version}, Kind={kind.kind}): {texts}",
-                )
-            call.warnings += [f'unknown field "{path}"' for path in unknown]
+            report_unknown(call, unknown)
+    if kind.status:
+        # What the request may not write, it does not own.
+        kept = ("apiVersion", "kind", "metadata")
+        in_status = call.subresource == "status"
+        wanted = {name: value for name, value in wanted.items() if name in kept or (name == "status") is in_status}
 
     def applied(live: JsonObject | None) -> JsonObject:
         if live is not None:
@@ -106,6 +106,8 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
             )
         except PatchError as error:
             raise _refused(call, error) from None
+        except (TypeError, AttributeError) as error:
+            raise failures.bad_request(f"the configuration does not fit the kind: {error}") from None
         except ownership.Conflicts as error:
             raise errors.Conflict(409, "Conflict", str(error), details={"causes": error.causes}) from None
 

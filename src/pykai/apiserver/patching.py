@@ -91,9 +91,6 @@ def strategic_patch(schema: Schema | None, obj: Mapping[str, Any], patch: Any) -
     return _merged_map(schema, obj, patch)
 
 
-# JSON patch
-
-
 def _operated(document: Any, operation: dict[str, Any]) -> Any:
     op = operation.get("op")
     path = operation["path"]
@@ -225,9 +222,6 @@ def _size(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + sum(map(_size, value.values()))
     return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
-
-
-# Strategic merge patch
 
 
 def _merged_map(schema: Schema | None, original: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

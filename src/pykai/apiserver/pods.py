@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pykai.apiserver import failures
 from pykai.apiserver.calls import Call
 from pykai.apiserver.failures import Cause, forbidden_field
+from pykai.apiserver.metadata import metadata_problems
 from pykai.apiserver.selectors import matches
 from pykai.apiserver.storage import Record
 from pykai.kube import errors
@@ -81,7 +82,7 @@ def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObje
 
 def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
     """What a pod's update must not change."""
-    if before is None or call.subresource in ("status", "binding", "resize"):
+    if before is None or call.subresource == "status":
         return []
     new, old = obj.get("spec") or {}, before.get("spec") or {}
     if new == old:
@@ -141,9 +142,14 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     record = writer.storage.get(kind.store, call.key)
     if record is None:
         raise failures.not_found("", "pods", call.name)
-    target = binding.get("target") or {}
+    target, given = binding.get("target") or {}, binding.get("metadata") or {}
+    if not isinstance(target, dict) or not isinstance(given, dict):
+        raise failures.bad_request("target and metadata of a Binding must be objects")
+    found = metadata_problems(given, {})
+    if found:
+        raise failures.invalid("", "Binding", call.name, found)
     node = target.get("name")
-    if not node:
+    if not node or not isinstance(node, str):
         raise failures.invalid("", "Binding", call.name, [failures.required("target.name")])
     if target.get("kind") not in (None, "", "Node"):
         supported = failures.Cause(
@@ -154,7 +160,6 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
         raise failures.invalid("", "Binding", call.name, [supported])
     pod = record.object()
     meta, spec = pod["metadata"], pod["spec"]
-    given = binding.get("metadata") or {}
 
     def refuse(text: str) -> errors.Conflict:
         return failures.conflict("", "pods/binding", call.name, text)

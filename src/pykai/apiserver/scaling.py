@@ -75,13 +75,18 @@ def scale_change(call: Call, body: Any, content_type: str) -> Callable[[JsonObje
                 wanted = merge_patch(scale, body)
         except PatchError as error:
             raise failures.bad_request(error.message) from None
+        except (TypeError, AttributeError) as error:
+            raise failures.bad_request(f"the patch does not fit a Scale: {error}") from None
         if not isinstance(wanted, dict):
             raise failures.bad_request("the body must be a Scale")
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        spec, meta = wanted.get("spec") or {}, wanted.get("metadata") or {}
+        if not isinstance(spec, dict) or not isinstance(meta, dict):
+            raise failures.bad_request("spec and metadata of a Scale must be objects")
+        replicas = spec.get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
             cause = failures.wrong("spec.replicas", replicas, "must be greater than or equal to 0")
             raise failures.invalid("autoscaling", "Scale", call.name, [cause])
-        version = (wanted.get("metadata") or {}).get("resourceVersion")
+        version = meta.get("resourceVersion")
         if version and version != obj["metadata"]["resourceVersion"]:
             raise failures.conflict(call.kind.group, call.kind.plural, call.name)
         return _set(obj, path, replicas)

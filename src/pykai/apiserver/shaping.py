@@ -115,11 +115,21 @@ def _in_order(schema: Schema, value: Any) -> Any:
     value, unknown = pruned(schema, value)
     if unknown:
         return _OUT_OF_ORDER
-    value = with_defaults(schema, value)
+    try:
+        value = with_defaults(schema, value)
+    except (TypeError, AttributeError):
+        return _OUT_OF_ORDER
     return _OUT_OF_ORDER if problems(schema, value) else value
 
 
 def _whole(schema: Schema, obj: JsonObject) -> Shaped:
     obj, unknown = pruned(schema, obj)
-    obj = with_defaults(schema, obj)
-    return Shaped(obj, unknown, problems(schema, obj))
+    try:
+        filled = with_defaults(schema, obj)
+    except (TypeError, AttributeError):
+        # A default that depends on a field of the wrong type; the walk below finds that field.
+        found = problems(schema, obj)
+        if not found:
+            raise
+        return Shaped(obj, unknown, found)
+    return Shaped(filled, unknown, problems(schema, filled))

@@ -62,7 +62,7 @@ def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject 
 
 def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
     """The part of a wanted object that this subresource may write, over the present object."""
-    if subresource in ("status", "resize"):
+    if subresource == "status":
         meta = dict(before["metadata"])
         given = wanted["metadata"]
         passing = ["managedFields", "resourceVersion"]
@@ -72,8 +72,6 @@ def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObjec
             if field in given:
                 meta[field] = given[field]
         restricted = {**before, "metadata": meta, "apiVersion": wanted["apiVersion"]}
-        if subresource == "resize":
-            return {**restricted, "spec": wanted.get("spec")}
         if "status" in wanted:
             restricted["status"] = wanted["status"]
         else:

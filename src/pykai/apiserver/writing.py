@@ -20,10 +20,11 @@ from typing import Any, Final
 
 from pykai.apiserver import deletion, failures, metadata, strategies
 from pykai.apiserver.admission import Admission
-from pykai.apiserver.calls import Call, check_type
+from pykai.apiserver.calls import Call, check_type, report_unknown
 from pykai.apiserver.kinds import Kind, Registry
 from pykai.apiserver.ownership import track_update
 from pykai.apiserver.schema.model import FieldProblem
+from pykai.apiserver.schema.walk import transition_problems
 from pykai.apiserver.shaping import Shaper
 from pykai.apiserver.storage import Record, Storage, encode
 from pykai.kube.clock import Clock
@@ -105,8 +106,9 @@ class Writer:
         else:
             meta.pop("generation", None)
         self._namespace_is_open(call)
+        self._check_shape(call, obj, None, found)
         obj = strategies.prepare_create(self, call, obj)
-        self._check(call, obj, None, found)
+        self._check_rules(call, obj, None)
         if self.admission.concerns(call):
             await self.admission.validate(call, obj, None)
         if self.storage.get(kind.store, call.key) is not None:
@@ -123,7 +125,7 @@ class Writer:
             old = self._present(call)
             before = old.object()
             wanted = change(before)
-            if not unconditional and not wanted.get("metadata", {}).get("resourceVersion"):
+            if not unconditional and not check_type(call, wanted)["metadata"].get("resourceVersion"):
                 raise failures.invalid(
                     call.kind.group,
                     call.kind.kind,
@@ -239,7 +241,7 @@ class Writer:
         if call.kind.schema is not None:
             obj, unknown, found = self._shaper.shape(call.kind.schema, obj, before)
             if unknown:
-                _report_unknown(call, unknown)
+                report_unknown(call, unknown)
         meta = obj.get("metadata")
         return {**obj, "metadata": dict(meta) if isinstance(meta, dict) else {}}, found
 
@@ -283,6 +285,7 @@ class Writer:
         if wanted == before:
             return None
         wanted, found = self._shaped(call, wanted, before)
+        self._check_shape(call, wanted, before, found)
         wanted = strategies.prepare_update(self, call, before, wanted)
         meta = wanted["metadata"]
         if _without_managed(wanted) == _without_managed(before):
@@ -291,7 +294,7 @@ class Writer:
                 return None
         elif kind.generation and _spec_differs(kind, before, wanted):
             meta["generation"] = int(old_meta.get("generation") or 0) + 1
-        self._check(call, wanted, before, found)
+        self._check_rules(call, wanted, before)
         if call.verb != "apply" and (call.tracked or _has_applied(old_meta)):
             wanted = self._tracked(call, before, wanted)
         return wanted
@@ -303,7 +306,8 @@ class Writer:
             for field in (*_SERVER_FIELDS, "name", "resourceVersion"):
                 if field in before["metadata"] and field != "generation":
                     new["metadata"][field] = before["metadata"][field]
-            self._check(call, new, before, found)
+            self._check_shape(call, new, before, found)
+            self._check_rules(call, new, before)
         await self.admission.validate(call, new, before)
         return new
 
@@ -317,19 +321,29 @@ class Writer:
             return self.storage.remove(call.kind.store, call.key)
         return self._store(call, new)
 
-    def _check(self, call: Call, obj: JsonObject, before: JsonObject | None, misshapen: list[FieldProblem]) -> None:
+    def _check_shape(
+        self, call: Call, obj: JsonObject, before: JsonObject | None, misshapen: list[FieldProblem]
+    ) -> None:
+        """Names, metadata and types; whatever comes after this may take types for granted."""
         kind = call.kind
         meta = obj["metadata"]
         found = metadata.name_problems(kind, meta["name"]) if before is None else []
         found += metadata.metadata_problems(meta, before["metadata"] if before is not None else {})
-        if before is not None and "deletionTimestamp" in before["metadata"]:
+        if not found and before is not None and "deletionTimestamp" in before["metadata"]:
             found += deletion.finalizer_problems(before["metadata"], meta)
         found += [failures.Cause(problem.path, problem.kind, problem.message) for problem in misshapen]
-        if not misshapen:
-            # The rules of a kind may take the types of its fields for granted.
-            found += strategies.problems_of(self, call, obj, before)
         if found:
             raise failures.invalid(kind.group, kind.kind, meta["name"], found)
+
+    def _check_rules(self, call: Call, obj: JsonObject, before: JsonObject | None) -> None:
+        """The rules of the kind."""
+        found = strategies.problems_of(self, call, obj, before)
+        schema = call.kind.schema
+        if before is not None and schema is not None and schema.watched:
+            changes = transition_problems(schema, before, obj)
+            found = [*found, *(failures.Cause(problem.path, problem.kind, problem.message) for problem in changes)]
+        if found:
+            raise failures.invalid(call.kind.group, call.kind.kind, obj["metadata"]["name"], found)
 
     def _tracked_new(self, call: Call, new: JsonObject) -> JsonObject:
         """A new object with its creator in managedFields.
@@ -373,14 +387,6 @@ class Writer:
             return self.storage.write(kind.store, call.key, obj, fields)
         except (OverflowError, UnicodeError, TypeError) as error:
             raise failures.bad_request(f"the object cannot be written as JSON: {error}") from None
-
-
-def _report_unknown(call: Call, unknown: list[str]) -> None:
-    texts = [f'unknown field "{path}"' for path in unknown]
-    if call.field_validation == "Strict":
-        raise failures.bad_request(f"strict decoding error: {', '.join(texts)}")
-    if call.field_validation == "Warn":
-        call.warnings += [text for text in texts if text not in call.warnings]
 
 
 def _without_managed(obj: JsonObject) -> JsonObject:

@@ -10,7 +10,6 @@ may hold keys of others, so only ours are set.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -100,7 +99,8 @@ class GpuSharing:
             for entry in container.env
         )
         (facts if by_key else direct)[names.VISIBLE_DEVICES_KEY] = devices
-        await asyncio.gather(self._ensure(pod, capabilities, facts), self._ensure(pod, environment, direct))
+        await self._ensure(pod, capabilities, facts)
+        await self._ensure(pod, environment, direct)
 
     async def undo(self, attempt: Attempt) -> None:
         """Delete both (gpu:RB-2)."""

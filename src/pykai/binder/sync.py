@@ -229,7 +229,7 @@ class GroupSync:
         )
         nodes = {pod.spec.node_name for pod in held.items if _in_use(pod)}
         for pod in pods:
-            if pod.spec.node_name in nodes or pod.status.phase != "Running":
+            if pod.spec.node_name in nodes:
                 continue
             meta = pod.metadata
             live = await self._live_pod(meta.namespace, meta.name)

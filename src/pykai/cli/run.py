@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from pykai.api import names
+
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from pykai.kube.runtime import Runtime, Service
 
 _LOG = logging.getLogger(__name__)
@@ -58,64 +64,117 @@ def _is_number(text: str) -> bool:
 class Part:
     """A service that can be run."""
 
-    make: Callable[[Runtime, Given], Sequence[Service]]
+    #: the flags it knows
+    flags: Callable[[], Collection[str]]
+    make: Callable[[Runtime, Given, CollectorRegistry], Sequence[Service]]
     #: name of its lease; empty where it elects for itself, or does not
     lease: str = ""
-    help: str = ""
+    #: the flag that says where to serve metrics and health; empty where it serves them itself, or does not
+    address: str = ""
 
 
-def _scheduler(runtime: Runtime, given: Given) -> Sequence[Service]:
+def _scheduler_flags() -> Collection[str]:
+    from pykai.scheduler.flags import FLAGS
+
+    return {flag.name for flag in FLAGS}
+
+
+def _scheduler(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
+    from pykai.scheduler.configuration import ConfigurationError
     from pykai.scheduler.flags import read_flags
     from pykai.scheduler.service import make_scheduler
 
-    flags = read_flags(given)
-    for problem in flags.problems:
-        _LOG.warning("%s", problem)
-    return [make_scheduler(runtime, flags)]
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+        # In a pod everybody may scrape, elsewhere only this machine.
+        given = {"listen-address": "127.0.0.1:8080", **given}
+    try:
+        return [make_scheduler(runtime, read_flags(given), registry=registry)]
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
 
 
-def _binder(runtime: Runtime, given: Given) -> Sequence[Service]:
+def _binder_flags() -> Collection[str]:
+    from pykai.binder.options import FLAGS
+
+    return {flag.name for flag in FLAGS}
+
+
+def _binder(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
     from pykai.binder.options import OptionError, read_options
     from pykai.binder.service import make_binder
 
     try:
-        return [make_binder(runtime, read_options(given))]
+        return [make_binder(runtime, read_options(given), registry=registry)]
     except OptionError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _podgrouper(runtime: Runtime, given: Given) -> Sequence[Service]:
+def _podgrouper_flags() -> Collection[str]:
+    from pykai.podgrouper.options import FLAGS
+
+    return FLAGS
+
+
+def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.podgrouper.options import read_options
     from pykai.podgrouper.service import make_podgrouper
 
     return [make_podgrouper(runtime, read_options(given))]
 
 
-def _podgroups(runtime: Runtime, given: Given) -> Sequence[Service]:
+def _podgroups_flags() -> Collection[str]:
+    from pykai.podgroups.service import FLAGS
+
+    return FLAGS
+
+
+def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.podgroups.service import make_podgroups, read_options
 
     return [make_podgroups(runtime, read_options(given))]
 
 
-def _queues(runtime: Runtime, given: Given) -> Sequence[Service]:
+def _queues_flags() -> Collection[str]:
+    from pykai.queues.service import FLAGS
+
+    return FLAGS
+
+
+def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
     from pykai.queues.service import make_queues, read_options
 
-    return [make_queues(runtime, read_options(given))]
+    return [make_queues(runtime, read_options(given), registry)]
 
 
-def _machines(runtime: Runtime, given: Given) -> Sequence[Service]:
-    from pykai.simulator.machines import MachineOptions, machines
+def _admission_flags() -> Collection[str]:
+    from pykai.webhooks.options import FLAGS
 
-    return machines(runtime, MachineOptions())
+    return FLAGS
+
+
+def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Service]:
+    from pykai.webhooks.options import AdmissionOptionError, read_admission
+
+    try:
+        return [read_admission(given)]
+    except AdmissionOptionError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
+    from pykai.simulator.machines import machines
+
+    return machines(runtime)
 
 
 PARTS: Mapping[str, Part] = {
-    "scheduler": Part(_scheduler, help="decides which pods start where"),
-    "binder": Part(_binder, lease="2ad35f9c.kai.scheduler", help="carries out BindRequests"),
-    "podgrouper": Part(_podgrouper, lease="54dff599.kai.scheduler", help="makes PodGroups of workloads"),
-    "podgroups": Part(_podgroups, lease="o1x22tjj.kai.scheduler", help="writes the status of PodGroups"),
-    "queues": Part(_queues, lease="ov3xj497.kai.scheduler", help="writes the status of Queues"),
-    "machines": Part(_machines, help="simulated nodes and the controllers of Kubernetes' own kinds"),
+    "scheduler": Part(_scheduler_flags, _scheduler),
+    "binder": Part(_binder_flags, _binder, address="metrics-bind-address"),
+    "podgrouper": Part(_podgrouper_flags, _podgrouper, lease="54dff599.kai.scheduler", address="metrics-bind-address"),
+    "podgroups": Part(_podgroups_flags, _podgroups, lease="o1x22tjj.kai.scheduler", address="metrics-bind-address"),
+    "queues": Part(_queues_flags, _queues, lease="ov3xj497.kai.scheduler", address="metrics-listen-address"),
+    "admission": Part(_admission_flags, _admission),
+    "machines": Part(tuple, _machines),
 }
 #: what `all` stands for: everything a real cluster needs beside its own parts
 ALL = ("scheduler", "binder", "podgrouper", "podgroups", "queues")
@@ -146,19 +205,57 @@ class Led:
         return not self._election.leading or self._service.ready()
 
 
+class Endpoints:
+    """Metrics and health of the services that do not serve them themselves."""
+
+    name = "endpoint"
+
+    def __init__(self, address: str, registry: CollectorRegistry, services: Sequence[Service]) -> None:
+        from pykai.observe.endpoint import Endpoint
+
+        checks = {service.name: partial(_unready, service) for service in services}
+        self._address = address
+        self._endpoint = Endpoint(address, registry=registry, health={"ping": str}, readiness=checks)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop."""
+        try:
+            await self._endpoint.start()
+        except OSError as error:
+            raise click.ClickException(f"cannot listen on {self._address}: {error.strerror or error}") from error
+        try:
+            await stop.wait()
+        finally:
+            await self._endpoint.stop()
+
+    def ready(self) -> bool:
+        """There is nothing to wait for."""
+        return True
+
+
+def _unready(service: Service) -> str:
+    return "" if service.ready() else "is not ready yet"
+
+
+#: read here, for every service
+_COMMON = frozenset(("qps", "burst", "v", "log-json"))
+
+
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@click.argument("services", nargs=1, type=click.Choice([*PARTS, "all"]))
+@click.argument("service", type=click.Choice([*PARTS, "all"]))
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path), help="Which cluster; else $KUBECONFIG, or the own pod's."
 )
 @click.option("--context", default="", help="Which context of the kubeconfig.")
 @click.option("--speed", default=1.0, help="Cluster seconds per second, for simulated clusters.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def run(services: str, kubeconfig: Path | None, context: str, speed: float, flags: tuple[str, ...]) -> None:
+def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags: tuple[str, ...]) -> None:
     """Run one service, or all, until stopped.
 
     Further flags are those of the service, as KAI spells them: see docs/services.md.
     """
+    from prometheus_client import CollectorRegistry
+
     from pykai.cli.processes import run_until_signal
     from pykai.kube.caches import Caches
     from pykai.kube.client import Client
@@ -169,23 +266,29 @@ def run(services: str, kubeconfig: Path | None, context: str, speed: float, flag
     from pykai.observe.logs import set_up_logging
 
     given = parse_given(flags)
-    chosen = ALL if services == "all" else (services,)
+    chosen = ALL if service == "all" else (service,)
     set_up_logging(_number(given, "v", 3), as_json=given.get("log-json", "false") == "true")
+    known = {name: set(PARTS[name].flags()) for name in chosen}
+    for unknown in sorted(set(given) - _COMMON - {"leader-elect", "namespace"} - set().union(*known.values())):
+        _LOG.warning("--%s is no flag of %s and is ignored", unknown, service)
 
     async def main(stop: asyncio.Event) -> None:
         qps, burst = _number(given, "qps", 0), _number(given, "burst", 0)
         limits = Limits(qps=qps if qps > 0 else None, burst=max(0, burst))
         client = Client(connect(kubeconfig, context=context), limits=limits)
         runtime = Runtime(client, Caches(client), Clock(speed))
+        registry = CollectorRegistry()
         made: list[Service] = []
         for name in chosen:
             part = PARTS[name]
-            of_part = {key: value for key, value in given.items() if key not in _COMMON}
-            for service in part.make(runtime, of_part):
-                if part.lease and given.get("leader-elect", "false") == "true":
-                    namespace = given.get("namespace", "kai-scheduler")
-                    service = Led(service, runtime, namespace=namespace, lease=part.lease)
-                made.append(service)
+            own = {key: value for key, value in given.items() if key in known[name]}
+            services = part.make(runtime, own, registry)
+            if part.lease and given.get("leader-elect", "false") == "true":
+                namespace = given.get("namespace", names.DEFAULT_NAMESPACE)
+                services = [Led(each, runtime, namespace=namespace, lease=part.lease) for each in services]
+            made += services
+        addresses = {given[PARTS[name].address] for name in chosen if given.get(PARTS[name].address)}
+        made += [Endpoints(address, registry, made) for address in sorted(addresses)]
         try:
             await run_together(runtime, made, stop)
         finally:
@@ -194,11 +297,7 @@ def run(services: str, kubeconfig: Path | None, context: str, speed: float, flag
     run_until_signal(main)
 
 
-#: read here, for every service
-_COMMON = frozenset(("qps", "burst", "v", "log-json"))
-
-
-def _number(given: Mapping[str, Any], name: str, otherwise: int) -> int:
+def _number(given: Given, name: str, otherwise: int) -> int:
     text = given.get(name)
     if text is None:
         return otherwise

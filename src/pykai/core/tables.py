@@ -465,6 +465,8 @@ class Tables:
     def _set_group(self, key: str, group: Group | None, *, elsewhere: bool) -> None:
         entry = self.groups.get(key)
         if entry is None:
+            if group is None and not elsewhere:
+                return
             entry = self.groups[key] = GroupEntry()
         elif entry.group == group and entry.elsewhere == elsewhere:
             return

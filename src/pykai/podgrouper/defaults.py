@@ -10,10 +10,8 @@ kinds look at the top owner alone, because its author is who was asked.
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from pykai.api import names
 from pykai.api.core import Pod
@@ -21,8 +19,6 @@ from pykai.api.duration import DurationError, parse_duration
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings
 from pykai.podgrouper.ownertext import top_owner_text
-
-_log = logging.getLogger(__name__)
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
 #: What belongs to the object it stands on and means nothing on a PodGroup.
@@ -70,33 +66,6 @@ def pod_word(pod: Pod, settings: Settings) -> tuple[object, ...]:
         annotations.get(names.STALENESS_GRACE_PERIOD_ANNOTATION),
         pod.spec.priority_class_name,
     )
-
-
-def read_kind_defaults(text: str | None) -> dict[str, KindDefaults]:
-    """The key `types` of the defaults ConfigMap; what cannot be read counts as absent (workloads:DF-12)."""
-    try:
-        entries = json.loads(text) if text else []
-    except ValueError as error:
-        _log.warning("The default priorities are no JSON (%s); built-in defaults are used.", error)
-        return {}
-    if not isinstance(entries, list):
-        _log.warning("The default priorities are no JSON array; built-in defaults are used.")
-        return {}
-    found: dict[str, KindDefaults] = {}
-    for entry in entries:
-        if not isinstance(entry, Mapping):
-            continue
-        kind, group = _text(entry, "typeName"), _text(entry, "group")
-        if kind:
-            found[f"{kind}.{group}" if group else kind] = KindDefaults(
-                _text(entry, "priorityName"), _text(entry, "preemptibility")
-            )
-    return found
-
-
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    value = entry.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _labels(top: Owner, pod: Pod) -> dict[str, str]:

@@ -38,9 +38,10 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.waiting import first_lists
 from pykai.podgrouper.applying import group_patch, new_group, pod_patch
-from pykai.podgrouper.defaults import pod_word, read_kind_defaults
+from pykai.podgrouper.defaults import pod_word
 from pykai.podgrouper.discovery import Discovery
 from pykai.podgrouper.eldest import Eldest, group_key
+from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.kinds import GROUPERS, Kind, grouper_for, installed_groupers
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted

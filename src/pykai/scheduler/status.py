@@ -141,11 +141,7 @@ class StatusBook:
         seen = (plan.unscheduled, plan.nominations, plan.stale, plan.orphans)
         changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
         self._stamp(plan, snapshot, news)
-        moved = (
-            self._content is None
-            or not self._content.same(snapshot.content)
-            or conditioned is not self._clearable
-        )
+        moved = self._content is None or not self._content.same(snapshot.content) or conditioned is not self._clearable
         if not (due or changed or moved):
             return news
         self._content = snapshot.content

@@ -4,7 +4,7 @@ reservation program.  Methods are what people and the scheduler would do; `until
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -201,7 +201,13 @@ class Lab:
         return await self.client.create(PODS, document)
 
     async def request(
-        self, pod: JsonObject, node: str = "n1", *, groups: tuple[str, ...] = (), uid: str = "", **spec: Any
+        self,
+        pod: JsonObject,
+        node: str = "n1",
+        *,
+        groups: tuple[str, ...] = (),
+        owners: Sequence[tuple[str, str]] = (),
+        **spec: Any,
     ) -> JsonObject:
         """What the scheduler decides about a pod; with groups it gets half of a GPU each."""
         metadata = pod["metadata"]
@@ -211,13 +217,14 @@ class Lab:
             wanted["receivedGPU"] = {"count": len(groups), "portion": "0.50"}
         else:
             wanted |= {"receivedResourceType": "Regular", "receivedGPU": {"count": 1, "portion": "1.00"}}
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": uid or metadata["uid"]}
+        pods = owners or [(metadata["name"], metadata["uid"])]
+        references = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in pods]
         document = {
             "metadata": {
                 "name": metadata["name"],
                 "namespace": "ns",
                 "labels": {names.SELECTED_NODE_LABEL: node},
-                "ownerReferences": [owner],
+                "ownerReferences": references,
             },
             "spec": wanted | spec,
         }

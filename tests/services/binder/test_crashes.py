@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pykai.api import names
+from pykai.binder.options import BinderOptions
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
@@ -88,7 +91,7 @@ async def test_after_a_crash_at_any_write_a_pod_that_is_gone_leaves_nothing(afte
 @pytest.mark.parametrize("at", range(WRITES))
 @pytest.mark.parametrize("carried_out", [False, True])
 async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried_out: bool) -> None:
-    async with lab(speed=1000) as it:
+    async with lab() as it:
         uid = (await hard_pod(it))["metadata"]["uid"]
         wire = Faulty(it.server.transport("binder"))
         seen = 0
@@ -104,7 +107,7 @@ async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried
             wire.fault_after = fault
         else:
             wire.fault = fault
-        binder = await it.binder(transport=wire)
+        binder = await it.binder(replace(BinderOptions(), base_delay_s=0.01), transport=wire)
         await bound_and_whole(it, uid)
         await binder.end()
 

@@ -627,3 +627,20 @@ async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place
         await place.pods.until(lambda pods: len(pods) == 0)
         await place.groups.until(lambda groups: len(groups) == 0)
     assert not await place.client.list_raw(resources.EVENTS)
+
+
+async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None:
+    """A crash between the group and the pod: the same name is found again, and only the rest is written."""
+    job = await place.job()
+    await place.pod("a", by=job)
+    dying = Wire(place.server.transport())
+    dying.fault = lambda request: ConnectionLost("dead") if request.method == "PATCH" else None
+    async with place.running(grouper(), transport=dying) as service:
+        await place.groups.until(lambda groups: len(groups) == 1)
+        await place.settled(service)
+    before = await place.raw_groups()
+    wire = Wire(place.server.transport())
+    async with place.running(grouper(), transport=wire):
+        await place.pods.until(assigned("a"))
+    assert wire.writes == ["PATCH /api/v1/namespaces/default/pods/a"]
+    assert await place.raw_groups() == before

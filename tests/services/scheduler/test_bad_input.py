@@ -90,8 +90,9 @@ async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_aga
             failed = {"status": {"phase": "Failed", "reason": "no device", "failedAttempts": 3}}
             await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
             await lab.requests.until(
-                lambda store: (found := store.get("default/job-0")) is not None
-                and found.metadata.uid != first.metadata.uid,
+                lambda store: (
+                    (found := store.get("default/job-0")) is not None and found.metadata.uid != first.metadata.uid
+                ),
                 10,
             )
 
@@ -104,7 +105,7 @@ async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
         async with lab.scheduler() as scheduler:
             await served(lab)
             await scheduler.dispatcher.settle()
-        assert "default/ghost" in lab.requests.keys()
+        assert "default/ghost" in lab.requests
 
 
 async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:

@@ -1,4 +1,4 @@
-"""Gangs are whole, whatever dies: the plan comes before the first bind, and is finished or undone by whoever leads next."""
+"""Gangs are whole, whatever dies: the plan comes before the first bind; whoever leads next finishes or undoes it."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ async def killed_at(lab: Lab, write: int, *, after: bool, fast_bind: bool) -> in
     lab.faults.on_write = on_write
     others = asyncio.all_tasks()
     scheduler = lab.make_scheduler(fast_bind=fast_bind)
-    asyncio.create_task(scheduler.run(asyncio.Event()))
+    life = asyncio.create_task(scheduler.run(asyncio.Event()))
     finished = asyncio.create_task(_all_done(lab))
     died = asyncio.create_task(dead.wait())
-    await asyncio.wait([finished, died], timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([life, finished, died], timeout=10, return_when=asyncio.FIRST_COMPLETED)
     # What the process did is gone, every task of it at once and without a chance to clean up.
     while ours := asyncio.all_tasks() - others:
         for each in ours:
@@ -90,8 +90,9 @@ async def _all_done(lab: Lab) -> None:
     """Everything about the gang is written: bound, started, no plan left."""
     await lab.until_bound("train", 3)
     await lab.groups.until(
-        lambda _: bool(lab.annotation("train", names.LAST_START_TIMESTAMP_ANNOTATION))
-        and not lab.annotation("train", PLAN),
+        lambda _: (
+            bool(lab.annotation("train", names.LAST_START_TIMESTAMP_ANNOTATION)) and not lab.annotation("train", PLAN)
+        ),
         10,
     )
 
@@ -150,8 +151,12 @@ async def test_a_refused_bind_gives_the_whole_gang_back() -> None:
                 10,
             )
             await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
-            await lab.groups.until(lambda _: bool(lab.annotation("train", names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10)
-        assert {pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is None} == {"train-1"}
+            await lab.groups.until(
+                lambda _: bool(lab.annotation("train", names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10
+            )
+        assert {pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is None} == {
+            "train-1"
+        }
 
 
 async def test_an_elastic_gang_keeps_what_it_has_above_its_minimum() -> None:
@@ -196,12 +201,36 @@ async def test_a_plan_whose_node_is_gone_is_undone() -> None:
         plan = [[name, uid, "gone" if name == "train-2" else "a"] for name, uid in uids.items()]
         await lab.client.bind("default", "train-0", uid=uids["train-0"], node="a")
         text = msgspec.json.encode(plan).decode()
-        await lab.client.patch(
-            resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: text}}}, "default"
-        )
+        await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: text}}}, "default")
         async with lab.scheduler():
             assert "node gone is gone" in await lab.until_told("GangBroken", "train")
             await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+
+
+async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("train", pods=2, gpu=1)
+        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await lab.client.list_raw(resources.PODS)}
+        text = msgspec.json.encode([[name, uid, "a"] for name, uid in uids.items()]).decode()
+        await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: text}}}, "default")
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: Request) -> None:
+            if request.path.endswith("/binding"):
+                begun.set()
+                await go_on.wait()
+
+        lab.faults.on_write = hold
+        await lab.gang("rival", pods=1, gpu=1)
+        async with lab.scheduler() as scheduler:
+            await begun.wait()
+            plan = await scheduler.loop.cycle()
+            assert plan is not None
+            assert not plan.binds
+            go_on.set()
+            await lab.until_bound("train", 2)
+        assert not lab.placed("rival")
 
 
 async def test_a_plan_that_cannot_be_read_is_told_and_removed() -> None:
@@ -231,7 +260,8 @@ async def test_a_bind_request_the_binder_gave_up_on_gives_the_gang_back() -> Non
             await lab.client.patch(resources.BIND_REQUESTS, "train-1", failed, "default", subresource="status")
             assert "no such device" in await lab.until_told("GangBroken", "train")
             await lab.pods.until(
-                lambda store: (found := store.get("default/train-0")) is None
-                or found.metadata.deletion_timestamp is not None,
+                lambda store: (
+                    (found := store.get("default/train-0")) is None or found.metadata.deletion_timestamp is not None
+                ),
                 10,
             )

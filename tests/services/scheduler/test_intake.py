@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from pykai.scheduler.intake import Intake
 from tests.services.scheduler.cluster import Faults
 
 Raw = dict[str, Any]
+THEN = "2026-01-01T00:00:00Z"
 
 
 class Feed:
@@ -52,7 +52,9 @@ class Feed:
         spec = {"schedulerName": "kai-scheduler", "nodeName": node, "containers": [{"name": "c"}]}
         self.say(type_, "Pod", {"metadata": meta, "spec": spec, "status": {"phase": "Pending", **status}})
 
-    def request(self, *, node: str = "a", uid: str = "r", owner: str = "p", type_: str = "MODIFIED", **status: Any) -> None:
+    def request(
+        self, *, node: str = "a", uid: str = "r", owner: str = "p", type_: str = "MODIFIED", **status: Any
+    ) -> None:
         """A BindRequest for pod `p`."""
         meta = {"name": "p", "uid": uid, "ownerReferences": [{"kind": "Pod", "name": "p", "uid": owner}]}
         self.say(
@@ -88,7 +90,7 @@ class Feed:
 
 
 @pytest.fixture
-async def feed() -> Iterator[Feed]:
+async def feed() -> Feed:
     """A pod that waits, and two nodes."""
     made = Feed()
     made.node("a")
@@ -96,7 +98,7 @@ async def feed() -> Iterator[Feed]:
     made.pod(type_="ADDED")
     made.digest()
     made.wakes = 0
-    return made  # type: ignore[return-value]
+    return made
 
 
 async def test_a_bind_counts_from_its_decision(feed: Feed) -> None:
@@ -195,7 +197,7 @@ async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None
     feed.node("a")
     assert (feed.wakes, feed.intake.waiting) == (0, 0)
     feed.pod(phase="Running")
-    feed.group(annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    feed.group(annotations={names.STALE_TIMESTAMP_ANNOTATION: THEN})
     assert (feed.wakes, feed.intake.waiting) == (2, 2)
 
 
@@ -224,7 +226,9 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
 
 async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     feed.group()
-    feed.intake.lay_over("default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    feed.intake.lay_over(
+        "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
+    )
     feed.intake.written("default/g", "annotations", "")
     feed.digest()
     assert _stale(feed) is None
@@ -233,7 +237,9 @@ async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
 async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed) -> None:
     feed.group()
     condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
-    feed.intake.lay_over("default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"})
+    feed.intake.lay_over(
+        "default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
+    )
     feed.intake.lay_over("default/g", "conditions", conditions=[condition])
     feed.intake.written("default/g", "annotations", str(feed.version + 1))
     feed.group()

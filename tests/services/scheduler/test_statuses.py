@@ -32,7 +32,9 @@ async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
         assert condition.transition_id == "1"
         assert condition.message == group_why
         assert condition.reasons[0].reason == "PodSchedulingErrors"
-        types = {event["reason"]: event["type"] for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"}
+        types = {
+            event["reason"]: event["type"] for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"
+        }
         assert types["Unschedulable"] == "Warning"
 
 

@@ -23,21 +23,30 @@ def _container(container: Object) -> Mapping[str, Any]:
     """A moving tag is pulled anew, a fixed one is not."""
     if container.get("imagePullPolicy"):
         return _NOTHING
-    image = str(container.get("image") or "")
-    name, at, _ = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    moving = tag == "latest" or (not tag and not at)
-    added: dict[str, Any] = {"imagePullPolicy": "Always" if moving else "IfNotPresent"}
+    added: dict[str, Any] = {"imagePullPolicy": _pull_policy(container.get("image"))}
     if "resources" not in container:
         added["resources"] = {}
     return added
 
 
+def _pull_policy(image: Any) -> str:
+    name, at, _ = str(image or "").partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag == "latest" or (not tag and not at) else "IfNotPresent"
+
+
+def _image_volume(source: Object) -> Mapping[str, Any]:
+    return _NOTHING if source.get("pullPolicy") else {"pullPolicy": _pull_policy(source.get("reference"))}
+
+
 def _pod_spec(spec: Object) -> Mapping[str, Any]:
+    """The name of the service account stands in two fields."""
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
-    added: dict[str, Any] = {}
-    if account:
-        added = {"serviceAccount": account, "serviceAccountName": account}
+    return {"serviceAccount": account, "serviceAccountName": account} if account else _NOTHING
+
+
+def _spec_of_pod(spec: Object) -> Mapping[str, Any]:
+    added = dict(_pod_spec(spec))
     if spec.get("hostNetwork"):
         for place in ("containers", "initContainers"):
             if isinstance(spec.get(place), list):
@@ -104,16 +113,11 @@ def _device_request(request: Object) -> Mapping[str, Any]:
     return {"count": 1} if request.get("allocationMode") == "ExactCount" and "count" not in request else _NOTHING
 
 
-def _claim(claim: Object) -> Mapping[str, Any]:
-    return {"status": {"phase": "Pending"}} if not claim.get("status") else _NOTHING
+def _pending(volume: Object) -> Mapping[str, Any]:
+    return _NOTHING if _phase(volume) else {"status": {**(volume.get("status") or {}), "phase": "Pending"}}
 
 
-def _volume_object(volume: Object) -> Mapping[str, Any]:
-    return {"status": {"phase": "Pending"}} if not claim_phase(volume) else _NOTHING
-
-
-def claim_phase(obj: Object) -> str:
-    """The phase in the status of a volume or claim; empty when there is none."""
+def _phase(obj: Object) -> str:
     status = obj.get("status")
     return str(status.get("phase") or "") if isinstance(status, dict) else ""
 
@@ -128,7 +132,7 @@ def _node(node: Object) -> Mapping[str, Any]:
 
 def _namespace(namespace: Object) -> Mapping[str, Any]:
     added: dict[str, Any] = {}
-    if not claim_phase(namespace):
+    if not _phase(namespace):
         added["status"] = {**(namespace.get("status") or {}), "phase": "Active"}
     metadata = namespace.get("metadata")
     if isinstance(metadata, dict) and metadata.get("name"):
@@ -153,17 +157,19 @@ RULES: Final[Mapping[str, Rule]] = {
     "core.v1.Container": _container,
     "core.v1.EphemeralContainer": _container,
     "core.v1.PodSpec": _pod_spec,
+    "core.v1.Pod.spec": _spec_of_pod,
+    "core.v1.ImageVolumeSource": _image_volume,
     "core.v1.Volume": _volume,
     "core.v1.ServiceSpec": _service_spec,
     "core.v1.ServicePort": _service_port,
-    "core.v1.PersistentVolumeClaim": _claim,
-    "core.v1.PersistentVolume": _volume_object,
+    "core.v1.PersistentVolumeClaim": _pending,
+    "core.v1.PersistentVolume": _pending,
     "core.v1.Node": _node,
     "core.v1.Namespace": _namespace,
     "apps.v1.DeploymentStrategy": _rolling_update,
     "apps.v1.StatefulSetUpdateStrategy": _rolling_update,
     "apps.v1.DaemonSetUpdateStrategy": _rolling_update,
-    "batch.v1.JobSpec": _job_spec,
+    "batch.v1.Job.spec": _job_spec,
     "resource.v1.ExactDeviceRequest": _device_request,
     "resource.v1.DeviceSubRequest": _device_request,
     "apiextensions.v1.CustomResourceDefinitionNames": _definition_names,

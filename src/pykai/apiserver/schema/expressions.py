@@ -3,46 +3,60 @@
     self.minAvailable <= self.replicas
 
 The library cel-expr-python evaluates them; it is an extra of the package (`pip install 'pykai[dra]'`).  Without it the
-rules are not checked, and the server's documentation says so.  A rule that looks at `oldSelf` holds for updates only
-and is not checked either: a checked value comes without its past.  A rule that cannot be compiled checks nothing, so
-that functions of Kubernetes which the library lacks do not refuse every object; one that fails on a value refuses it,
-as a real server does.
+rules are not checked, and the server's documentation says so.  A rule that looks at `oldSelf` holds for updates only:
+`transition_checks` gives these apart from the others.  A rule that cannot be compiled checks nothing, so that functions
+of Kubernetes which the library lacks do not refuse every object; one that fails on a value refuses it, as a real server
+does.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from pykai.apiserver.schema.model import Check, FieldProblem
+from pykai.apiserver.schema.model import Check, FieldProblem, Transition
 
 _log = logging.getLogger(__name__)
 _INVALID: Final = "FieldValueInvalid"
+_OLD: Final = re.compile(r"\boldSelf\b")
 
 
 def expression_checks(source: Mapping[str, Any]) -> list[Check]:
-    """One check a rule of this node."""
-    found: list[Check] = []
+    """One check a rule of this node that looks at the value alone."""
+    return [_alone(holds) for holds in _rules(source, transitions=False)]
+
+
+def transition_checks(source: Mapping[str, Any]) -> tuple[Transition, ...]:
+    """One check a rule of this node that compares the value with what it was."""
+    return tuple(_rules(source, transitions=True))
+
+
+def _alone(compare: Transition) -> Check:
+    return lambda value, path, found: compare(None, value, path, found)
+
+
+def _rules(source: Mapping[str, Any], *, transitions: bool) -> list[Transition]:
+    found: list[Transition] = []
     for entry in source.get("x-kubernetes-validations") or ():
         rule = str(entry.get("rule") or "")
-        if not rule or "oldSelf" in rule:
-            continue
-        program = _compiled(rule)
-        if program is not None:
-            found.append(_check(program, rule, entry, str(source.get("type") or "object")))
+        if rule and (_OLD.search(rule) is not None) is transitions:
+            program = _compiled(rule)
+            if program is not None:
+                found.append(_check(program, rule, entry, str(source.get("type") or "object")))
     return found
 
 
-def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> Check:
+def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> Transition:
     message = str(entry.get("message") or f"failed rule: {' '.join(rule.split())}")
     reason = str(entry.get("reason") or _INVALID)
     suffix = str(entry.get("fieldPath") or "")
 
-    def check(value: Any, path: str, found: list[FieldProblem]) -> None:
+    def check(old: Any, value: Any, path: str, found: list[FieldProblem]) -> None:
         try:
-            answer = program.eval(data={"self": value})
+            answer = program.eval(data={"self": value, "oldSelf": old})
             holds = answer.value() if answer.type().name() == "BOOL" else None
             problem = None if holds is not None else f"{answer.value()} evaluating rule: {message}"
         except (RuntimeError, TypeError) as error:
@@ -78,7 +92,7 @@ def _environment() -> Any:
     except ImportError:
         return None
     return cel.NewEnv(
-        variables={"self": cel.Type.DYN},
+        variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
         extensions=[
             ext_optional.ExtOptional(),
             ext_strings.ExtStrings(),

@@ -3,6 +3,8 @@
 A path is a tuple of elements in the notation of FieldsV1: `f:name` a field or a map's key, `k:{"name":"a"}` an element
 of a list that is keyed, `v:"a"` an element of a list that is a set.  A set of fields is a plain set of paths, so union
 and difference are Python's.  `encoded` and `decoded` turn it into the nested objects of `managedFields` and back.
+Apply, which weighs many sets against each other, works on sets; updates, which are many and change little, work on the
+nested objects directly: `created`, `minus` and `plus`.
 
 The schema decides where a value is a leaf: scalars, lists without a list type and whatever is atomic are one field;
 everything else is looked into.  Below a field the schema does not know (a CRD that keeps unknown fields) objects are
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from pykai.apiserver.schema.model import Schema
@@ -91,6 +94,83 @@ def decoded(fields: Mapping[str, Any]) -> FieldSet:
     return found
 
 
+def created(schema: Schema | None, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 of all that a new object brings: `encoded(difference(schema, {}, obj).added)`, made at once."""
+    return _brought(schema, obj, False) or {}
+
+
+def minus(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 without these fields; the very same object where it has none of them."""
+    result = fields
+    for name, gone in lost.items():
+        present = fields.get(name)
+        if present is None:
+            continue
+        left = None if name == "." else _node_minus(present, gone)
+        if left is not present:
+            if result is fields:
+                result = dict(fields)
+            if left is None:
+                del result[name]
+            else:
+                result[name] = left
+    return result
+
+
+def plus(fields: dict[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 with these fields added; the very same object where it has them all."""
+    result = fields
+    for name, more in taken.items():
+        present = fields.get(name)
+        if present is not None and name == ".":
+            continue
+        both = more if present is None else _node_plus(present, more)
+        if both is not present:
+            if result is fields:
+                result = dict(fields)
+            result[name] = both
+    return result
+
+
+#: A node that holds nothing is a field; one that holds others is a field if it is marked with a dot.
+_MARKED: Final[dict[str, Any]] = {".": {}}
+
+
+def _node_minus(node: dict[str, Any], gone: dict[str, Any]) -> dict[str, Any] | None:
+    left = minus(node or _MARKED, gone or _MARKED)
+    if not left:
+        return None
+    if left == _MARKED:
+        return {} if node else node
+    return left
+
+
+def _node_plus(node: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    both = plus(node or _MARKED, more or _MARKED)
+    return node if both == _MARKED and not node else both
+
+
+def _brought(schema: Schema | None, value: Any, fresh: bool) -> dict[str, Any] | None:
+    """The node of a value without a past; not `fresh`: it was there, but empty.  None where there is nothing to say."""
+    node: dict[str, Any] = {".": {}} if fresh else {}
+    if isinstance(value, dict) and value and _is_granular_map(schema):
+        by_value = schema.by_value if schema is not None and not fresh else ()
+        for name, inner in value.items():
+            below = _brought(_child(schema, name), inner, name not in by_value)
+            if below is not None:
+                node[f"f:{name}"] = below
+    elif isinstance(value, list) and value and schema is not None and _is_granular_list(schema):
+        for element, item in _indexed(schema, value).items():
+            node[element] = _brought(schema.items, item, True)
+    elif not fresh and value in ({}, []):
+        return None
+    else:
+        return {}
+    if not node:
+        return None
+    return {} if len(node) == 1 and fresh else node
+
+
 def shown(path: Path) -> str:
     """A path as people read it: `.spec.containers[name="a"].image`."""
     return "".join(map(_shown_element, path))
@@ -148,6 +228,10 @@ def _is_granular_list(schema: Schema | None) -> bool:
 def _element(schema: Schema, item: Any) -> str:
     """What tells an element of a list from the others."""
     if schema.list_type == "map" and isinstance(item, dict):
+        if len(schema.keys) == 1:
+            value = item.get(schema.keys[0])
+            if type(value) is str:
+                return f'k:{{"{schema.keys[0]}":{encode_basestring(value)}}}'
         defaults = schema.items.defaults if schema.items is not None else {}
         return "k:" + _json({key: item.get(key, defaults.get(key)) for key in schema.keys})
     return "v:" + _json(item)

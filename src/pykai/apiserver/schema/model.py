@@ -19,6 +19,8 @@ _PLAIN: Final[dict[str, PythonType]] = {"string": str, "boolean": bool}
 
 #: Adds what is wrong with a value: (value, path, found).
 Check = Callable[[Any, str, "list[FieldProblem]"], None]
+#: Adds what is wrong with a change of a value: (old, new, path, found).
+Transition = Callable[[Any, Any, str, "list[FieldProblem]"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Schema:
     inline: dict[int, Schema] = field(default_factory=dict)
     #: checks of the value beyond its type
     checks: tuple[Check, ...] = ()
+    #: checks of a change of the value
+    transitions: tuple[Transition, ...] = ()
+    #: there are such checks here or below
+    watched: bool = False
     #: an OpenAPI schema as it stood in the CRD
     source: dict[str, Any] = field(default_factory=dict)
     #: fields that are no scalars, the only ones that pruning must look into; filled with `fields`

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any, Final
 
 from pykai.apiserver.schema.checks import checks_of
+from pykai.apiserver.schema.expressions import transition_checks
 from pykai.apiserver.schema.model import Schema
 
 _SCALARS: Final = {
@@ -103,7 +104,13 @@ class _Reader:
         _structs[name] = schema
         required = []
         for field, facts in entry["fields"].items():
-            schema.add_field(field, self._field(facts))
+            child = self._field(facts)
+            if "w" in facts:
+                # The same struct with defaults of its own, and a name of its own for the rules that depend on others.
+                child = dataclasses.replace(
+                    child, name=f"{name}.{field}", defaults={**child.defaults, **facts["w"]}, defaulting=None
+                )
+            schema.add_field(field, child)
             if facts.get("r"):
                 required.append(field)
             if (facts.get("z") and facts["t"].startswith("#")) or (facts.get("r") and facts["t"].startswith("[]")):
@@ -202,4 +209,7 @@ def _structural(source: dict[str, Any]) -> Schema:
     if schema.embedded:
         _with_identity(schema)
     schema.checks = checks_of(source)
+    schema.transitions = transition_checks(source)
+    below = [*schema.fields.values(), schema.values, schema.items]
+    schema.watched = bool(schema.transitions) or any(child is not None and child.watched for child in below)
     return schema

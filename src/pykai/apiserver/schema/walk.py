@@ -1,8 +1,9 @@
-"""Three walks of an object beside its schema: fill in defaults, drop what is unknown, find what is wrong.
+"""Walks of an object beside its schema: fill in defaults, drop what is unknown, find what is wrong.
 
     with_defaults(schema, obj) -> obj
     pruned(schema, obj)        -> obj, paths of the unknown fields
     problems(schema, obj)      -> what to answer with 422
+    transition_problems(schema, old, new) -> the same, for what an update may not do
 
 Nothing that comes in is changed; parts without a change are shared with the result, and where nothing changes the
 object itself comes back.  Every write passes here, so the walks go only where the schema gives them something to do:
@@ -68,13 +69,17 @@ def problems(schema: Schema, obj: Object) -> list[FieldProblem]:
     return found
 
 
+def transition_problems(schema: Schema, old: Object, new: Object) -> list[FieldProblem]:
+    """What the rules of a CRD have against this change; values that stay the same are not looked at."""
+    found: list[FieldProblem] = []
+    _check_transition(schema, old, new, "", found)
+    return found
+
+
 def summary(found: Iterable[FieldProblem]) -> str:
     """The problems as one text, as in `Pod "x" is invalid: ...`."""
     texts = list(dict.fromkeys(map(str, found)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-
-
-# Defaults
 
 
 def _find_defaults(root: Schema) -> None:
@@ -153,9 +158,6 @@ def _is(left: Any, right: Any) -> bool:
     return left is right
 
 
-# Pruning
-
-
 def _known(schema: Schema, value: Any) -> bool:
     """Whether pruning would leave the value as it is."""
     if type(value) is dict:
@@ -218,9 +220,6 @@ def _pruned_map(schema: Schema, values: Schema, value: Object, path: str, unknow
         return value
     kept = {name: _pruned(values, inner, f"{path}.{name}", unknown) for name, inner in value.items()}
     return value if all(kept[name] is inner for name, inner in value.items()) else kept
-
-
-# Problems
 
 
 def _fits(schema: Schema, value: Any, depth: int) -> bool:
@@ -305,7 +304,11 @@ def _check(schema: Schema, value: Any, path: str, found: list[FieldProblem], dep
         if schema.items is not None:
             items = schema.items
             for index, inner in enumerate(value):
-                _check(items, inner, f"{path}[{index}]", found, depth + 1)
+                if inner is None and items.builtin and not items.scalar:
+                    # Absent is a word for fields; an element that is not there would be met by everybody who reads.
+                    found.append(wrong_type(f"{path}[{index}]", inner, {"list": "array"}.get(items.type, items.type)))
+                else:
+                    _check(items, inner, f"{path}[{index}]", found, depth + 1)
         if schema.list_type != "atomic":
             _check_unique(schema, value, path, found)
     elif not _scalar_fits(schema, value):
@@ -341,6 +344,25 @@ def _check_fields(schema: Schema, value: Object, path: str, found: list[FieldPro
             found += [problem for problem in observed if problem.kind == TYPE_INVALID]
             continue
         _check(child, inner, f"{path}.{name}" if path else name, found, depth + 1)
+
+
+def _check_transition(schema: Schema, old: Any, new: Any, path: str, found: list[FieldProblem]) -> None:
+    if not schema.watched or old is None or new is None or old == new:
+        return
+    for check in schema.transitions:
+        check(old, new, path, found)
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in old.keys() & new.keys():
+            child = schema.child(name)
+            if child is not None:
+                _check_transition(child, old[name], new[name], f"{path}.{name}" if path else name, found)
+    elif isinstance(old, list) and isinstance(new, list) and schema.list_type == "map" and schema.items is not None:
+        # Only elements with a key are the same ones before and after.
+        before = {shown([item.get(key) for key in schema.keys]): item for item in old if isinstance(item, dict)}
+        for index, item in enumerate(new):
+            if isinstance(item, dict):
+                past = before.get(shown([item.get(key) for key in schema.keys]))
+                _check_transition(schema.items, past, item, f"{path}[{index}]", found)
 
 
 def _check_unique(schema: Schema, value: list[Any], path: str, found: list[FieldProblem]) -> None:

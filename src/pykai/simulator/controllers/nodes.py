@@ -71,7 +71,7 @@ class LostPods:
             self._missed.pop(name, None)
             return None
         self._missed.pop(name, None)
-        return await self._drive_out(node, pods, now_s)
+        return await self._drive_out(node, now_s)
 
     async def _give_up(self, pod: MachinePod) -> None:
         if not is_finished(pod):
@@ -86,7 +86,7 @@ class LostPods:
             await self._write.patch_status(pod, {"phase": "Failed", "conditions": [told]}, kind=PatchKind.STRATEGIC)
         await self._write.delete(pod, grace_s=0)
 
-    async def _drive_out(self, node: Node, pods: object, now_s: float) -> float | None:
+    async def _drive_out(self, node: Node, now_s: float) -> float | None:
         waits: list[float] = []
         for pod in self._pods.by(_ON_NODE, node.metadata.name):
             if is_finished(pod) or is_going(pod):

@@ -54,19 +54,25 @@ def course_of(pod: MachinePod, habits: Habits) -> Course:
     start_s = habits.reservation_start_s if is_reservation(pod) else habits.start_s
     run_s = None if pod.spec.restart_policy == "Always" else _sleep_s(pod, habits.run_s)
     annotations = pod.metadata.annotations
-    if not any(key in annotations for key in _KEYS):
+    if declared(pod) == _NOTHING:
         return Course(start_s, run_s, 0, habits.stop_s)
     problems: list[str] = []
-    declared = _duration(pod, names.RUN_SECONDS_ANNOTATION, problems)
+    run = _duration(pod, names.RUN_SECONDS_ANNOTATION, problems)
     start = _duration(pod, names.START_SECONDS_ANNOTATION, problems)
     stop = _duration(pod, names.STOP_SECONDS_ANNOTATION, problems)
     return Course(
         start_s if start is None else start,
-        run_s if declared is None else declared,
+        run_s if run is None else run,
         _exit_code(annotations.get(names.EXIT_CODE_ANNOTATION), problems),
         habits.stop_s if stop is None else stop,
         tuple(problems),
     )
+
+
+def declared(pod: MachinePod) -> tuple[str | None, ...]:
+    """What the pod says of its course; a change means a new one."""
+    annotations = pod.metadata.annotations
+    return tuple([annotations.get(key) for key in _KEYS])
 
 
 def is_reservation(pod: MachinePod) -> bool:
@@ -83,6 +89,7 @@ _KEYS = (
     names.STOP_SECONDS_ANNOTATION,
     names.EXIT_CODE_ANNOTATION,
 )
+_NOTHING = (None,) * len(_KEYS)
 
 
 def _duration(pod: MachinePod, key: str, problems: list[str]) -> float | None:

@@ -43,7 +43,7 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.simulator.machines.asks import asks_of
 from pykai.simulator.machines.books import DEFAULT_PODS, Machine, Rejection
-from pykai.simulator.machines.course import Course, Habits, course_of, is_reservation
+from pykai.simulator.machines.course import Course, Habits, course_of, declared, is_reservation
 from pykai.simulator.machines.lifecycle import SHOWN_START_S, Facts, Life, Stage, Step, life_of, step
 from pykai.simulator.machines.needs import Needs, needs_of
 from pykai.simulator.machines.nodes import node_address, ready_conditions
@@ -62,7 +62,7 @@ class _Track:
     life: Life
     course: Course
     #: what the course was read from
-    annotations: dict[str, str]
+    declared: tuple[str | None, ...]
     address: str
     needs: Needs
     rejection: Rejection | None = None
@@ -155,13 +155,14 @@ class Machines:
             return
         track = self._tracks.get(change.key)
         if track is None or track.uid != pod.metadata.uid:
+            self._drop(change.key)
             if pod.spec.node_name:
                 self._take(pod)
         elif old is not None and (
             (pod.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None)
             or pod.metadata.deletion_grace_period_seconds != old.metadata.deletion_grace_period_seconds
             or (pod.status.phase != old.status.phase and pod.status.phase in _ENDED)
-            or pod.metadata.annotations != old.metadata.annotations
+            or (pod.metadata.annotations != old.metadata.annotations and declared(pod) != track.declared)
         ):
             self._reconciler.enqueue(change.key)
 
@@ -190,8 +191,8 @@ class Machines:
             else:
                 rejection = machine.admit(uid, asks_of(pod))
             machine.devices.hold(uid, _devices(pod))
-        annotations, address, needs = pod.metadata.annotations, self._address(pod), needs_of(pod)
-        self._tracks[key] = _Track(uid, machine.name, life, course, annotations, address, needs, rejection)
+        address, needs = self._address(pod), needs_of(pod)
+        self._tracks[key] = _Track(uid, machine.name, life, course, declared(pod), address, needs, rejection)
         for problem in course.problems:
             self._tell(pod, names.EVENT_INVALID_ANNOTATION, problem)
         plain = life.stage is Stage.ADMITTED and rejection is None and not needs
@@ -221,8 +222,8 @@ class Machines:
         machine = self._machines.get(track.node)
         if machine is None:
             return None
-        if track.annotations != pod.metadata.annotations:
-            track.annotations = pod.metadata.annotations
+        if track.declared != (said := declared(pod)):
+            track.declared = said
             track.course = course_of(pod, self._habits)
         before = track.life
         facts = self._facts(key, track, pod)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pykai.api import names
@@ -67,6 +68,7 @@ def node_objects(kind: MachineKind, now: str) -> list[Document]:
     return objects
 
 
+@lru_cache(maxsize=1 << 14)
 def node_address(node: str) -> str:
     """An address for a machine, from its name alone."""
     digest = hashlib.blake2b(node.encode(), digest_size=4).digest()

@@ -35,7 +35,10 @@ from pykai.simulator.soak.recording import READY
 PARTS: dict[str, tuple[str, ...]] = {
     "server": ("server", "--data", "{data}", "--port", "{port}", "--kubeconfig", "{kubeconfig}"),
     "machines": ("run", "machines", "--kubeconfig", "{kubeconfig}"),
-    "scheduler": ("run", "scheduler", "--kubeconfig", "{kubeconfig}"),
+    "scheduler": (
+        *("run", "scheduler", "--kubeconfig", "{kubeconfig}"),
+        *("--listen-address", "", "--plugin-server-port", "{plugins}"),
+    ),
     "binder": ("run", "binder", "--kubeconfig", "{kubeconfig}"),
     "podgrouper": ("run", "podgrouper", "--kubeconfig", "{kubeconfig}"),
     "podgroups": ("run", "podgroups", "--kubeconfig", "{kubeconfig}"),
@@ -92,6 +95,7 @@ class Soak:
             "kubeconfig": str(self.folder / "kubeconfig"),
             "recording": str(self.folder / "recording.jsonl"),
             "port": str(_free_port()),
+            "plugins": str(_free_port()),
         }
         count = self.kills * self.jobs_per_kill
         try:

@@ -1,0 +1,100 @@
+"""Whether a PodGroup makes sense (workloads:WH-1 to WH-6); pure.
+
+Two kinds of errors.  Where the tree of subgroups is none (two of a name, a parent that is not there, a circle, both
+minimums at once) nothing else can be said, so that one error is all.  Otherwise every subgroup is judged, in the order
+of names.
+
+Subtle: some errors are only warnings, because groups that exist have them: a minimum that exceeds the number of
+children always (they may come later), pods counted on a subgroup of subgroups when a group is updated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.scheduling import PodGroup, SubGroup
+from pykai.webhooks.verdict import Verdict
+
+
+def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:
+    """The verdict about a PodGroup that is created, or updated to this."""
+    try:
+        group = decode_as(PodGroup, dict(document))
+    except DecodeError as error:
+        return Verdict((str(error),))
+    spec = group.spec
+    broken = _structure(group)
+    for each in () if broken else _sorted(spec.sub_groups):
+        if each.min_member is not None and each.min_sub_group is not None:
+            broken = f'subgroup "{each.name}": minMember and minSubGroup are mutually exclusive'
+            break
+    if broken:
+        return Verdict((broken,))
+    errors: list[str] = []
+    warnings: list[str] = []
+    children = _children(spec.sub_groups)
+    for each in _sorted(spec.sub_groups):
+        below = children.get(each.name, 0)
+        if not below:
+            if each.min_sub_group is not None:
+                errors.append(
+                    f'subgroup "{each.name}": minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)'
+                )
+            if each.min_member is None:
+                errors.append(f"subgroup {each.name}: minMember is required")
+            continue
+        if each.min_member is not None:
+            text = f'subgroup "{each.name}": minMember cannot be set on a mid-level SubGroup (has child SubGroups); '
+            (errors if creating else warnings).append(text + "use minSubGroup instead")
+        if each.min_sub_group is not None and each.min_sub_group > below:
+            warnings.append(f'subgroup "{each.name}": {_exceeds(each.min_sub_group, below)}')
+    tops = children.get("", 0)
+    if spec.min_sub_group is not None and spec.min_sub_group > tops:
+        warnings.append(_exceeds(spec.min_sub_group, tops))
+    return Verdict(tuple(errors), tuple(warnings))
+
+
+def _exceeds(wanted: int, there: int) -> str:
+    return f"minSubGroup ({wanted}) exceeds the number of direct child SubGroups ({there})"
+
+
+def _sorted(listed: Sequence[SubGroup]) -> list[SubGroup]:
+    return sorted(listed, key=lambda each: each.name)
+
+
+def _children(listed: Sequence[SubGroup]) -> dict[str, int]:
+    """How many subgroups name each parent; "" stands for the root."""
+    found: dict[str, int] = {}
+    for each in listed:
+        found[each.parent or ""] = found.get(each.parent or "", 0) + 1
+    return found
+
+
+def _structure(group: PodGroup) -> str:
+    """Why there is no tree, empty when there is one (workloads:WH-2)."""
+    spec = group.spec
+    if spec.min_member is not None and spec.min_sub_group is not None:
+        return (
+            f"minMember and minSubGroup are mutually exclusive: set minMember ({spec.min_member}) to schedule a fixed "
+            "number of pods, or set minSubGroup to require a minimum number of child SubGroups, but not both"
+        )
+    parents: dict[str, str] = {}
+    for each in spec.sub_groups:
+        if each.name in parents:
+            return f"duplicate subgroup name {each.name}"
+        parents[each.name] = each.parent or ""
+    for name, parent in parents.items():
+        if parent and parent not in parents:
+            return f"parent {parent} of {name} was not found"
+    sound: set[str] = set()
+    for name in parents:
+        path: set[str] = set()
+        while name and name not in sound:
+            if name in path:
+                return "cycle detected in subgroups"
+            path.add(name)
+            name = parents[name]
+        sound |= path
+    return ""

@@ -1,0 +1,30 @@
+"""docs/binder.md says what is true: every flag, plugin and series stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from pykai.binder.metrics import BinderMetrics
+from pykai.binder.options import DEFAULT_PLUGINS, FLAGS
+
+DOC = (Path(__file__).parents[2] / "docs" / "binder.md").read_text(encoding="utf-8")
+
+
+def test_every_flag_stands_there_with_its_default() -> None:
+    for flag in FLAGS:
+        default = f"`{flag.default}`" if flag.default else ""
+        assert f"| `--{flag.name}` | {default} | {flag.meaning} |" in DOC
+
+
+def test_every_plugin_stands_there() -> None:
+    for plugin in DEFAULT_PLUGINS.values():
+        assert f"| `{plugin.name}` | {plugin.priority}" in DOC
+
+
+def test_every_series_stands_there() -> None:
+    registry = CollectorRegistry()
+    BinderMetrics(registry)
+    for series in registry.collect():
+        assert f"`{series.name}" in DOC

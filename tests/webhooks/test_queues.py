@@ -1,0 +1,147 @@
+"""Which queues are refused, and what their authors are told (queues:Q-22 to Q-26, Q-39)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.api.decode import decode_as
+from pykai.api.scheduling import Queue
+from pykai.webhooks.queues import validate, validate_deletion
+from pykai.webhooks.verdict import Verdict
+
+Raw = dict[str, Any]
+OTHERS = {"cpu": {"quota": 1}, "memory": {"quota": 1}}
+
+
+def queue(name: str = "q", parent: str = "", quota: float = -1, **spec: Any) -> Raw:
+    numbers = {"quota": quota, "limit": -1, "overQuotaWeight": 1}
+    resources = {"gpu": numbers, "cpu": numbers, "memory": numbers}
+    return {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources, **spec}}
+
+
+def known(*queues: Raw) -> dict[str, Queue]:
+    return {each["metadata"]["name"]: decode_as(Queue, each) for each in queues}
+
+
+def test_a_plain_queue_is_fine() -> None:
+    assert validate(queue(), None, {}) == Verdict()
+    assert validate(queue(parent="top"), None, known(queue("top"))) == Verdict()
+
+
+def test_resources_must_be_there() -> None:
+    """queues:Q-22, W1."""
+    found = validate(queue(resources=None), None, {})
+    assert (found.errors, found.warnings) == (("resources must be specified",), ("resources must be specified",))
+    assert not validate(queue(resources=None), queue(resources=None), {}).allowed
+
+
+def test_a_queue_that_others_are_below_stays() -> None:
+    """queues:Q-23, W2."""
+    children = known(queue("b", "q"), queue("a", "q"), queue("c"))
+    assert validate_deletion(queue(), children).errors == ("cannot delete queue q: it has child queues [a b]",)
+    assert validate_deletion(queue(), known(queue("c"))) == Verdict()
+    behind = {**queue(), "status": {"childQueues": ["x"]}}
+    assert validate_deletion(behind, known(queue("c"))) == Verdict()
+    assert not validate_deletion(behind, {}).allowed
+    assert validate_deletion({"metadata": None, "status": "x"}, {}) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"quota": -5}, "spec.resources.cpu.quota: -5 is negative"),
+        (
+            {"resources": {"gpu": {"limit": -2}, "cpu": {"quota": 1}, "memory": {"quota": 1}}},
+            "spec.resources.gpu.limit",
+        ),
+        (
+            {"resources": {"gpu": {"overQuotaWeight": -1}, "cpu": {"quota": 1}, "memory": {"quota": 1}}},
+            "spec.resources.gpu.overQuotaWeight",
+        ),
+        ({"preemptMinRuntime": "ten minutes"}, "spec.preemptMinRuntime"),
+        ({"reclaimMinRuntime": "5"}, "spec.reclaimMinRuntime"),
+        ({"parent": "q"}, "would be below itself, through q"),
+    ],
+)
+def test_nonsense_is_refused(spec: Raw, text: str) -> None:
+    """queues:Q-39 b, c."""
+    found = validate(queue(**spec), None, {})
+    assert text in found.message
+
+
+def test_a_circle_is_refused() -> None:
+    """queues:Q-39 b."""
+    others = known(queue("a", "b"), queue("b", "q"), queue("q"))
+    assert "below itself, through a" in validate(queue(parent="a"), queue(), others).message
+    loop = known(queue("a", "b"), queue("b", "a"))
+    assert validate(queue(parent="a"), None, loop).allowed
+
+
+def test_what_was_wrong_before_stays_writable() -> None:
+    bad = queue(quota=-5)
+    assert validate({**bad, "metadata": {"name": "q", "labels": {"a": "b"}}}, bad, {}).allowed
+    assert not validate(queue(quota=-6), bad, {}).allowed
+
+
+def test_what_is_left_out_is_told() -> None:
+    """queues:Q-15, Q-39 d."""
+    found = validate(queue(resources={"gpu": {"quota": 1, "limit": -1}}), None, {})
+    assert found.allowed
+    assert [text.split()[0] for text in found.warnings] == ["spec.resources.cpu", "spec.resources.memory"]
+
+
+def test_a_parent_that_is_not_there_is_told() -> None:
+    """queues:Q-39 f, Q-24."""
+    assert "parent queue x does not exist" in validate(queue(parent="x"), None, {}).warnings[0]
+    assert validate(queue(parent="x"), None, {}, quotas=True).errors == (
+        "failed to get parent queue x: it does not exist",
+    )
+
+
+def test_a_parent_without_resources_is_refused_where_quotas_count() -> None:
+    """queues:Q-24."""
+    others = known(queue("x", resources=None))
+    assert validate(queue(parent="x"), None, others, quotas=True).errors == ("parent queue x has no resources defined",)
+    assert validate(queue(parent="x"), None, others).allowed
+
+
+def test_a_first_child_of_a_busy_queue_is_told() -> None:
+    """queues:Q-39 g."""
+    others = known(queue("x"))
+    assert "has workloads of its own" in validate(queue(parent="x"), None, others, busy=True).warnings[0]
+    assert validate(queue(parent="x"), None, {**others, **known(queue("y", "x"))}, busy=True) == Verdict()
+
+
+def test_quotas_above_the_parents_are_told() -> None:
+    """queues:Q-24, Q-25, Q-39 e."""
+    others = known(queue("x", quota=10), queue("y", "x", quota=6))
+    found = validate(queue(parent="x", quota=11), None, others, quotas=True)
+    assert found.warnings[:4] == (
+        "child queue CPU quota (11) exceeds parent queue x CPU quota (10)",
+        "total children CPU quota (17) exceeds parent queue x CPU quota (10)",
+        "child queue GPU quota (11.00) exceeds parent queue x GPU quota (10.00)",
+        "total children GPU quota (17.00) exceeds parent queue x GPU quota (10.00)",
+    )
+    assert validate(queue(parent="x", quota=4), None, others, quotas=True) == Verdict()
+    assert validate(queue(parent="x", quota=11), None, others) == Verdict()
+    endless = known(queue("x"), queue("y", "x"))
+    assert validate(queue(parent="x", quota=99), None, endless, quotas=True) == Verdict()
+    assert "(unlimited) exceeds" in validate(queue(parent="x"), None, others, quotas=True).warnings[0]
+
+
+def test_quotas_below_the_childrens_are_told() -> None:
+    """queues:Q-24, Q-25."""
+    others = known(queue("q", quota=10), queue("b", "q", quota=6), queue("a", "q", quota=5))
+    found = validate(queue(quota=5), queue(quota=11), others, quotas=True)
+    assert found.warnings[:2] == (
+        "child queue b CPU quota (6) exceeds parent CPU quota (5)",
+        "total children CPU quota (11) exceeds parent CPU quota (5)",
+    )
+    assert validate(queue(quota=11), queue(quota=5), others, quotas=True) == Verdict()
+    assert validate(queue(quota=5), None, others, quotas=True) == Verdict()
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    assert "spec.priority" in validate(queue(priority="high"), None, {}).message
