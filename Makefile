@@ -8,18 +8,20 @@ CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
 # More arguments for pytest, as in `make test PYTEST_ARGS="-k gang"`.
 PYTEST_ARGS ?=
 TEST_WORKERS ?= auto
+# More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
+SOAK_ARGS ?=
 # `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
 UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check lint format format-check types layers conformance bench mutants venv lock clean
+.PHONY: help demo test soak kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/ready ## run the demo
-	@$(BIN)/kai demo
+demo: $(VENV)/ready ## start a living cluster with 100 simulated GPUs; Ctrl-C ends it
+	@$(BIN)/kai up
 
 test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 	@if [ -d "$(CONFORMANCE_DIR)" ]; then \
@@ -36,6 +38,24 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 	fi; \
 	echo "Running the tests"; \
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+soak: $(VENV)/ready ## kill processes of a cluster 50 times under load and check what was seen (SOAK_ARGS adds arguments)
+	@$(BIN)/kai soak $(SOAK_ARGS)
+
+kubectl: $(VENV)/ready ## build kubectl v1.35.4 with Go into a cache outside the checkout, and print its path
+	@$(BIN)/python tools/kubernetes.py kubectl
+
+test-kubectl: $(VENV)/ready ## what users do with kubectl, with the newest one too; needs Go
+	@if command -v go >/dev/null; then \
+		KAI_KUBECTL="$$($(BIN)/python tools/kubernetes.py kubectl)" && export KAI_KUBECTL && \
+		$(BIN)/python -m pytest tests/living/test_kubectl.py $(PYTEST_ARGS); \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO GO: kubectl v1.35.4 cannot be built, and is NOT tested."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi
 
 check: lint format-check types layers ## lint, format-check, types and layers
 

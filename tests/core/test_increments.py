@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api.core import Pod
 from pykai.api.decode import decode_object
 from pykai.core.census import Census, Kind
 from pykai.core.cycle import open_session
@@ -19,6 +20,7 @@ from pykai.core.policy import NamedPlugin
 from pykai.core.session import Session
 from pykai.core.snapshot import Snapshot
 from pykai.core.tables import Tables
+from pykai.core.tasks import reads_alike
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 from tests.core.test_memory import ALL_ACTIONS, Service
 
@@ -70,7 +72,12 @@ READY: Any = [{"type": "Ready", "status": "True", "reason": "Heard"}]
 OTHERS: Any = "9"
 NOTE = {"example.com/note": "x"}
 STARTED = {"kai.scheduler/last-start-timestamp": "2026-01-01T00:00:00Z"}
-PORT: Raw = {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}
+
+
+def with_port(pod: Raw) -> Raw:
+    """The pod, which now holds a port of its node."""
+    pod["spec"]["containers"][0]["ports"] = [{"hostPort": 80}]
+    return pod
 
 
 @pytest.mark.parametrize(
@@ -100,6 +107,36 @@ def test_what_nobody_reads_is_no_change(change: Callable[[Cluster], Raw]) -> Non
     service.cycle(1)
 
 
+def pod_of(built: Cluster, name: str) -> Pod:
+    found = decode_object(again(built, "Pod", name))
+    assert isinstance(found, Pod)
+    return found
+
+
+def test_a_pod_of_which_only_conditions_changed_is_not_even_read() -> None:
+    heard = lab()
+    with_("Pod", "waiting-0", status__conditions=READY, metadata__resourceVersion=OTHERS)(heard)
+    assert reads_alike(pod_of(lab(), "waiting-0"), pod_of(heard, "waiting-0"))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"metadata__labels": {"app": "y"}},
+        {"metadata__annotations": NOTE},
+        {"metadata__uid": "another"},
+        {"spec": {"nodeName": "node-1"}},
+        {"spec": {"schedulingGates": [{"name": "wait"}]}},
+        {"status": {"phase": "Failed"}},
+        {"status": {"nominatedNodeName": "node-1"}},
+    ],
+)
+def test_any_other_part_of_a_pod_is_read(part: Raw) -> None:
+    changed = lab()
+    with_("Pod", "waiting-0", **part)(changed)
+    assert not reads_alike(pod_of(lab(), "waiting-0"), pod_of(changed, "waiting-0"))
+
+
 def test_what_is_not_known_goes_without_a_change() -> None:
     service = Service(lab())
     service.cycle()
@@ -126,6 +163,16 @@ def test_running_work_that_holds_as_much_as_before_spoils_no_plan(change: Callab
     assert not service.tables.snapshot(NOW_NS).looked
 
 
+def test_a_promise_outlives_what_means_nothing_to_it() -> None:
+    """The cycle itself has changed the free amounts of the node; those it began with are compared."""
+    built = cluster(nodes=1, gpus=1).queue("q").group("old").pod("old", group="old", gpu=1, on="node-0", deleted=0)
+    service = Service(built.gang("next", gpu=1))
+    assert service.cycle().nominations
+    service.tables.apply(decode_object(with_("Pod", "old", metadata__labels={"app": "y"})(built)))
+    assert service.recalls(1)
+    service.cycle(1)
+
+
 def test_an_equal_pod_in_the_place_of_another_spoils_no_plan() -> None:
     def succeed(built: Cluster) -> Raw:
         raw = again(built, "Pod", "running-0")
@@ -145,7 +192,7 @@ def test_an_equal_pod_in_the_place_of_another_spoils_no_plan() -> None:
     "change",
     [
         lambda built: cluster().pod("other", cpu=1, on="node-1", scheduler="x").objects[0],
-        lambda built: cluster().pod("port", cpu=0, on="node-1", memory=0, spec=PORT, scheduler="x").objects[0],
+        lambda built: with_port(again(built, "Pod", "running-0")),
         with_("Pod", "waiting-0", metadata__labels={"app": "y"}),
         with_("PodGroup", "waiting", spec={"preemptibility": "non-preemptible"}),
         with_("PodGroup", "running", spec={"priorityClassName": "usual"}),
@@ -293,9 +340,8 @@ def test_known_gangs_keep_no_cycle_alive() -> None:
     service.cycle()
     assert service.memory.known is not None
     for gang in service.memory.known.gangs.values():
-        assert not any(
-            isinstance(part, (Snapshot, Tables)) for part in (getattr(gang, name) for name in gang.__slots__)
-        )
+        parts = [getattr(gang, name) for name in gang.__slots__]
+        assert not any(isinstance(part, (Session, Snapshot, Tables)) for part in parts)
         assert getattr(gang.task_key, "__self__", None) is None
 
 

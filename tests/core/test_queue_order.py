@@ -600,3 +600,12 @@ def test_jobs_left_out_do_not_stand_in_the_way_of_a_depth(why: str) -> None:
         built.group("out", priorityClassName="high", subGroups=[{"name": "a"}, {"name": "a"}])
         built.pod("out-0", group="out", gpu=1)
     assert built.gang("job", gpu=1).schedule().order() == ["job"]
+
+
+def test_ord3_a_queue_whose_next_job_asks_for_more_competes_anew() -> None:
+    """cycle:ORD-3: its first job fits nowhere, so nothing has changed but what it asks for next."""
+    built = cluster(nodes=1, gpus=4).queue("a").queue("b")
+    built.gang("nowhere", gpu=1, queue="a", age=30, spec={"nodeSelector": {"no": "node"}})
+    built.gang("large", gpu=4, queue="a", age=20).gang("small", gpu=2, queue="b", age=10)
+    result = built.schedule()
+    assert (result.bound("small"), result.bound("large")) == (1, 0)

@@ -84,12 +84,12 @@ def check_type(call: Call, obj: Any) -> dict[str, Any]:
     elif not isinstance(metadata, dict):
         raise bad_request("metadata must be an object")
     metadata = dict(metadata)
-    for field in _TEXTS:
-        value = metadata.get(field, "")
+    for name in _TEXTS:
+        value = metadata.get(name, "")
         if value is None:
-            del metadata[field]
+            del metadata[name]
         elif not isinstance(value, str):
-            raise bad_request(f"metadata.{field} must be a string, not {type(value).__name__}")
+            raise bad_request(f"metadata.{name} must be a string, not {type(value).__name__}")
     return {**obj, "apiVersion": expected, "kind": call.kind.kind, "metadata": metadata}
 
 

@@ -75,7 +75,8 @@ class BinderOptions:
     #: requests a second, and at once; None = no limit but that of open requests
     qps: int | None = None
     burst: int | None = None
-    workers: int = 10
+    #: attempts at the same time; most of them wait for a kubelet, which costs nothing here
+    workers: int = 100
     base_delay_s: float = 1.0
     max_delay_s: float = 60.0
     leader_elect: bool = False
@@ -148,7 +149,7 @@ class Flag:
     """One flag."""
 
     name: str
-    #: as upstream prints it
+    #: as upstream prints it, unless the meaning says otherwise
     default: str
     read: Callable[[str], Any]
     #: field of `BinderOptions`
@@ -219,7 +220,13 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("qps", "", _limit, "qps", "API client: requests a second"),
     Flag("burst", "", _limit, "burst", "API client: requests at once"),
-    Flag("max-concurrent-reconciles", "10", _positive, "workers", "BindRequests carried out at the same time"),
+    Flag(
+        "max-concurrent-reconciles",
+        "100",
+        _positive,
+        "workers",
+        "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)",
+    ),
     Flag("rate-limiter-base-delay", "1", _positive, "base_delay_s", "first pause after a failure, seconds"),
     Flag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
     Flag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),

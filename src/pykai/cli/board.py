@@ -11,20 +11,30 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pykai.cli.view import Cell, NodeView, QueueView, View
+from pykai.cli.view import Cell, NodeView, QueueView, View, short_name
 
 #: colours of leaf queues, in order of appearance
 _COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red", "bright_green", "bright_cyan", "bright_magenta")
 _TAKEN, _SHARED, _LEAVING, _FREE = "■", "▣", "◪", "□"
 
 
-def draw(view: View, *, heading: str, told: Sequence[str] = (), footer: str = "", most_waiting: int = 8) -> Group:
+def draw(
+    view: View,
+    *,
+    heading: str,
+    told: Sequence[str] = (),
+    lately: Sequence[str] = (),
+    footer: str = "",
+    most_waiting: int = 8,
+) -> Group:
     """The whole board."""
     colours = _colours(view.queues)
     parts: list[RenderableType] = [Text(heading, style="bold")]
     if told:
         parts.append(Text(told[-1], style="italic"))
     parts += [_queues(view.queues, colours), _nodes(view.nodes, colours), _waiting(view, colours, most_waiting)]
+    if lately:
+        parts.append(Text("Lately", style="bold") + Text("".join(f"\n  {each}" for each in lately)))
     if footer:
         parts.append(Panel(Text(footer, overflow="fold"), box=box.ROUNDED, style="dim", expand=False))
     return Group(*parts)
@@ -57,7 +67,7 @@ def _queues(queues: tuple[QueueView, ...], colours: dict[str, str]) -> Table:
     for heading in ("quota", "fair share", "used", "wanted"):
         table.add_column(heading, justify="right")
     table.add_column("use of the fair share")
-    for queue in queues:
+    for queue in filter(_is_shown, queues):
         quota = "-" if queue.quota is None else _figure(queue.quota)
         colour = colours.get(queue.name, "")
         table.add_row(
@@ -69,6 +79,11 @@ def _queues(queues: tuple[QueueView, ...], colours: dict[str, str]) -> Table:
             _bar(queue, colour or "white"),
         )
     return table
+
+
+def _is_shown(queue: QueueView) -> bool:
+    """Queues that promise nothing and hold nothing would only take up room: the default ones, mostly."""
+    return bool(queue.quota is None or queue.quota or queue.used or queue.wanted)
 
 
 def _bar(queue: QueueView, colour: str, width: int = 24) -> Text:
@@ -121,19 +136,11 @@ def _waiting(view: View, colours: dict[str, str], most: int) -> Table:
     table.add_column("why", overflow="fold")
     for each in view.waiting[:most]:
         table.add_row(
-            _short(each.name), Text(each.queue, style=colours.get(each.queue, "")), str(each.pods), each.reason
+            short_name(each.name), Text(each.queue, style=colours.get(each.queue, "")), str(each.pods), each.reason
         )
     if len(view.waiting) > most:
         table.add_row("...", "", "", f"and {len(view.waiting) - most} more groups")
     return table
-
-
-def _short(group: str) -> str:
-    """`pg-train-<uid>` as people call it: `train`."""
-    name = group.rpartition("/")[2]
-    if name.startswith("pg-") and len(name) > 40:
-        return name[3:-37]
-    return name
 
 
 def _figure(value: float) -> str:

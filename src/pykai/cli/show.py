@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import deque
 from pathlib import Path
 
 import click
@@ -14,12 +15,14 @@ from rich.live import Live
 from pykai.api.core import Node, Pod
 from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
-from pykai.cli.view import View, look
+from pykai.cli.view import View, happened, look
+from pykai.core.decisions import Plan
 from pykai.kube import resources
 from pykai.simulator.living import LivingCluster
 
 _REDRAW_S = 0.25
 _LINE_S = 5.0
+_LATELY = 5
 
 
 class Show:
@@ -35,6 +38,9 @@ class Show:
         self._groups = caches.store(resources.POD_GROUPS, PodGroup)
         self._try = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
         self._told = 0
+        #: what the scheduler did lately, newest last
+        self._lately: deque[str] = deque(maxlen=_LATELY)
+        cluster.scheduler.loop.listeners.append(self._planned)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
@@ -45,6 +51,13 @@ class Show:
             await self._lines(stop)
         else:
             await self._board(stop)
+
+    def _planned(self, plan: Plan) -> None:
+        at = f"{self._cluster.runtime.clock.now():%H:%M:%S}"
+        for sentence in happened(plan):
+            self._lately.append(f"{at} {sentence}")
+            if self._plain:
+                click.echo(f"    {sentence}")
 
     async def _lines(self, stop: asyncio.Event) -> None:
         said_s = time.monotonic()
@@ -71,11 +84,12 @@ class Show:
             f"{title}   {clock.now():%H:%M:%S}   {view.gpus_used} of {view.gpus} GPUs used, "
             f"{view.running} pods placed, {view.pending} waiting"
         )
-        room = lines - 16 - len(view.queues) - (len(view.nodes) + 1) // 2
+        room = lines - 18 - _LATELY - len(view.queues) - (len(view.nodes) + 1) // 2
         return draw(
             view,
             heading=heading,
             told=[each.text for each in player.told] if player is not None else (),
+            lately=tuple(self._lately),
             footer=self._try,
             most_waiting=max(2, room),
         )

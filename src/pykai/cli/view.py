@@ -19,6 +19,8 @@ from pykai.core.decisions import Plan, QueueFigures
 from pykai.core.explain import group_text
 
 _ENDED = ("Succeeded", "Failed")
+#: length of a dash and a uid
+_UID = 37
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +181,33 @@ def _waiting(plan: Plan) -> Iterable[WaitingView]:
             lines = (line.strip().rstrip(".") for line in group_text(record).splitlines())
             reason = ". ".join(line for line in lines if line).replace(":. ", ": ")
             yield WaitingView(record.group, record.queue, record.pending, f"{reason}.")
+
+
+#: action -> why pods had to go, for the group of another queue or of none
+_CAUSES = {
+    "reclaim": "reclaim: {pods} of {victims} make room for {group}",
+    "preempt": "preempt: {pods} of {victims} make room for {group}, which is more urgent",
+    "consolidation": "consolidation: {pods} of {victims} move together, so that {group} fits",
+    "stalegangeviction": "stale gang: {pods} of {victims} are removed, too little of the gang is left",
+}
+
+
+def happened(plan: Plan) -> list[str]:
+    """What a plan takes from whom, and for whom: a sentence for every group that others make room for."""
+    taken: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for eviction in plan.evictions:
+        taken[eviction.action, eviction.preemptor].append(short_name(eviction.group))
+    return [
+        _CAUSES[action].format(
+            pods=f"{len(victims)} pod{'s' if len(victims) > 1 else ''}",
+            victims=" and ".join(sorted(set(victims))),
+            group=short_name(preemptor),
+        )
+        for (action, preemptor), victims in taken.items()
+    ]
+
+
+def short_name(group: str) -> str:
+    """`default/pg-train-<uid>` as people call it: `train`."""
+    name = group.rpartition("/")[2]
+    return name[3:-_UID] if name.startswith("pg-") and len(name) > _UID + 3 else name

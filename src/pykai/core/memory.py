@@ -1,9 +1,10 @@
 """What the last cycle found, for the next one.
 
 A cycle is a function of the cluster, the policy and the time, and the time matters only through rules that ask whether
-an instant has come (`State.passed`).  So as long as no object has changed, the policy is the same and none of those
-instants has come, the next cycle would find the same: what did not fit still does not fit, for the same reasons.
-With a memory that plan is given at once; without one it is worked out again and is equal to the last byte.
+an instant has come (`State.passed`).  So as long as nothing has changed that it read (`content.py`), the policy is the
+same and none of those instants has come, the next cycle would find the same: what did not fit still does not fit, for
+the same reasons.  With a memory that plan is given at once; without one it is worked out again and is equal to the last
+byte.
 
 Plans that depend on the time itself are not kept: those that start or evict something, that make a new name for a
 shared GPU, or that stamp a gang as stale.

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pykai.api import names
-from pykai.api.core import Condition, Pod
+from pykai.api.core import Pod
 from pykai.api.scheduling import SchedulingCondition, UnschedulableReason
 
 _LONGEST_MESSAGE = 32_000
@@ -79,14 +79,3 @@ def conditions_patch(uid: str, conditions: Sequence[SchedulingCondition], resour
     if resource_version:
         metadata["resourceVersion"] = resource_version
     return {"metadata": metadata, "status": {"schedulingConditions": msgspec.to_builtins(list(conditions))}}
-
-
-def disruption_target(message: str, now: str) -> Condition:
-    """What an evicted pod says (cycle:OUT-6)."""
-    return Condition(
-        type=names.CONDITION_DISRUPTION_TARGET,
-        status="True",
-        reason=names.CONDITION_REASON_PREEMPTION,
-        message=message,
-        last_transition_time=now,
-    )

@@ -75,3 +75,7 @@ class ConfigurationFile:
     def _report(self) -> None:
         for problem in self._good.current.problems:
             log.warning("%s", problem)
+        if self._good.current.usage is not None:
+            log.warning(
+                "usageDBConfig: historical usage is not queried in this version; shares are those of the moment"
+            )

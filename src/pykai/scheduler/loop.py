@@ -101,6 +101,8 @@ class Loop:
         self._memory = Memory()
         #: of the last cycle
         self.plan: Plan | None = None
+        #: told of every plan once it is being carried out
+        self.listeners: list[Callable[[Plan], None]] = []
         self._book = StatusBook()
         self._woken = asyncio.Event()
         self._took_s = 0.0
@@ -183,6 +185,8 @@ class Loop:
         plan = self.plan = worked.plan
         self._dispatcher.clear_away(worked.dead)
         self._dispatcher.carry_out(plan)
+        for listener in self.listeners:
+            listener(plan)
         self._metrics.cycle(open_s=worked.open_s, total_s=worked.total_s, changes=worked.changes)
         self._metrics.planned(plan)
         doubts = (problem for name in sorted(self.intake.doubts) for problem in self.intake.doubts[name])

@@ -7,7 +7,7 @@ import pytest
 from pykai.binder.options import FLAGS, BinderOptions, OptionError, read_options
 
 
-def test_defaults_are_upstreams() -> None:
+def test_defaults_are_those_of_the_table() -> None:
     assert read_options({flag.name: flag.default for flag in FLAGS if flag.default}) == BinderOptions()
     assert [plugin.name for plugin in BinderOptions().enabled_plugins()] == [
         "volumebinding",

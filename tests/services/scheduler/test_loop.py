@@ -150,8 +150,8 @@ async def test_one_of_two_leads_and_the_other_is_warm_and_takes_over() -> None:
             assert lease["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
             stop.set()
             await one
-            lease = await lab.client.get_raw(resources.LEASES, "kai-scheduler", "kai-scheduler")
-            assert not lease["spec"].get("holderIdentity")
+            released = await lab.client.get_raw(resources.LEASES, "kai-scheduler", "kai-scheduler")
+            assert released["spec"].get("holderIdentity") != lease["spec"]["holderIdentity"]
             await first._runtime.caches.stop()
             await _hurried(second)
             await lab.gang("late", pods=1, gpu=1)
