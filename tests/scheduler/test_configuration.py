@@ -136,6 +136,14 @@ def test_several_tiers_are_one_list() -> None:
     assert names(configuration) == ["priority", "elastic"]
 
 
+def test_plugins_that_only_serve_pages_are_accepted() -> None:
+    configuration = load_configuration(
+        "tiers: [{plugins: [{name: snapshot}, {name: reflectjoborder}, {name: elastic}]}]"
+    )
+    assert names(configuration) == ["elastic"]
+    assert not configuration.problems
+
+
 @pytest.mark.parametrize(
     ("text", "path", "part"),
     [
@@ -146,7 +154,6 @@ def test_several_tiers_are_one_list() -> None:
         ("tiers: [7]", "tiers[0]", "plugins"),
         ("tiers: [{plugins: [{name: nosuch}]}]", "tiers[0].plugins[0]", "nosuch"),
         ("tiers: [{plugins: [{}]}]", "tiers[0].plugins[0]", "name"),
-        ("tiers: [{plugins: [{name: reflectjoborder}]}]", "tiers[0].plugins[0]", "decides nothing"),
         ("tiers: [{plugins: [{name: priority, colour: red}]}]", "tiers[0].plugins[0].colour", "unknown key"),
         ("tiers: [{plugins: [{name: priority, arguments: [1]}]}]", "tiers[0].plugins[0].arguments", "mapping"),
         (

@@ -1,0 +1,49 @@
+"""The story of `kai up`, told fast: it overloads, reclaims, consolidates and finishes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from pykai.api import names
+from pykai.core.decisions import Plan
+from pykai.kube.resources import BIND_REQUESTS, JOBS, PODS
+from pykai.operator.install import installation
+from pykai.simulator.living import LivingCluster, LivingOptions
+from pykai.simulator.scenario import BUILT_IN, read_story
+from pykai.simulator.soak.checking import is_complete
+
+
+@pytest.mark.timeout(120)
+async def test_the_built_in_story_comes_to_its_end() -> None:
+    cluster = await LivingCluster.start(LivingOptions(story=read_story(BUILT_IN), speed=20, objects=installation()))
+    actions = Counter[str]()
+    waited: set[str] = set()
+
+    def planned(plan: Plan) -> None:
+        actions.update(eviction.action for eviction in plan.evictions)
+        waited.update(each.group for each in plan.unscheduled if each.pending)
+
+    cluster.scheduler.loop.listeners.append(planned)
+    stop = asyncio.Event()
+    running = asyncio.create_task(cluster.run(stop))
+    assert cluster.player is not None
+    finished = asyncio.create_task(cluster.player.finished.wait())
+    await asyncio.wait({running, finished}, return_when=asyncio.FIRST_COMPLETED)
+    client = cluster.runtime.client
+    jobs: list[dict[str, Any]] = await client.list_raw(JOBS)
+    left = await client.list_raw(BIND_REQUESTS)
+    pods = await client.list_raw(PODS)
+    stop.set()
+    await running
+    assert len(jobs) == 10
+    assert all(is_complete(job) for job in jobs)
+    assert actions["reclaim"] > 0
+    assert actions["consolidation"] > 0
+    assert any(group.startswith("pg-detector") for group in waited)
+    assert not [pod for pod in pods if pod["status"].get("reason", "").startswith("OutOf")]
+    assert not [request for request in left if request["metadata"]["namespace"] == names.RESERVATION_NAMESPACE]
