@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -128,6 +129,12 @@ def peak_mib(pid: int) -> float:
     return float("nan")
 
 
+def cpu_s(pid: int) -> float:
+    """The processor time a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kubeconfig", type=Path)
@@ -164,7 +171,7 @@ async def main() -> int:
             return 1
         finally:
             if process is not None:
-                peak = peak_mib(process.pid)
+                peak, used = peak_mib(process.pid), cpu_s(process.pid)
                 process.terminate()
                 await process.wait()
                 drain.cancel()
@@ -175,7 +182,7 @@ async def main() -> int:
         f"{figures['bound_s']:.1f} s ({rate:.0f} pods a second), all running after {figures['running_s']:.1f} s"
     )
     if process is not None:
-        print(f"peak memory of the whole process: {peak:.0f} MiB")
+        print(f"the whole process: peak memory {peak:.0f} MiB, {used:.1f} s of processor time")
     return 0
 
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
+from pykai.apiserver.server import ApiServer
 from pykai.cli.run import ALL, PARTS, parse_given
+from pykai.cli.up import up
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.runtime import Runtime
+from pykai.simulator.machines.course import Habits
+from pykai.simulator.machines.options import MachineOptions, read_options
 
 
 def test_flags_are_read_in_every_spelling_go_knows() -> None:
@@ -36,3 +46,44 @@ def test_every_service_says_which_flags_it_knows(name: str) -> None:
     flags = PARTS[name].flags()
     assert not PARTS[name].address or PARTS[name].address in flags
     assert not PARTS[name].lease or "leader-elect" in flags
+
+
+def test_machines_are_told_what_they_are_to_play() -> None:
+    flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
+    given = parse_given(flags)
+    assert set(given) == set(PARTS["machines"].flags())
+    assert read_options(given) == MachineOptions(
+        Habits(run_s=5), all_nodes=False, controllers=False, default_scheduler=False
+    )
+
+
+def test_machines_play_everything_unless_told_otherwise() -> None:
+    assert read_options({}) == MachineOptions(Habits(), all_nodes=True, controllers=True, default_scheduler=True)
+
+
+def test_a_time_that_machines_cannot_read_leaves_the_default(caplog: pytest.LogCaptureFixture) -> None:
+    assert read_options({"default-run-seconds": "soon", "controllers": "false"}).habits == Habits()
+    assert "--default-run-seconds: 'soon'" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "soon"])
+def test_a_cluster_does_not_start_with_pods_that_run_for_no_time(seconds: str) -> None:
+    result = CliRunner().invoke(up, ["--scenario", "none", "--default-run-seconds", seconds])
+    assert result.exit_code == 2
+    assert "--default-run-seconds" in result.output
+
+
+async def test_the_services_that_run_are_the_ones_chosen() -> None:
+    server = await ApiServer.open(clock=Clock())
+    client = Client(server.transport())
+    runtime = Runtime(client, Caches(client), Clock())
+
+    def services(**given: str) -> set[str]:
+        flags = {name.replace("_", "-"): value for name, value in given.items()}
+        return {service.name for service in PARTS["machines"].make(runtime, flags, CollectorRegistry())}
+
+    everything = services()
+    assert {"machines", "default-scheduler"} < everything
+    assert everything - services(default_scheduler="false") == {"default-scheduler"}
+    assert services(controllers="false") == {"machines", "default-scheduler"}
+    await server.close()

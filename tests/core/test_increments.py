@@ -19,6 +19,7 @@ from pykai.core.known import Known
 from pykai.core.policy import NamedPlugin
 from pykai.core.session import Session
 from pykai.core.snapshot import Snapshot
+from pykai.core.status import Status
 from pykai.core.tables import Tables
 from pykai.core.tasks import reads_alike
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
@@ -135,6 +136,18 @@ def test_any_other_part_of_a_pod_is_read(part: Raw) -> None:
     changed = lab()
     with_("Pod", "waiting-0", **part)(changed)
     assert not reads_alike(pod_of(lab(), "waiting-0"), pod_of(changed, "waiting-0"))
+
+
+def test_an_assumption_that_says_what_the_pod_says_is_no_change() -> None:
+    service = Service(lab())
+    service.cycle()
+    before = service.tables.snapshot(NOW_NS).content
+    service.tables.assume("default/running-0", Status.RUNNING)
+    service.tables.assume("default/running-0", None)
+    assert service.tables.snapshot(NOW_NS).content.same(before)
+    service.tables.assume("default/running-0", Status.RELEASING)
+    assert not service.recalls(1)
+    service.cycle(1)
 
 
 def test_what_is_not_known_goes_without_a_change() -> None:

@@ -111,7 +111,6 @@ CHANGES: dict[str, Callable[[Service], None]] = {
     "a config map that goes": lambda service: service.tables.remove("ConfigMap", "default", "there"),
     "a group that goes": lambda service: service.tables.remove("PodGroup", "default", "waiting"),
     "an assumption": lambda service: service.tables.assume("default/running-0", Status.RELEASING),
-    "the end of an assumption": lambda service: service.tables.assume("default/running-0", None),
 }
 
 

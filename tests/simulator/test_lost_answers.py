@@ -10,14 +10,14 @@ from pykai.api import names
 from pykai.apiserver.server import ApiServer
 from pykai.kube.clock import Clock
 from pykai.kube.resources import DEPLOYMENTS, JOBS
-from pykai.simulator.machines import MachineOptions
 from pykai.simulator.machines.course import Habits
+from pykai.simulator.machines.options import MachineOptions
 from tests.simulator.faults import Losing
 from tests.simulator.test_deployments import deployed, deployment
 from tests.simulator.test_jobs import is_complete, job
 from tests.simulator.world import Process, World
 
-OPTIONS = MachineOptions(Habits(run_s=2, stop_s=0))
+OPTIONS = MachineOptions(Habits(run_s=2, stop_s=0), default_scheduler=False)
 
 
 async def start(nth: int, *, carried_out: bool) -> tuple[World, Losing]:

@@ -37,10 +37,11 @@ from pykai.kube.resources import (
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
-from pykai.simulator.machines import MachineOptions, furnish, machines
+from pykai.simulator.machines import furnish, machines
 from pykai.simulator.machines.course import Habits
 from pykai.simulator.machines.kubelets import Machines
 from pykai.simulator.machines.nodes import MachineKind
+from pykai.simulator.machines.options import MachineOptions
 
 T = TypeVar("T")
 Document = dict[str, Any]
@@ -174,11 +175,18 @@ class World:
 
 @asynccontextmanager
 async def world(
-    speed: float = 100.0, *, habits: Habits | None = None, controllers: bool = False, all_nodes: bool = True
+    speed: float = 100.0,
+    *,
+    habits: Habits | None = None,
+    controllers: bool = False,
+    all_nodes: bool = True,
+    default_scheduler: bool = False,
 ) -> AsyncIterator[World]:
     clock = Clock(speed=speed)
     server = await ApiServer.open(clock=clock)
-    options = MachineOptions(habits or Habits(), all_nodes=all_nodes, controllers=controllers)
+    options = MachineOptions(
+        habits or Habits(), all_nodes=all_nodes, controllers=controllers, default_scheduler=default_scheduler
+    )
     made = World(server, clock, options)
     await made.caches.start()
     await made.caches.synced()

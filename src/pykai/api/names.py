@@ -28,6 +28,7 @@ PRIORITY_API_VERSION: Final = "scheduling.k8s.io/v1"
 
 # Who schedules.
 SCHEDULER_NAME: Final = "kai-scheduler"
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 DEFAULT_NAMESPACE: Final = "kai-scheduler"
 METRICS_NAMESPACE: Final = "kai"
 
@@ -273,6 +274,7 @@ REASON_NOT_ENOUGH_RESOURCES: Final = "Not enough resources for the workload"
 
 # Reasons of events.
 EVENT_SCHEDULED: Final = "Scheduled"
+EVENT_FAILED_SCHEDULING: Final = "FailedScheduling"
 EVENT_FAILED_BINDING: Final = "FailedBinding"
 EVENT_EVICT: Final = "Evict"
 EVENT_PIPELINED: Final = "Pipelined"

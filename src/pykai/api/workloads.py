@@ -14,12 +14,14 @@ from typing import Any
 from msgspec import field
 
 from pykai.api.core import (
+    Affinity,
     Condition,
     Container,
     PodResourceClaim,
     PodResourceClaimStatus,
     ResourceList,
     ResourceRequirements,
+    SchedulingGate,
     Toleration,
     Volume,
 )
@@ -62,6 +64,11 @@ class MachinePodSpec(Wire):
     volumes: list[Volume] = field(default_factory=list)
     resource_claims: list[PodResourceClaim] = field(default_factory=list)
     tolerations: list[Toleration] = field(default_factory=list)
+    # Read by the simulated cluster's own scheduler.
+    scheduler_name: str = ""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: Affinity | None = None
+    scheduling_gates: list[SchedulingGate] = field(default_factory=list)
 
 
 class ContainerStateWaiting(Wire):

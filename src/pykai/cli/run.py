@@ -161,10 +161,17 @@ def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Serv
         raise click.ClickException(str(error)) from error
 
 
+def _machines_flags() -> Collection[str]:
+    from pykai.simulator.machines.options import FLAGS
+
+    return FLAGS
+
+
 def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
     from pykai.simulator.machines import machines
+    from pykai.simulator.machines.options import read_options
 
-    return machines(runtime)
+    return machines(runtime, read_options(given))
 
 
 PARTS: Mapping[str, Part] = {
@@ -174,7 +181,7 @@ PARTS: Mapping[str, Part] = {
     "podgroups": Part(_podgroups_flags, _podgroups, lease="o1x22tjj.kai.scheduler", address="metrics-bind-address"),
     "queues": Part(_queues_flags, _queues, lease="ov3xj497.kai.scheduler", address="metrics-listen-address"),
     "admission": Part(_admission_flags, _admission),
-    "machines": Part(tuple, _machines),
+    "machines": Part(_machines_flags, _machines),
 }
 #: what `all` stands for: everything a real cluster needs beside its own parts
 ALL = ("scheduler", "binder", "podgrouper", "podgroups", "queues")

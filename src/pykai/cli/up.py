@@ -22,6 +22,13 @@ import click
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, help="Port to listen on; 0 takes a free one.")
 @click.option("--until-done", is_flag=True, help="End when the story has been told and every job has ended.")
+@click.option(
+    "--default-run-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long pods run that say nothing of it and do not restart.",
+)
 @click.option("--plain", is_flag=True, help="Lines instead of a board, also in a terminal.")
 @click.option("--verbose", is_flag=True, help="Show the log of the services.")
 def up(
@@ -32,6 +39,7 @@ def up(
     host: str,
     port: int,
     until_done: bool,
+    default_run_seconds: float,
     plain: bool,
     verbose: bool,
 ) -> None:
@@ -57,9 +65,18 @@ def up(
         from pykai.cli.show import Show
         from pykai.operator.install import installation
         from pykai.simulator.living import LivingCluster, LivingOptions
+        from pykai.simulator.machines.course import Habits
 
         began_s = time.monotonic()
-        options = LivingOptions(story=story, speed=speed, data=data, host=host, port=port, objects=installation())
+        options = LivingOptions(
+            story=story,
+            speed=speed,
+            data=data,
+            host=host,
+            port=port,
+            objects=installation(),
+            habits=Habits(run_s=default_run_seconds),
+        )
         cluster = await LivingCluster.start(options)
         path = kubeconfig or _default_kubeconfig(data)
         cluster.server.kubeconfig(path)

@@ -177,7 +177,6 @@ class Tables:
         The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
         A pod that is not known is not assumed anything about.
         """
-        self._rest = object()
         if status is None:
             self._forced.pop(pod_key, None)
         elif pod_key in self._pods:

@@ -31,7 +31,9 @@ from pykai.podgroups.service import PodGroupsOptions, make_podgroups
 from pykai.queues.service import QueuesOptions, make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.simulator.machines import MachineOptions, machines
+from pykai.simulator.machines import machines
+from pykai.simulator.machines.course import Habits
+from pykai.simulator.machines.options import MachineOptions
 from pykai.simulator.playing import Player
 from pykai.simulator.scenario import Story
 from pykai.webhooks.admission import pod_mutator, pod_validator
@@ -52,6 +54,8 @@ class LivingOptions:
     objects: Iterable[dict[str, Any]] = ()
     #: flags of the scheduler, as on its command line
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
+    #: of pods that declare nothing
+    habits: Habits = field(default_factory=Habits)
 
 
 class LivingCluster:
@@ -70,7 +74,7 @@ class LivingCluster:
             make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions()),
-            *machines(runtime, MachineOptions()),
+            *machines(runtime, MachineOptions(options.habits)),
         ]
         if self.player is not None:
             self.services.append(self.player)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pykai.core.carrying import carry_out
 from pykai.core.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
 from pykai.core.gangs import BranchRun, Gang, LeafRun
-from pykai.core.order.queues import QueueWalk, lines_of
+from pykai.core.order.queues import QueueWalk, in_line, lines_of
 from pykai.core.place.gang import place_gang
 from pykai.core.session import Session
 from pykai.core.validate import check_state
@@ -39,7 +39,7 @@ def _minimum_waits(gang: Gang) -> bool:
 def walk_of(session: Session, action: str) -> QueueWalk:
     """The fair order of everything that may be placed; what may not gets its refusal here."""
     depth = session.policy.queue_depth.get(action)
-    lines = lines_of(eligible(session), session.place_of, session.request_of, depth)
+    lines = lines_of(in_line(eligible(session), session.place_of), session.place_of, session.request_of, depth)
     return session.queue_walk(lines)
 
 

@@ -15,7 +15,7 @@ from pykai.core.decisions import NoPlace, Verdict, WithinDelay
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask, PreFailure
 from pykai.core.journal import Outcome
-from pykai.core.order.queues import lines_of
+from pykai.core.order.queues import in_line, lines_of
 from pykai.core.order.standing import Standing
 from pykai.core.place.task import unmet_text
 from pykai.core.session import Session
@@ -47,7 +47,7 @@ def take_back(session: Session, method: Method) -> None:
     budget = Budget(session, session.policy.search_budgets, action)
     failed = Failed(session, by_queue=method.by_queue)
     depth = session.policy.queue_depth.get(action)
-    walk = session.queue_walk(lines_of(_candidates(session), session.place_of, session.request_of, depth))
+    walk = session.queue_walk(lines_of(_waiting(session), session.place_of, session.request_of, depth))
     while (gang := walk.pop()) is not None:
         if method.gate_first and (forbidden := method.gate(gang)) is not None:
             session.judge(gang, forbidden[0])
@@ -86,6 +86,22 @@ def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> Non
         table.version = session.state.version
     if session.policy.validate:
         check_state(session)
+
+
+class _Waiting(NamedTuple):
+    """Those who may trigger evictions, in line, and the state for which that holds."""
+
+    version: int
+    by_leaf: dict[int, list[tuple[tuple[object, ...], Gang]]]
+
+
+def _waiting(session: Session) -> dict[int, list[tuple[tuple[object, ...], Gang]]]:
+    """The same for one action after the other, as long as none of them does anything."""
+    found: _Waiting | None = session.memo.get(_Waiting)
+    if found is None or found.version != session.state.version:
+        found = _Waiting(session.state.version, in_line(_candidates(session), session.place_of))
+        session.memo[_Waiting] = found
+    return found.by_leaf
 
 
 def _candidates(session: Session) -> Iterator[Gang]:

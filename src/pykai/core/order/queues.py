@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 from pykai.core.fairshare.ledger import Amounts
@@ -130,22 +131,28 @@ class Waiting:
         return self._sorted[self._next - 1][1]
 
 
+def in_line(gangs: Iterable[Gang], gang_key: Callable[[Gang], Key]) -> dict[int, list[tuple[Key, Gang]]]:
+    """Leaf queue -> its gangs with their keys, best first."""
+    by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
+    for gang in gangs:
+        by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
+    for waiting in by_leaf.values():
+        # Keys end in the name, so gangs themselves are never compared.
+        waiting.sort(key=itemgetter(0))
+    return by_leaf
+
+
 def lines_of(
-    gangs: Iterable[Gang],
+    by_leaf: Mapping[int, list[tuple[Key, Gang]]],
     gang_key: Callable[[Gang], Key],
     request: Callable[[Gang], Amounts],
     depth: int | None = None,
 ) -> dict[int, Line]:
     """Gangs as lines of their leaf queues, the best `depth` of each."""
-    by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
-    for gang in gangs:
-        by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
-    lines: dict[int, Line] = {}
-    for leaf, waiting in by_leaf.items():
-        # Keys end in the name, so gangs themselves are never compared.
-        waiting.sort(key=lambda item: item[0])
-        lines[leaf] = Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
-    return lines
+    return {
+        leaf: Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
+        for leaf, waiting in by_leaf.items()
+    }
 
 
 class QueueWalk:
@@ -198,7 +205,8 @@ class QueueWalk:
         """Whether it is the turn of the same queue again: nothing was placed, and its next gang asks for the same."""
         last = self._last
         return (
-            self._changed == [last]
+            len(self._changed) == 1
+            and self._changed[0] == last
             and self._ranked_at == self._version()
             and self._lines[last].ask() == self._asks[last]
         )

@@ -1,4 +1,4 @@
-"""Simulated machines, and the controllers that Kubernetes would bring along, as a list of services.
+"""Simulated machines, and the controllers and the scheduler that Kubernetes would bring along, as a list of services.
 
 `machines(runtime, options)` is what `kai up` starts beside the scheduler; `furnish` puts the nodes of a lab into the
 API server, and leaves those alone that are there.
@@ -7,7 +7,6 @@ API server, and leaves those alone that are there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -23,23 +22,13 @@ from pykai.simulator.controllers.replicasets import replica_sets
 from pykai.simulator.controllers.resourceclaims import resource_claims
 from pykai.simulator.controllers.statefulsets import stateful_sets
 from pykai.simulator.controllers.volumes import volumes
-from pykai.simulator.machines.course import Habits
 from pykai.simulator.machines.kubelets import Machines
 from pykai.simulator.machines.nodes import MachineKind, node_objects
+from pykai.simulator.machines.options import MachineOptions
+from pykai.simulator.machines.scheduling import default_scheduler
 from pykai.simulator.moments import stamp
 
 _RESOURCES = {resource.kind: resource for resource in (NODES, RESOURCE_SLICES, DEVICE_CLASSES)}
-
-
-@dataclass(frozen=True, slots=True)
-class MachineOptions:
-    """What a simulated cluster is to be like."""
-
-    habits: Habits = field(default_factory=Habits)
-    #: every node is a simulated machine, not only those that carry the label `simulator.kai.scheduler/node=true`
-    all_nodes: bool = True
-    #: whether the controllers run, too; off where a real controller manager does
-    controllers: bool = True
 
 
 def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
@@ -59,6 +48,8 @@ def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Se
             budgets,
         ):
             services.append(controller(runtime))
+    if options.default_scheduler:
+        services.append(default_scheduler(runtime))
     return services
 
 
