@@ -86,6 +86,21 @@ def test_q323_it_is_recorded_once_per_cycle() -> None:
     assert [type(refusal).__name__ for refusal in record.refusals] == ["NoPlace", "WithinDelay"]
 
 
+def test_q323_it_is_recorded_once_though_an_action_in_between_did_something() -> None:
+    """queues:Q-323: reclaim serves another job, so preempt looks at everyone anew."""
+    built = (
+        cluster(nodes=1, gpus=2).taking("reclaim", "preempt").queue("mine", quota=2).queue("theirs", quota=0, weight=0)
+    )
+    built.gang("old", gpu=1, queue="theirs", on="node-0").gang("kept", gpu=1, queue="mine", on="node-0")
+    built.gang("next", gpu=1, queue="mine", age=50)
+    built.gang("new", gpu=1, queue="mine", age=10, group_spec={"preemptionDelay": "5m"})
+    result = built.schedule()
+    assert result.evicted_pods() == ["old-0"]
+    record = result.left_out("new")
+    assert record is not None
+    assert [type(refusal).__name__ for refusal in record.refusals] == ["WithinDelay"]
+
+
 def test_q322_the_cycle_knows_when_the_window_ends() -> None:
     """queues:Q-322: the answer changes then."""
     assert new(ground("preempt"), "5m", 100).schedule().session.state.until_ns == NOW_NS + 200 * SECOND

@@ -1,4 +1,4 @@
-"""Plays a story into a cluster: makes its machines and queues, then submits and deletes what each step says at its time.
+"""Plays a story into a cluster: makes its machines and queues, then does what each step says at its time.
 
 The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
 shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round

@@ -1,0 +1,38 @@
+"""docs/services.md says what is true: its story can be told, its commands and services exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pykai.cli.main import COMMANDS
+from pykai.cli.run import PARTS
+from pykai.simulator.scenario import parse_story, step_objects
+
+ROOT = Path(__file__).parents[2]
+DOC = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")
+
+
+def test_the_story_can_be_told() -> None:
+    (listing,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
+    story = parse_story(listing)
+    assert [len(step_objects(step)) for step in story.steps] == [1, 2]
+
+
+def test_every_command_exists() -> None:
+    named = set(re.findall(r"^kai (\w+)", DOC, re.MULTILINE))
+    assert named
+    assert named <= set(COMMANDS)
+
+
+def test_every_service_has_a_row() -> None:
+    rows = "\n".join(line for line in DOC.splitlines() if line.startswith("| `"))
+    for name, part in PARTS.items():
+        assert f"`{name}`" in rows
+        assert not part.address or part.address in rows
+
+
+def test_links_lead_somewhere() -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
