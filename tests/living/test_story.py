@@ -32,7 +32,6 @@ async def test_the_built_in_story_comes_to_its_end() -> None:
     cluster.scheduler.loop.listeners.append(planned)
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
-    assert cluster.player is not None
     finished = asyncio.create_task(cluster.player.finished.wait())
     await asyncio.wait({running, finished}, return_when=asyncio.FIRST_COMPLETED)
     client = cluster.runtime.client

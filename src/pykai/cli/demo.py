@@ -6,7 +6,6 @@ plain text, 120 columns wide.  The same bytes come out every time: the scenario 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykai.cli.picture import save_picture
 from pykai.core.axes import IntArray
 from pykai.core.cycle import open_session, run
 from pykai.core.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
@@ -58,8 +58,7 @@ def demo(picture: str | None) -> None:
     console.print(_waiting(plan))
     console.print(_summary(plan))
     if picture is not None:
-        drawn = console.export_svg(title="kai demo", unique_id="demo")
-        Path(picture).write_text(_without_web_fonts(drawn), encoding="utf-8")
+        save_picture(console, Path(picture), "kai demo")
 
 
 def _console(*, record: bool) -> Console:
@@ -68,11 +67,6 @@ def _console(*, record: bool) -> Console:
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(width=_WIDTH, force_terminal=False, color_system=None, highlight=False)
-
-
-def _without_web_fonts(drawn: str) -> str:
-    """A picture must not fetch anything when it is looked at; any monospaced font will do."""
-    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
 
 
 def _marks(console: Console) -> str:

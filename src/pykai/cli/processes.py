@@ -1,11 +1,13 @@
-"""Running coroutines as a process: signals, the event loop, and how it ends."""
+"""Running coroutines as a process: signals, the event loop, how it ends, and where its kubeconfig is."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,3 +51,8 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(coroutine)
+
+
+def default_kubeconfig(data: Path | None) -> Path:
+    """Beside the state, or in a new folder that only this user can read."""
+    return (data or Path(tempfile.mkdtemp(prefix="kai-"))) / "kubeconfig"

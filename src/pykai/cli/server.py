@@ -25,7 +25,7 @@ def server(
     folder. Runs until stopped with Ctrl-C or SIGTERM; what was answered is stored.
     """
     from pykai.apiserver.server import ApiServer, is_loopback
-    from pykai.cli.processes import run_until_signal
+    from pykai.cli.processes import default_kubeconfig, run_until_signal
     from pykai.kube.clock import Clock
     from pykai.observe.logs import set_up_logging
     from pykai.operator.install import installation
@@ -48,7 +48,7 @@ def server(
                 listening = await api.serve(host, port)
             except OSError as error:
                 raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-            path = kubeconfig or _default_kubeconfig(data)
+            path = kubeconfig or default_kubeconfig(data)
             api.kubeconfig(path, host="127.0.0.1" if host in ("", "0.0.0.0", "::") else host)
             if not is_loopback(host):
                 click.echo(f"Warning: {host} can be reached from outside of this machine.", err=True)
@@ -59,10 +59,3 @@ def server(
             await api.close()
 
     run_until_signal(main)
-
-
-def _default_kubeconfig(data: Path | None) -> Path:
-    """Beside the state, or in a new folder that only this user can read."""
-    import tempfile
-
-    return (data or Path(tempfile.mkdtemp(prefix="kai-"))) / "kubeconfig"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import shutil
 import time
 from collections import deque
@@ -15,6 +16,7 @@ from rich.live import Live
 from pykai.api.core import Node, Pod
 from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
+from pykai.cli.picture import save_picture
 from pykai.cli.view import View, happened, look
 from pykai.core.decisions import Plan
 from pykai.kube import resources
@@ -23,14 +25,19 @@ from pykai.simulator.living import LivingCluster
 _REDRAW_S = 0.25
 _LINE_S = 5.0
 _LATELY = 5
+#: columns of a picture, and lines enough for everything
+_WIDTH, _TALL = 120, 1000
 
 
 class Show:
     """What `kai up` prints."""
 
-    def __init__(self, cluster: LivingCluster, kubeconfig: Path, *, plain: bool, began_s: float) -> None:
+    def __init__(
+        self, cluster: LivingCluster, kubeconfig: Path, *, plain: bool, began_s: float, picture: Path | None = None
+    ) -> None:
         self._cluster = cluster
         self._plain = plain
+        self._picture = picture
         self._began_s = began_s
         caches = cluster.runtime.caches
         self._nodes = caches.store(resources.NODES, Node)
@@ -51,6 +58,10 @@ class Show:
             await self._lines(stop)
         else:
             await self._board(stop)
+        if self._picture is not None:
+            console = Console(width=_WIDTH, record=True, color_system="truecolor", file=io.StringIO())
+            console.print(self._drawn(_TALL))
+            save_picture(console, self._picture, "kai up")
 
     def _planned(self, plan: Plan) -> None:
         at = f"{self._cluster.runtime.clock.now():%H:%M:%S}"
@@ -73,12 +84,12 @@ class Show:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while not await _paused(stop, _REDRAW_S):
                 live.update(self._drawn(shutil.get_terminal_size().lines), refresh=True)
-        console.print(self._drawn(1000))
+        console.print(self._drawn(_TALL))
 
     def _drawn(self, lines: int) -> Group:
         view = self._look()
         player = self._cluster.player
-        title = player.story.title if player is not None else "A cluster"
+        title = player.story.title or "A cluster"
         clock = self._cluster.runtime.clock
         heading = (
             f"{title}   {clock.now():%H:%M:%S}   {view.gpus_used} of {view.gpus} GPUs used, "
@@ -88,7 +99,7 @@ class Show:
         return draw(
             view,
             heading=heading,
-            told=[each.text for each in player.told] if player is not None else (),
+            told=[each.text for each in player.told],
             lately=tuple(self._lately),
             footer=self._try,
             most_waiting=max(2, room),
@@ -100,8 +111,6 @@ class Show:
 
     def _new_sentences(self) -> list[str]:
         player = self._cluster.player
-        if player is None:
-            return []
         new = player.told[self._told :]
         self._told = len(player.told)
         return [f"[{each.at_s:.0f} s] {each.text}" for each in new]

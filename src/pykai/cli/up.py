@@ -30,6 +30,9 @@ import click
     help="How long pods run that say nothing of it and do not restart.",
 )
 @click.option("--plain", is_flag=True, help="Lines instead of a board, also in a terminal.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path, dir_okay=False), help="At the end write the board here, as SVG."
+)
 @click.option("--verbose", is_flag=True, help="Show the log of the services.")
 def up(
     scenario: str,
@@ -41,6 +44,7 @@ def up(
     until_done: bool,
     default_run_seconds: float,
     plain: bool,
+    picture: Path | None,
     verbose: bool,
 ) -> None:
     """Start a simulated GPU cluster with all services in this process.
@@ -48,7 +52,7 @@ def up(
     Runs until stopped with Ctrl-C. The kubectl line to try is shown; the kubeconfig is written to a folder of its own
     unless --kubeconfig says where.
     """
-    from pykai.cli.processes import run_until_signal
+    from pykai.cli.processes import default_kubeconfig, run_until_signal
     from pykai.observe.logs import set_up_logging
     from pykai.simulator.scenario import BUILT_IN, ScenarioError, Story, read_story
 
@@ -77,29 +81,22 @@ def up(
             objects=installation(),
             habits=Habits(run_s=default_run_seconds),
         )
-        cluster = await LivingCluster.start(options)
-        path = kubeconfig or _default_kubeconfig(data)
+        try:
+            cluster = await LivingCluster.start(options)
+        except OSError as error:
+            raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        path = kubeconfig or default_kubeconfig(data)
         cluster.server.kubeconfig(path)
-        show = Show(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s)
+        show = Show(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s, picture=picture)
         running = asyncio.create_task(cluster.run(stop))
         showing = asyncio.create_task(show.run(stop))
-        watched = {running, showing}
-        if until_done and cluster.player is not None:
-            watched.add(asyncio.create_task(_done(cluster.player.finished)))
-        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        told = asyncio.create_task(cluster.player.finished.wait() if until_done else stop.wait())
+        await asyncio.wait((running, showing, told), return_when=asyncio.FIRST_COMPLETED)
+        failed = cluster.player.failed()
         stop.set()
         await running
         await showing
+        if until_done and failed:
+            raise click.ClickException(f"jobs of the story failed: {', '.join(failed)}")
 
     run_until_signal(main)
-
-
-async def _done(finished: asyncio.Event) -> None:
-    await finished.wait()
-
-
-def _default_kubeconfig(data: Path | None) -> Path:
-    """Beside the state, or in a new folder that only this user can read."""
-    import tempfile
-
-    return (data or Path(tempfile.mkdtemp(prefix="kai-"))) / "kubeconfig"

@@ -43,7 +43,7 @@ from pykai.webhooks.admission import pod_mutator, pod_validator
 class LivingOptions:
     """How the cluster is to be."""
 
-    story: Story | None = None
+    story: Story = field(default_factory=Story)
     #: cluster seconds per second
     speed: float = 1.0
     #: where state is kept; None: in memory
@@ -67,7 +67,7 @@ class LivingCluster:
         self.runtime = runtime
         self.port = port
         self.scheduler = make_scheduler(runtime, read_flags(options.scheduler_flags), endpoints=False)
-        self.player = Player(runtime, options.story) if options.story is not None else None
+        self.player = Player(runtime, options.story)
         self.services: list[Service] = [
             self.scheduler,
             make_binder(runtime, BinderOptions()),
@@ -75,9 +75,8 @@ class LivingCluster:
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
             make_queues(runtime, QueuesOptions()),
             *machines(runtime, MachineOptions(options.habits)),
+            self.player,
         ]
-        if self.player is not None:
-            self.services.append(self.player)
 
     @classmethod
     async def start(cls, options: LivingOptions) -> LivingCluster:

@@ -53,6 +53,11 @@ class Workload(Wire):
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
+    def failed(self) -> bool:
+        """Whether a Job has given up."""
+        return any(each.type == "Failed" and each.status == "True" for each in self.status.conditions)
+
+    @property
     def ended(self) -> bool:
         """Whether a Job has completed or failed."""
         return any(each.type in ("Complete", "Failed") and each.status == "True" for each in self.status.conditions)
@@ -129,6 +134,10 @@ class Player:
         await self._jobs.until(lambda store: all(job.ended for job in self._own_jobs()), timeout_s=float("inf"))
         self.rounds += 1
         self.finished.set()
+
+    def failed(self) -> list[str]:
+        """Names of the Jobs of this round that have given up."""
+        return sorted(job.metadata.name for job in self._own_jobs() if job.failed)
 
     def _own_jobs(self) -> Iterable[Workload]:
         for resource, namespace, name in self._submitted:

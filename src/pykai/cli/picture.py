@@ -1,0 +1,15 @@
+"""What a console has printed, as an SVG file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+
+def save_picture(console: Console, path: Path, title: str) -> None:
+    """Write what a recording console has printed; the picture fetches nothing when it is looked at."""
+    drawn = console.export_svg(title=title, unique_id="".join(filter(str.isalpha, title)))
+    # Any monospaced font will do.
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL), encoding="utf-8")
