@@ -258,6 +258,7 @@ WRONG_FUNCTIONS: tuple[Any, ...] = (None, 7, answering(np.array([True, False])),
 ABOUT_VICTIMS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "may_reclaim": ("reclaim", ("no", True, ("reclaim", "fair_share"))),
     "reclaim_from": ("reclaim", WRONG_FUNCTIONS),
+    "reclaim_losers": ("reclaim", WRONG_FUNCTIONS),
     "reclaim_filter": ("reclaim", WRONG_FUNCTIONS),
     "preempt_filter": ("preempt", WRONG_FUNCTIONS),
     "reclaim_gate": ("reclaim", (True, False, 7, ["unfair"])),
@@ -276,7 +277,7 @@ def test_what_cannot_be_judged_is_not_evicted(hook: str, answer: Callable[..., A
 
 @pytest.mark.parametrize("hook", ABOUT_VICTIMS)
 def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
-    makes_a_function = hook in ("reclaim_from", "reclaim_filter", "preempt_filter")
+    makes_a_function = hook in ("reclaim_from", "reclaim_losers", "reclaim_filter", "preempt_filter")
     hooks: dict[str, Any] = {hook: answering(answering(True) if makes_a_function else None)}
     result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
     assert complaints(result) == []

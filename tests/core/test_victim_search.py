@@ -14,6 +14,7 @@ from pykai.core.order.standing import standing_of
 from pykai.core.place.gang import try_tasks
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.core.session import Session
+from pykai.core.victims.balance import Balance
 from pykai.core.victims.bounds import Bounds, Freed
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.scenarios import WAYS, Material
@@ -46,7 +47,14 @@ def gang_of(session: Session, name: str) -> Gang:
     return session.gang(session.snapshot.groups[f"default/{name}"])
 
 
-def sets_of(built: Cluster, way: str, *, recorded: tuple[str, ...] = (), name: str = "new") -> list[list[str]]:
+def sets_of(
+    built: Cluster,
+    way: str,
+    *,
+    recorded: tuple[str, ...] = (),
+    name: str = "new",
+    losing: frozenset[int] | None = None,
+) -> list[list[str]]:
     """The sets of victims one way offers, as names of pods; `recorded` are pods that a smaller part needs already."""
     session = built.session()
     gang = gang_of(session, name)
@@ -62,7 +70,8 @@ def sets_of(built: Cluster, way: str, *, recorded: tuple[str, ...] = (), name: s
         for member in unit.members
     }
     known = [everyone[pod] for pod in recorded]
-    material = Material(session, preemptor, order, Bounds(session, gang, batches), known)
+    bounds, balance = Bounds(session, gang, batches), Balance(session, batches, losing)
+    material = Material(session, preemptor, order, bounds, balance, known)
     return [[victim.member.task.name for victim in found] for found in WAYS[way](material)]
 
 

@@ -203,7 +203,9 @@ class Hooks:
     may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
     #: gives, once per search, a function that tells whether gangs of a leaf queue may lose something at all
     reclaim_from: Callable[[State, Gang, Amounts], Callable[[int], bool]] | None = None
-    #: the same for one gang; all plugins must agree
+    #: the same for what they lose for good; gangs of other leaves can only be moved, and so make no room by themselves
+    reclaim_losers: Callable[[State, Gang, Amounts], Callable[[int], bool]] | None = None
+    #: whether one gang may lose something; all plugins must agree
     reclaim_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
     preempt_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
     #: what is wrong with a set of victims, None when it is fair; all plugins must agree
@@ -264,6 +266,7 @@ class Rules:
     victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
     reclaim_from: tuple[Callable[[State, Gang, Amounts], Callable[[int], bool]], ...] = ()
+    reclaim_losers: tuple[Callable[[State, Gang, Amounts], Callable[[int], bool]], ...] = ()
     reclaim_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
     preempt_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
     reclaim_gates: tuple[Callable[[State, Taking], str | None], ...] = ()
@@ -312,6 +315,7 @@ class Rules:
             victim_queue_key=_joined([h.victim_queue_key for h in every if h.victim_queue_key is not None]),
             may_reclaim=next((h.may_reclaim for h in every if h.may_reclaim is not None), None),
             reclaim_from=tuple(h.reclaim_from for h in every if h.reclaim_from is not None),
+            reclaim_losers=tuple(h.reclaim_losers for h in every if h.reclaim_losers is not None),
             reclaim_filters=tuple(h.reclaim_filter for h in every if h.reclaim_filter is not None),
             preempt_filters=tuple(h.preempt_filter for h in every if h.preempt_filter is not None),
             reclaim_gates=tuple(h.reclaim_gate for h in every if h.reclaim_gate is not None),

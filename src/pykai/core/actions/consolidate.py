@@ -39,7 +39,7 @@ def consolidate(session: Session) -> None:
             # Nobody is moved twice in a cycle; what was only promised a place is not there to be moved.
             return victim is not gang and not placed_in_cycle(session, victim)
 
-        return Aim("consolidation", victims_of(session).leaves(), accepts, _all_move, most)
+        return Aim("consolidation", victims_of(session).leaves(), accepts, _all_move, most, frozenset())
 
     def message(gang: Gang) -> Callable[[Gang, Task], str]:
         return lambda victim, task: (

@@ -48,7 +48,11 @@ def reclaim(session: Session) -> None:
             for leaf in victims.leaves()
             if leaf != gang.queue and all(may_lose(leaf) for may_lose in sources) and victims.line(leaf)
         ]
-        return Aim("reclaim", leaves, accepts, judge)
+        losers = [make(state, gang, required) for make in rules.reclaim_losers]
+        losing = frozenset(leaf for leaf in leaves if all(may_lose(leaf) for may_lose in losers))
+        # Where nobody may lose anything for good, this is a consolidation, and as large as one may be.
+        most = -1 if losing else session.policy.max_consolidation_preemptees
+        return Aim("reclaim", leaves if most else [], accepts, judge, most, losing)
 
     def message(gang: Gang) -> Callable[[Gang, Task], str]:
         lines: dict[int, str] = {}

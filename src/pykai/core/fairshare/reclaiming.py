@@ -60,6 +60,18 @@ def may_lose(ledger: Ledger, reclaimer: int, victim: int, required: Amounts) -> 
     return not any(have[r] < quota[r] for r in compared)
 
 
+def may_lose_for_good(ledger: Ledger, reclaimer: int, victim: int, required: Amounts) -> bool:
+    """Whether the third gate may let gangs of a leaf go without a new place, now or after others have gone.
+
+    A side only shrinks while it loses, so one that is not over its share now never will be (queues:Q-270, Q-275).
+    """
+    mine, theirs = ledger.tree.diverging(reclaimer, victim)
+    have = ledger.allocated[theirs]
+    if _over(have, ledger.allocatable[theirs]):
+        return True
+    return _within(ledger.allocated[mine], required, ledger.quota[mine]) and _over(have, ledger.quota[theirs])
+
+
 class Claim(NamedTuple):
     """A reclaimer, and the books before anything is taken."""
 

@@ -295,6 +295,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
                 hooks, "may_reclaim", Verdict("reclaim", "plugin", other=name), _nothing_or(Verdict)
             ),
             reclaim_from=guard.victim_filter(hooks, "reclaim_from"),
+            reclaim_losers=guard.victim_filter(hooks, "reclaim_losers"),
             reclaim_filter=guard.victim_filter(hooks, "reclaim_filter"),
             preempt_filter=guard.victim_filter(hooks, "preempt_filter"),
             reclaim_gate=guard.optional(hooks, "reclaim_gate", f"plugin {name} failed", _nothing_or(str)),

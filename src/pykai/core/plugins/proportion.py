@@ -57,6 +57,7 @@ class Proportion:
             victim_queue_key=_victim_queue_key,
             may_reclaim=_MayReclaim(),
             reclaim_from=_reclaim_from,
+            reclaim_losers=_reclaim_losers,
             reclaim_gate=partial(_reclaim_gate, self.saturation_multiplier),
         )
 
@@ -99,6 +100,10 @@ class _MayReclaim:
 def _reclaim_from(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:
     """Whether anything may be taken depends on the victim's queue alone (queues:11.2)."""
     return lambda leaf: fairness.may_lose(state.ledger, gang.queue, leaf, required)
+
+
+def _reclaim_losers(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:
+    return lambda leaf: fairness.may_lose_for_good(state.ledger, gang.queue, leaf, required)
 
 
 def _reclaim_gate(multiplier: float, state: State, taking: Taking) -> str | None:

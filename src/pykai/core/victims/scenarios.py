@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
+from pykai.core.victims.balance import Balance
 from pykai.core.victims.bounds import Bounds, Freed
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.trial import Preemptor, Victim, free_gpus
@@ -24,10 +25,16 @@ Victims = list[Victim]
 class Material:
     """What scenarios are made of."""
 
-    __slots__ = ("freed", "order", "preemptor", "recorded", "recorded_keys", "session")
+    __slots__ = ("balance", "freed", "order", "preemptor", "recorded", "recorded_keys", "session")
 
     def __init__(
-        self, session: Session, preemptor: Preemptor, order: VictimOrder, bounds: Bounds, recorded: Victims
+        self,
+        session: Session,
+        preemptor: Preemptor,
+        order: VictimOrder,
+        bounds: Bounds,
+        balance: Balance,
+        recorded: Victims,
     ) -> None:
         self.session = session
         self.preemptor = preemptor
@@ -37,6 +44,10 @@ class Material:
         #: what the recorded ones free
         self.freed = Freed(session, bounds)
         self.freed.add(victim.member for victim in recorded)
+        #: what they lose for good, against what is asked for
+        self.balance = balance
+        for victim in recorded:
+            balance.add(victim.gang, (victim.member,))
 
     def units(self) -> Iterator[Unit]:
         """Units worst first, without what is recorded."""
@@ -54,6 +65,11 @@ class Material:
 
     def with_recorded(self, chosen: list[Unit]) -> Victims | None:
         """The recorded ones and these, None when that cannot suffice."""
+        balance = self.balance.copy()
+        for unit in chosen:
+            balance.add(unit.gang, unit.members)
+        if not balance.covers:
+            return None
         freed = self.freed.copy()
         for unit in chosen:
             freed.add(unit.members)
@@ -67,11 +83,12 @@ def node_local(material: Material) -> Iterator[Victims]:
     if material.recorded and material.freed.suffices:
         yield list(material.recorded)
     units: list[Unit] = []
-    freed = material.freed.copy()
+    freed, balance = material.freed.copy(), material.balance.copy()
     for last in material.units():
         units.append(last)
         freed.add(last.members)
-        if not freed.suffices:
+        balance.add(last.gang, last.members)
+        if not (freed.suffices and balance.covers):
             # Not even all of them together make enough room.
             continue
         tried: set[frozenset[str]] = set()
@@ -94,12 +111,13 @@ def multi_node(material: Material) -> Iterator[Victims]:
     smallest, demand = min(asked), sum(asked)
     room = _Room(material)
     units: list[Unit] = []
-    freed = material.freed.copy()
+    freed, balance = material.freed.copy(), material.balance.copy()
     for last in material.units():
         units.append(last)
         freed.add(last.members)
+        balance.add(last.gang, last.members)
         room.add(last.members)
-        if not freed.suffices or all(room.at(row) < smallest for row in last.rows):
+        if not (freed.suffices and balance.covers) or all(room.at(row) < smallest for row in last.rows):
             continue
         nodes = [row for row in room.first_seen if room.at(row) >= smallest]
         place = {row: index for index, row in enumerate(nodes)}

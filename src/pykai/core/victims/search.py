@@ -19,6 +19,7 @@ from pykai.core.order.standing import standing_of
 from pykai.core.policy import SearchBudgets
 from pykai.core.session import Session
 from pykai.core.status import Status
+from pykai.core.victims.balance import Balance
 from pykai.core.victims.bounds import Bounds
 from pykai.core.victims.order import VictimOrder
 from pykai.core.victims.scenarios import WAYS, Material, Victims
@@ -38,6 +39,8 @@ class Aim(NamedTuple):
     judge: Callable[[Taking], str | None]
     #: how many gangs may lose something, -1 = any number
     most: int = -1
+    #: leaves whose gangs may lose something for good, None = all; others have to find another place
+    losing: frozenset[int] | None = None
 
 
 class Budget:
@@ -85,6 +88,8 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
     victims = victims_of(session)
     leaves = [leaf for leaf in aim.leaves if victims.line(leaf)]
     if not leaves or Bounds(session, gang, batches).hopeless(victims.evictable):
+        return Found("hopeless")
+    if not aim.losing and aim.losing is not None and Balance(session, batches, aim.losing).hopeless:
         return Found("hopeless")
     attempt = _Search(session, gang, batches, aim, VictimOrder(session, victims, leaves, aim.accepts, aim.most), end)
     if attempt.order.at(0) is None:
@@ -162,7 +167,8 @@ class _Search:
         bounds = self.bounds.get(count)
         if bounds is None:
             bounds = self.bounds[count] = Bounds(session, self.gang, batches)
-        material = Material(session, preemptor, self.order, bounds, recorded)
+        balance = Balance(session, batches, self.aim.losing)
+        material = Material(session, preemptor, self.order, bounds, balance, recorded)
         for victims in WAYS[way](material):
             if self.end is not None and state.work >= self.end:
                 return "deadline"
