@@ -124,6 +124,8 @@ class Steady:
 
         self.scheduler.loop.cycle = timed  # type: ignore[method-assign]
         self._serial = itertools.count()
+        #: pods of another scheduler
+        self.foreign: set[str] = set()
 
     def load(self, documents: Iterator[Document]) -> int:
         """Put objects straight into storage."""
@@ -144,6 +146,13 @@ class Steady:
         old = record.object()
         self.server.writer.write(kind, {**old, "metadata": {**old["metadata"], **change.pop("metadata", {})}, **change})
 
+    def remove(self, name: str) -> None:
+        """Take a pod of another scheduler out of storage."""
+        kind = self.server.registry.named("v1", "Pod")
+        assert kind is not None
+        self.server.storage.remove(kind.store, f"default/{name}")
+        self.foreign.remove(name)
+
     async def batch(self, kind: str, events: int) -> float:
         """So many events, then the cycle that follows; its seconds."""
         self.ended.clear()
@@ -155,11 +164,12 @@ class Steady:
                 self.change(f"default/run-{at}", {"status": {"phase": "Running", "conditions": [condition]}})
             elif kind == "relabelled":
                 self.change(f"default/run-{at}", {"metadata": {"labels": {"look": str(number)}}})
-            elif each % 2:
-                name = f"foreign-{number}-{each}"
-                self.load(iter([pod(name, node=f"cpu-{each % 16}", gpus=0, scheduler="default-scheduler")]))
+            elif each % 2 and f"foreign-{number - 1}-{each - 1}" in self.foreign:
+                self.remove(f"foreign-{number - 1}-{each - 1}")
             else:
-                self.change(f"default/run-{at}", {"metadata": {"annotations": self._kept(at, number)}})
+                name = f"foreign-{number}-{each}"
+                self.load(iter([pod(name, node=f"cpu-{each // 2 % 16}", gpus=0, scheduler="default-scheduler")]))
+                self.foreign.add(name)
         await self.client.get(PODS, "run-0", "default", into=Pod)
         before = len(self.seconds)
         try:
@@ -168,9 +178,6 @@ class Steady:
             # Nothing that a cycle would see: that is what it costs.
             return 0.0
         return sum(self.seconds[before:]) or self.seconds[-1]
-
-    def _kept(self, at: int, number: int) -> dict[str, str]:
-        return {names.POD_GROUP_ANNOTATION: f"pg-run-{at}", "note": str(number)}
 
     async def one_more(self) -> float:
         """Create a pod that fits; seconds until it is bound."""

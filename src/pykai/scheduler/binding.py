@@ -152,7 +152,7 @@ class Binding:
         wanted = assumed_request(namespace, entry.uid, entry.spec())
         content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
         try:
-            await self._client.create(resources.BIND_REQUESTS, content, namespace)
+            await self._client.create(resources.BIND_REQUESTS, content, namespace, brief=True)
         except (AlreadyExists, ConnectionLost) as error:
             return await self._look_at_request(namespace, entry, wanted, error)
         except NotFound:

@@ -286,7 +286,7 @@ class Dispatcher:
         failures = tries = 0
         while True:
             try:
-                await self._client.patch(resources.POD_GROUPS, name, content, plan.namespace)
+                await self._client.patch(resources.POD_GROUPS, name, content, plan.namespace, brief=True)
                 return ""
             except (ServerFailed, TooManyRequests) as error:
                 failures += 1

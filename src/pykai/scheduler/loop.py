@@ -40,7 +40,7 @@ from pykai.scheduler.dispatch import Dispatcher
 from pykai.scheduler.flags import Flags
 from pykai.scheduler.intake import Intake, Operation
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.quiet import collector_paused
+from pykai.scheduler.quiet import collector_paused, settle
 from pykai.scheduler.status import StatusBook
 
 log = logging.getLogger(__name__)
@@ -203,6 +203,8 @@ class Loop:
         self._took_s = worked.total_s
         self.last_s = loop.time()
         self.cycles += 1
+        if self.cycles == 1:
+            settle(len(self.intake.pods))
         if plan.binds or plan.evictions:
             log.debug("%d binds, %d evictions", len(plan.binds), len(plan.evictions))
         return plan

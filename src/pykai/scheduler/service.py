@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import socket
@@ -38,6 +37,7 @@ from pykai.scheduler.intake import Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.quiet import settle
 from pykai.scheduler.snapshotfile import snapshot_zip
 from pykai.scheduler.statuswrites import StatusWrites
 
@@ -48,8 +48,6 @@ _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 #: a leader without a good cycle for so many periods, at least so many seconds, is not ready
 _LATE_PERIODS = 30
 _LATE_S = 60.0
-#: pods above which the collector leaves what is there alone for good
-_WORTH_FREEZING = 5_000
 
 
 def make_scheduler(
@@ -180,9 +178,7 @@ class Scheduler:
         finally:
             stopped.cancel()
             synced.cancel()
-        if len(self.intake.pods) >= _WORTH_FREEZING:
-            gc.collect()
-            gc.freeze()
+        settle(len(self.intake.pods))
         self._synced = not stop.is_set()
 
     async def _claims_version(self) -> str:

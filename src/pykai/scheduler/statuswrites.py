@@ -172,6 +172,7 @@ class StatusWrites:
                 patch.namespace,
                 kind=patch.kind,
                 subresource=patch.subresource,
+                brief=True,
             )
         except NotFound:
             return None
