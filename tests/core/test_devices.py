@@ -328,9 +328,9 @@ def test_whole_and_shared_gpus_on_one_node() -> None:
 
 
 def test_a_reservation_pod_holds_everything_but_its_gpu() -> None:
-    """gpu:T-26, gpu:S-2"""
-    held = books(node(1).pod("r", on="node-0", gpu=1, labels={"app": "kai-resource-reservation"}))
-    assert (held.idle(), held.used()) == (1, 0)
+    """gpu:T-26, gpu:S-2: that is held for its tenants, and being released while there are none."""
+    held = books(node(1).pod("r", on="node-0", gpu=1, device="g", labels={"app": "kai-resource-reservation"}))
+    assert (held.gpus(), held.used()) == ((1, 0), 0)
     assert held.idle("cpu") == 99_000
     assert held.idle("memory") == 999 << 30
     assert held.idle("pods") == 109

@@ -34,6 +34,13 @@ def key_of(raw: Raw) -> Key:
     return (raw["kind"], raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
 
 
+def reservation(name: str, node: str, device: str) -> Raw:
+    """A reservation pod, with or without a group."""
+    labels = {"app": "kai-resource-reservation"}
+    pod = cluster().pod(name, cpu=0, gpu=1, on=node, device=device, scheduler="other", namespace="held", labels=labels)
+    return pod.objects[0]
+
+
 class Life:
     """A cluster to which things happen."""
 
@@ -80,7 +87,11 @@ class Life:
     def plan_happens(self, draw: Any, plan: Plan) -> None:
         """What was bound runs, and what was evicted is gone."""
         for bind in plan.binds:
-            raw = self.changed(("Pod", bind.namespace, bind.pod))
+            key = ("Pod", bind.namespace, bind.pod)
+            if key not in self.objects:
+                # It has gone since.
+                continue
+            raw = self.changed(key)
             labels = {f"runai-gpu-group/{device}": device for device in bind.gpu_groups}
             if len(bind.gpu_groups) == 1:
                 labels = {"runai-gpu-group": bind.gpu_groups[0]}
@@ -143,6 +154,14 @@ class Life:
     def stranger_goes(self, draw: Any, plan: Plan) -> None:
         self.remove(("Pod", "other", "stranger"))
 
+    def reservation_comes(self, draw: Any, plan: Plan) -> None:
+        """A GPU is held for tenants there are, or for nobody."""
+        node = draw(st.sampled_from([name for _, _, name in self.of_kind("Node")]))
+        tenants = [self.objects[key] for key in self.placed() if self.objects[key]["spec"]["nodeName"] == node]
+        shared = {pod["metadata"]["labels"].get("runai-gpu-group", "") for pod in tenants}
+        self._made += 1
+        self.apply(reservation(f"held-{self._made}", node, draw(st.sampled_from(sorted({"lone", *shared})))))
+
     def node_is_told_again(self, draw: Any, plan: Plan) -> None:
         self.apply(self.objects[draw(st.sampled_from(self.of_kind("Node")))])
 
@@ -181,6 +200,7 @@ class Life:
 EVENTS: tuple[Callable[[Life, Any, Plan], None], ...] = (
     *[Life.nothing_happens, Life.pods_tell_of_themselves, Life.successor_comes, Life.plan_happens] * 2,
     *(Life.pod_goes, Life.pod_comes_back, Life.pod_leaves, Life.stranger_comes, Life.stranger_goes),
+    *[Life.reservation_comes] * 3,
     *(Life.node_is_told_again, Life.node_is_cordoned, Life.group_changes, Life.group_goes),
     *(Life.queue_changes, Life.class_changes),
 )

@@ -128,19 +128,27 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     ports: dict[str, dict[object, int]] = {}
     foreign: dict[str, list[int]] = {}
     tenants: dict[tuple[str, str], list[tuple[Status, int]]] = {}
+    reservations: dict[tuple[str, str], list[bool]] = {}
     holders = ("ALLOCATED", "PIPELINED", "BINDING", "BOUND", "RUNNING", "RELEASING", "STUCK_IN_RELEASING")
     for task in snapshot.tasks.values():
         facts = nodes.get(task.node)
         if facts is None or not (task.status.name in holders or task.status is Status.UNKNOWN):
             continue
+        going = {IDLE: -1, RELEASING: 1, FREE: 0, USED: 1}
         signs = {
-            Status.RELEASING: {IDLE: -1, RELEASING: 1, FREE: 0, USED: 1},
+            Status.RELEASING: going,
             Status.PIPELINED: {IDLE: 0, RELEASING: -1, FREE: -1, USED: 1},
         }.get(task.status, {IDLE: -1, RELEASING: 0, FREE: -1, USED: 1})
-        for resource, amount in task.shape.requests:
-            if resource not in dict(facts.allocatable) or (task.reservation and resource.endswith("/gpu")):
+        for resource, asked_for in task.shape.requests:
+            if resource not in dict(facts.allocatable):
                 continue
-            for plane, sign in signs.items():
+            held_for_nobody = task.reservation and resource.endswith("/gpu")
+            amount = asked_for
+            if held_for_nobody and task.gpu_groups and resource == facts.shared_resource and amount > 0:
+                stays = task.status in (Status.BOUND, Status.RUNNING)
+                reservations.setdefault((task.node, task.gpu_groups[0]), []).append(stays)
+                amount -= 1
+            for plane, sign in (going if held_for_nobody else signs).items():
                 there = columns[task.node][plane]
                 there[resource] = there.get(resource, 0) + sign * amount
         for port in task.shape.host_ports:
@@ -159,7 +167,9 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
             for group in task.gpu_groups:
                 tenants.setdefault((task.node, group), []).append((task.status, mib))
     devices: dict[str, dict[str, tuple[int, ...]]] = {}
-    for (node, group), sharing in sorted(tenants.items()):
+    for node, group in sorted(tenants.keys() | reservations.keys()):
+        sharing = tenants.get((node, group), [])
+        reserving = reservations.get((node, group), [])
         releasing = [mib for status, mib in sharing if status is Status.RELEASING]
         pipelined = [mib for status, mib in sharing if status is Status.PIPELINED]
         total = sum(mib for _, mib in sharing)
@@ -171,10 +181,12 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
             total,
             total - sum(pipelined),
             sum(releasing) - sum(pipelined),
+            reserving.count(True),
+            reserving.count(False),
         )
         resource = nodes[node].shared_resource
-        taken = -1 if live or releasing else 0
-        coming = 0 if live else bool(releasing) - bool(pipelined)
+        taken = -max(bool(live or releasing), len(reserving))
+        coming = -taken - bool(live or pipelined)
         for plane, change in ((IDLE, taken), (RELEASING, coming), (FREE, taken + coming)):
             columns[node][plane][resource] = columns[node][plane].get(resource, 0) + change
     return {
@@ -285,6 +297,8 @@ ASKS: tuple[tuple[Raw, Raw, Raw, Raw], ...] = (
     ({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}, {}, {"kai.scheduler/task-priority": "3"}, {}),
     ({"cpu": "500m", "nvidia.com/gpu": "2"}, {}, {"kai.scheduler/subgroup-name": "x"}, {}),
     ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {"app": "kai-resource-reservation"}, {}),
+    ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {"app": "kai-resource-reservation", "runai-gpu-group": "d0"}, {}),
+    ({"cpu": "1", "nvidia.com/gpu": "2"}, {}, {"app": "kai-resource-reservation", "runai-gpu-group": "d1"}, {}),
     ({"cpu": "1", "nvidia.com/gpu": "1"}, {}, {"app": "kai-scale-adjust"}, {}),
     ({"cpu": "1"}, {"gpu-fraction": "0.5"}, {"runai-gpu-group": "d0"}, {}),
     ({"cpu": "1"}, {"gpu-fraction": "0.4"}, {"runai-gpu-group": "d1"}, {}),

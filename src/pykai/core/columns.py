@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from pykai.core.axes import Axes, IntArray
-from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
+from pykai.core.devices import DeviceUse, Seat, holding_of, reservation_charge, reservation_seat, seat, tenant_mib
 from pykai.core.nodes import NodeFacts
 from pykai.core.shapes import HostPort, hold_ports
 from pykai.core.snapshot import NodeTable
 from pykai.core.status import Status
 from pykai.core.tasks import Task
-from pykai.core.vectors import FREE, IDLE, PLANES, Vectors, charge_planes
+from pykai.core.vectors import FREE, IDLE, PLANES, Vectors
 
 
 class NodeColumns:
@@ -87,14 +87,20 @@ class NodeColumns:
     def charge(self, facts: NodeFacts, task: Task, sign: int) -> None:
         """Add a task to or take it from the figures of its node (cycle:4)."""
         name = facts.name
-        holding = holding_of(task.status)
         vector = self._vectors[task.shape]
         self.grow()
         slot = self._slots[name]
+        seated: Seat | None = None
         if task.reservation:
-            charge = charge_planes(vector.reservation_charge, holding)
+            axis = self._axes.index[facts.shared_resource] if task.gpu_groups and facts.shared_resource else -1
+            charge, holds_device = reservation_charge(vector, task.status, axis)
+            if holds_device:
+                seated = reservation_seat(task.status)
         else:
+            holding = holding_of(task.status)
             charge = vector.charges[holding].reshape(PLANES, len(self._axes))
+            if task.gpu_groups and facts.shared_resource:
+                seated = Seat(tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib), holding)
         # A resource the node does not have cannot be charged (gpu:S-3).
         charge = charge * (self._allocatable[slot] > 0)
         here = self._columns[slot]
@@ -102,8 +108,8 @@ class NodeColumns:
             here += charge
         else:
             here -= charge
-        if task.gpu_groups and facts.shared_resource and not task.reservation:
-            self._seat(facts, slot, task, holding, sign)
+        if seated is not None:
+            self._seat(facts, slot, task, seated, sign)
         if task.shape.host_ports:
             ports = self._ports.setdefault(name, {})
             hold_ports(ports, task.shape.host_ports, sign)
@@ -113,12 +119,11 @@ class NodeColumns:
             load[1] += sign * vector.memory
             load[2] += sign * task.shape.gpu_hundredths
 
-    def _seat(self, facts: NodeFacts, slot: int, task: Task, holding: int, sign: int) -> None:
+    def _seat(self, facts: NodeFacts, slot: int, task: Task, seated: Seat, sign: int) -> None:
         """Seat a task on its shared GPUs or take it off them."""
         axis = self._axes.index[facts.shared_resource]
         devices = self._devices.setdefault(facts.name, {})
-        mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-        seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, Seat(mib, holding), sign)
+        seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, seated, sign)
 
     # -- as a snapshot shows them -----------------------------------------------------------------------------------
 

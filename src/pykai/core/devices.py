@@ -7,6 +7,9 @@ removing in any order ends in the same numbers (gpu:S-6, and the "Do better" tha
 - a device with a live or releasing tenant is not idle;
 - a device all of whose tenants are releasing is one whole releasing GPU;
 - a tenant pipelined onto a device without live tenants takes that releasing GPU (or, on a fresh id, promises one).
+
+A reservation pod holds a whole GPU of its node for the tenants of a group.  Beside them it counts for nothing; without
+them its GPU is being released, because the pod is about to be removed (`docs/adr/0014-lone-reservations.md`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from typing import NamedTuple
 from pykai.core.axes import IntArray
 from pykai.core.shapes import GpuAsk
 from pykai.core.status import Status
-from pykai.core.vectors import FREE, IDLE
+from pykai.core.vectors import FREE, IDLE, Vector, charge_planes
 from pykai.core.vectors import RELEASING as RELEASING_PLANE
 
 #: How a task holds its node: the rows of the accounting table in cycle:4.
 LIVE, RELEASING, PIPELINED = 0, 1, 2
+#: How a reservation pod holds its device: it stays, or it goes.
+RESERVED, CLOSING = 3, 4
 
 _HOLDINGS = {Status.RELEASING: RELEASING, Status.PIPELINED: PIPELINED}
 
@@ -32,7 +37,7 @@ def holding_of(status: Status) -> int:
 
 
 class DeviceUse(NamedTuple):
-    """Tenants and memory (MiB) of one shared GPU."""
+    """Tenants, memory (MiB) and reservation pods of one shared GPU."""
 
     live: int = 0
     releasing: int = 0
@@ -43,22 +48,24 @@ class DeviceUse(NamedTuple):
     allocated_mib: int = 0
     #: memory of releasing tenants less that promised to pipelined ones; may be negative (gpu:S-7)
     releasing_mib: int = 0
+    #: reservation pods that stay
+    reserved: int = 0
+    #: reservation pods that go, or whose node is silent
+    closing: int = 0
 
     @property
     def idle_gpus(self) -> int:
         """Change of the node's idle GPUs caused by this device."""
-        return -1 if self.live or self.releasing else 0
+        return -max(self.reserved + self.closing, 1 if self.live or self.releasing else 0)
 
     @property
     def releasing_gpus(self) -> int:
-        """Change of the node's releasing GPUs caused by this device."""
-        if self.live:
-            return 0
-        return (1 if self.releasing else 0) - (1 if self.pipelined else 0)
+        """Change of the node's releasing GPUs caused by this device: what is not idle, less the one in use."""
+        return -self.idle_gpus - (1 if self.live or self.pipelined else 0)
 
     def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
         """The device after a tenant came (sign 1) or left (sign -1)."""
-        live, releasing, pipelined, used, allocated, freed = self
+        live, releasing, pipelined, used, allocated, freed, reserved, closing = self
         used += sign * mib
         if holding == LIVE:
             live += sign
@@ -67,20 +74,29 @@ class DeviceUse(NamedTuple):
             releasing += sign
             allocated += sign * mib
             freed += sign * mib
-        else:
+        elif holding == PIPELINED:
             pipelined += sign
             freed -= sign * mib
-        return DeviceUse(live, releasing, pipelined, used, allocated, freed)
+        elif holding == RESERVED:
+            reserved += sign
+        else:
+            closing += sign
+        return DeviceUse(live, releasing, pipelined, used, allocated, freed, reserved, closing)
 
     @property
-    def empty(self) -> bool:
+    def unused(self) -> bool:
         """No tenant at all."""
         return not (self.live or self.releasing or self.pipelined)
+
+    @property
+    def vacant(self) -> bool:
+        """Nobody but a reservation pod that stays: who joins it may start at once, although no GPU is idle."""
+        return self.reserved > 0 and self.unused
 
     def has_room(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant counting what is being released (gpu:F-3).
 
-        A device that is released altogether is reached as a whole GPU instead.
+        A device that is released altogether is reached as a whole GPU instead, and so is one without tenants.
         """
         return (
             self.used_mib != 0
@@ -90,7 +106,8 @@ class DeviceUse(NamedTuple):
 
     def has_idle_room(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""
-        return (self.live > 0 or self.releasing > 0) and gpu_mib - self.allocated_mib - mib >= 0
+        there = self.live > 0 or self.releasing > 0 or self.reserved > 0
+        return there and gpu_mib - self.allocated_mib - mib >= 0
 
 
 FREE_DEVICE = DeviceUse()
@@ -131,6 +148,26 @@ class Seat(NamedTuple):
     holding: int
 
 
+def reservation_seat(status: Status) -> Seat:
+    """The place of a reservation pod: no tenant may join one that is on its way out."""
+    return Seat(0, RESERVED if status in (Status.BOUND, Status.RUNNING) else CLOSING)
+
+
+def reservation_charge(vector: Vector, status: Status, axis: int) -> tuple[IntArray, bool]:
+    """What a reservation pod takes of [plane, axis] of its node, and whether it holds the device of a group besides.
+
+    `axis` is that of the GPUs which the node shares, -1 when there are none or the pod names no group.  GPUs that are
+    held for no group are being released: nobody can use them, and nobody will miss the pod.
+    """
+    gpus = vector.gpus
+    seated = axis >= 0 and bool(gpus[axis] > 0)
+    if seated:
+        gpus = gpus.copy()
+        gpus[axis] -= 1
+    planes = charge_planes(vector.reservation_charge, holding_of(status)) + charge_planes(gpus, RELEASING)
+    return planes, seated
+
+
 def seat(
     columns: IntArray,
     axis: int,
@@ -145,14 +182,21 @@ def seat(
     `columns` is [plane, axis, node]; the whole-GPU figures of the node follow what becomes of its devices.
     """
     for group in groups:
-        before = devices.get(group, FREE_DEVICE)
-        after = before.with_tenant(tenant.holding, tenant.mib, sign)
-        if after.empty:
-            del devices[group]
-        else:
-            devices[group] = after
-        idle = after.idle_gpus - before.idle_gpus
-        releasing = after.releasing_gpus - before.releasing_gpus
-        columns[IDLE, axis, row] += idle
-        columns[RELEASING_PLANE, axis, row] += releasing
-        columns[FREE, axis, row] += idle + releasing
+        after = devices.get(group, FREE_DEVICE).with_tenant(tenant.holding, tenant.mib, sign)
+        put_device(columns, axis, row, devices, group, after)
+
+
+def put_device(
+    columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], group: str, after: DeviceUse
+) -> None:
+    """Make a device what it is from now on; a free one is forgotten."""
+    before = devices.get(group, FREE_DEVICE)
+    if after == FREE_DEVICE:
+        del devices[group]
+    else:
+        devices[group] = after
+    idle = after.idle_gpus - before.idle_gpus
+    releasing = after.releasing_gpus - before.releasing_gpus
+    columns[IDLE, axis, row] += idle
+    columns[RELEASING_PLANE, axis, row] += releasing
+    columns[FREE, axis, row] += idle + releasing

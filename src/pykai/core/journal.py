@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from pykai.core.devices import DeviceUse
 from pykai.core.gangs import Gang, LeafRun
 from pykai.core.shapes import Shape
 from pykai.core.status import Status
@@ -119,13 +120,14 @@ class Kept(NamedTuple):
 
 
 class Vacated(NamedTuple):
-    """A task that was told to leave is gone."""
+    """A task that was told to leave is gone, and so are the reservations of shared GPUs it was the last on."""
 
     gang: Gang
     leaf: LeafRun
     task: Task
     here: Placement
     before: Placement | None
+    devices: dict[str, DeviceUse]
     version: int
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pykai.core.axes import PODS, BoolArray, IntArray
-from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, seat, tenant_mib
+from pykai.core.devices import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, put_device, seat, tenant_mib
 from pykai.core.devices import RELEASING as RELEASED
 from pykai.core.fairshare.ledger import Amounts, Ledger, Refusal
 from pykai.core.gangs import Gang, LeafRun
@@ -271,10 +271,15 @@ class State:
         """Look ahead: a task that was told to leave is gone, and its successor waits."""
         here = self.leaving.pop(task.key)
         self._hold_leaving(task, here, -1)
+        there = self.devices.get(here.row, {})
+        # With the last tenant goes the reservation pod.
+        left = {group: there[group] for group in here.gpu_groups if group in there and there[group].unused}
+        for group in left:
+            self._put_device(here.row, group, FREE_DEVICE)
         leaf.active_used -= 1
         before = self.moved[task.key]
         self.moved[task.key] = Placement(Status.PENDING, -1, ())
-        self._journal.append(Vacated(gang, leaf, task, here, before, self.version))
+        self._journal.append(Vacated(gang, leaf, task, here, before, left, self.version))
         self._step(here.row)
 
     def _hold_leaving(self, task: Task, here: Placement, sign: int) -> None:
@@ -411,6 +416,8 @@ class State:
             elif isinstance(entry, Vacated):
                 assert entry.before is not None
                 self.leaving[entry.task.key] = entry.here
+                for group, device in entry.devices.items():
+                    self._put_device(entry.here.row, group, device)
                 self._hold_leaving(entry.task, entry.here, 1)
                 entry.leaf.active_used += 1
                 self.moved[entry.task.key] = entry.before
@@ -525,6 +532,14 @@ class State:
             self.idle[PODS, row] += idle
             self.releasing[PODS, row] += releasing
             self.free[PODS, row] += idle + releasing
+        if not devices:
+            del self.devices[row]
+
+    def _put_device(self, row: int, group: str, device: DeviceUse) -> None:
+        """Make a shared GPU what it is from now on."""
+        axis = self.snapshot.axes.index[self.snapshot.nodes.facts[row].shared_resource]
+        devices = self.devices.setdefault(row, {})
+        put_device(self.columns, axis, row, devices, group, device)
         if not devices:
             del self.devices[row]
 

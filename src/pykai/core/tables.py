@@ -273,6 +273,7 @@ class Tables:
         shape = task.shape
         if (
             task.gpu_groups
+            or task.reservation
             or shape.host_ports
             or shape.affinity is not None
             or shape.volumes

@@ -48,7 +48,7 @@ class Task:
     status: Status
     #: node the pod is on or being bound to, "" when none
     node: str
-    #: shared GPUs the pod is on
+    #: shared GPUs the pod is on; a reservation pod: the one it holds for others
     gpu_groups: tuple[str, ...]
     #: key of its PodGroup, "" when it names none
     group_key: str
@@ -56,7 +56,7 @@ class Task:
     labels: dict[str, str]
     #: the pod asks for this scheduler
     ours: bool
-    #: holds a GPU for others; charged without GPUs (gpu:S-2)
+    #: holds a GPU for others, whose charge is theirs (gpu:S-2)
     reservation: bool
     #: reservation or scale-adjust pod of our own making: not a foreign load (queues:Q-102)
     utility: bool
@@ -152,6 +152,12 @@ def _gpu_groups(labels: dict[str, str], request: BindRequest | None) -> tuple[st
     return tuple(found)
 
 
+def _reserved(labels: dict[str, str]) -> tuple[str, ...]:
+    """The group for which a reservation pod holds its GPU."""
+    group = labels.get(names.GPU_GROUP_LABEL)
+    return (group,) if group else ()
+
+
 def _claim_allocations(request: BindRequest) -> tuple[tuple[str, AllocationResult], ...]:
     found = [(entry.name, entry.allocation) for entry in request.spec.resource_claim_allocations]
     extended = request.spec.extended_resource_claim_allocation
@@ -190,6 +196,8 @@ def read_task(
     group_name = annotations.get(names.POD_GROUP_ANNOTATION)
     role = labels.get(names.KUBEFLOW_ROLE_LABEL)
     ours = spec.scheduler_name == scheduler_name
+    # Anyone can write a label: a member of a group is work, which pays for its GPUs and can be evicted.
+    reservation = app == reservation_app and not group_name
     return Task(
         key=f"{meta.namespace}/{meta.name}",
         namespace=meta.namespace,
@@ -199,13 +207,12 @@ def read_task(
         shape=shape,
         status=forced if forced is not None else _status(pod, request),
         node=node,
-        gpu_groups=_gpu_groups(labels, request) if shape.shared else (),
+        gpu_groups=_reserved(labels) if reservation else _gpu_groups(labels, request) if shape.shared else (),
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,
         ours=ours,
-        # Anyone can write a label: a member of a group that waits for us is work and pays for its GPUs.
-        reservation=app == reservation_app and not (ours and group_name),
+        reservation=reservation,
         utility=app in (reservation_app, names.SCALE_ADJUST_APP, names.SCALING_POD_APP),
         deletion_ns=instant_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
         running=pod.status.phase == "Running",

@@ -15,7 +15,7 @@ from pykai.api import names
 from pykai.core.axes import PODS
 from pykai.core.census import Census
 from pykai.core.claims.books import ClaimBooks
-from pykai.core.devices import DeviceUse, Seat, holding_of, seat, tenant_mib
+from pykai.core.devices import DeviceUse, Seat, holding_of, reservation_charge, reservation_seat, seat, tenant_mib
 from pykai.core.journal import Books, Grant
 from pykai.core.minimum import core_of
 from pykai.core.session import Session
@@ -62,17 +62,21 @@ def _check_nodes(session: Session) -> None:
     closing: dict[int, dict[HostPort, int]] = {}
     for task, status, row, groups in _holders(session):
         vector = snapshot.vectors[task.shape]
-        charge = vector.reservation_charge if task.reservation else vector.charge
-        holding = holding_of(status)
-        columns[:, :, row] += charge_planes(charge * (state.allocatable[:, row] > 0), holding)
+        facts = nodes.facts[row]
+        axis = axes.index[facts.shared_resource] if groups and facts.shared_resource else -1
+        if task.reservation:
+            planes, seated = reservation_charge(vector, status, axis)
+            tenant = reservation_seat(status)
+        else:
+            holding = holding_of(status)
+            planes, seated = charge_planes(vector.charge, holding), axis >= 0
+            tenant = Seat(tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib), holding)
+        columns[:, :, row] += planes * (state.allocatable[:, row] > 0)
+        if seated:
+            seat(columns, axis, row, devices.setdefault(row, {}), groups, tenant, 1)
         if task.shape.host_ports:
             leaves = task.key in state.leaving and status is Status.RELEASING
             hold_ports((closing if leaves else ports).setdefault(row, {}), task.shape.host_ports, 1)
-        facts = nodes.facts[row]
-        if groups and facts.shared_resource and not task.reservation:
-            mib = tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-            axis = axes.index[facts.shared_resource]
-            seat(columns, axis, row, devices.setdefault(row, {}), groups, Seat(mib, holding), 1)
     for row, found in devices.items():
         for group in found.keys() - state.reserved.get(row, frozenset()):
             # A device shared since this cycle also holds a slot for its reservation pod.

@@ -24,7 +24,18 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 class Vector:
     """One shape over the axes."""
 
-    __slots__ = ("amounts", "asked", "charge", "charges", "cpu", "demand", "memory", "reservation_charge", "shape")
+    __slots__ = (
+        "amounts",
+        "asked",
+        "charge",
+        "charges",
+        "cpu",
+        "demand",
+        "gpus",
+        "memory",
+        "reservation_charge",
+        "shape",
+    )
 
     def __init__(self, shape: Shape, axes: Axes) -> None:
         size = len(axes)
@@ -42,8 +53,10 @@ class Vector:
         self.asked: tuple[tuple[int, int], ...] = tuple(sorted((axes.index[name], n) for name, n in shape.requests))
         #: amount per axis, [axes]
         self.charge: IntArray = charge
-        #: the same for a reservation pod, whose GPU is held for its tenants (gpu:S-2)
+        #: the same without GPUs: that of a reservation pod is held for its tenants (gpu:S-2)
         self.reservation_charge: IntArray = without_gpus
+        #: the GPUs alone
+        self.gpus: IntArray = charge - without_gpus
         #: amount per axis or UNASKED, [axes, 1]
         self.demand: IntArray = demand
         #: change of [plane, axis] per holding, flattened: one stride is quicker than two

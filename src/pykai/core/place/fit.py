@@ -2,7 +2,8 @@
 
 Fit is tested twice in a placement: against what is free or being freed ("may go there at all"), and against what is
 idle ("may start now").  Whole and MIG requests compare columns.  Shared requests compare all other columns and then
-count devices: whole GPUs left plus shared ones with room must be as many as asked for.
+count devices: whole GPUs left plus shared ones with room must be as many as asked for.  A GPU of which there is nothing
+but the reservation pod is being released, yet whoever joins it may start at once.
 """
 
 from __future__ import annotations
@@ -74,9 +75,26 @@ def whole_gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
     return np.where(axes >= 0, plane[axes, numbers], 0)
 
 
+def _vacant_devices(state: State, rows: Rows) -> IntArray:
+    """[rows] how many GPUs have nothing but a reservation pod.
+
+    Those that were promised since are counted too: whether there are enough beside promises, what is free tells.
+    """
+    devices = state.devices
+    numbers = row_numbers(rows, len(state.snapshot.nodes))
+    counts = np.zeros(len(numbers), dtype=np.int64)
+    for position, row in enumerate(numbers):
+        there = devices.get(row)
+        if there:
+            counts[position] = sum(device.vacant for device in there.values())
+    return counts
+
+
 def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
     shape = ask.shape
     count = np.maximum(whole_gpus(state, plane, rows), 0) + devices_with_room(state, shape, rows)
+    if plane is state.idle and state.devices:
+        count += _vacant_devices(state, rows)
     return (count >= shape.gpu.devices) & big_enough(state.snapshot.nodes, shape)[rows]
 
 

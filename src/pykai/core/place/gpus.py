@@ -2,7 +2,9 @@
 
 Candidates are the shared GPUs with room and one entry for every whole GPU that is idle or being released.  Plugins
 score them (packing prefers the fullest, spreading an untouched one); equal scores go by device id, whole GPUs last.
-A whole GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.
+A whole GPU gets a new id, made from the pod and the time of the cycle, so that a replay makes the same one.  Among the
+whole ones are GPUs of which there is nothing left but the reservation pod: those keep their id and come first, since
+that pod is there already and no idle GPU is taken from others.
 """
 
 from __future__ import annotations
@@ -72,6 +74,7 @@ def choose_devices(
     groups: list[str] = []
     fresh = number = 0
     own = _own_devices(state, ask, row, devices) if may_stay else []
+    vacant = sorted((group for group, device in devices.items() if device.vacant), reverse=True)
     pipelined = not startable
     position = 0
     while len(groups) < count:
@@ -86,6 +89,9 @@ def choose_devices(
             groups.append(own.pop())
             whole -= 1
             pipelined = True
+        elif vacant and fresh < whole:
+            groups.append(vacant.pop())
+            whole -= 1
         elif fresh < whole:
             # A pod that comes back under its old uid must not find its old name on a device of others.
             while (name := new_group(state, ask, number)) in devices:
