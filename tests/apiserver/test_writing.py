@@ -125,6 +125,19 @@ async def test_a_write_that_changes_nothing_is_no_write(api: Api, server: ApiSer
     assert server.storage.revision == before
 
 
+async def test_the_rest_of_a_status_stays_when_a_part_of_it_changes(api: Api) -> None:
+    await api.create("pods", pod("web"))
+    first = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    before = (await api.patch("pods", "web", {"status": first}, "status")).body["status"]
+    after = await api.patch("pods", "web", {"status": {"message": "hello"}}, "status")
+    assert after.body["status"] == {**before, "message": "hello"}
+    wrong = await api.patch("pods", "web", {"status": {"phase": 7}}, "status")
+    assert wrong.code == 422
+    assert "status.phase" in wrong.body["message"]
+    unknown = await api.patch("pods", "web", {"status": {"nonsense": 1, "message": "bye"}}, "status")
+    assert unknown.body["status"] == {**before, "message": "bye"}
+
+
 async def test_status_has_its_own_door(api: Api) -> None:
     created = await api.create("deployments", deployment("web") | {"status": {"replicas": 9}})
     assert "status" not in created.body

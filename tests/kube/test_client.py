@@ -125,6 +125,21 @@ async def test_writes_name_their_manager() -> None:
     assert body(create)["apiVersion"] == "v1"
 
 
+async def test_a_brief_write_gives_the_identity_only() -> None:
+    server = FakeServer()
+    client = Client(server)
+    made = await client.create(PODS, pod("a"), brief=True)
+    assert made.keys() == {"metadata"}
+    whole = (await client.get_raw(PODS, "a", "default"))["metadata"]
+    fields = ("name", "namespace", "uid", "resourceVersion")
+    assert made["metadata"] == {field: whole[field] for field in fields if field in whole}
+    patched = await client.patch(PODS, "a", {"metadata": {"labels": {"x": "y"}}}, "default", brief=True)
+    assert patched["metadata"]["resourceVersion"] != made["metadata"]["resourceVersion"]
+    server.answer(Response(200, b"hello"))
+    with pytest.raises(ConnectionLost, match="no object"):
+        await client.patch(PODS, "a", {}, "default", brief=True)
+
+
 async def test_update_detects_conflicts() -> None:
     server = FakeServer()
     old = server.put(pod("a"))

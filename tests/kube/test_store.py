@@ -458,3 +458,21 @@ async def test_a_failing_server_is_waited_for() -> None:
         server.put(pod("b"))
         await store.until(lambda s: len(s) == 2)
         assert server.lists() == 1
+
+
+async def test_assuming_what_is_known_is_no_news() -> None:
+    """A writer assumes every answer; one to a write that changed nothing must not wake those who answer with writes."""
+    server = FakeServer()
+    known = msgspec.convert(server.put(pod("a")), Pod)
+    async with following(server) as store:
+        tale = told(store)
+        tale.clear()
+        assert store.assume(known)
+        assert tale == []
+
+
+async def test_what_cannot_be_read_is_known_by_its_uid() -> None:
+    server = FakeServer()
+    put = server.put({**pod("a"), "spec": 5})
+    async with following(server) as store:
+        assert store.problems["default/a"].uid == put["metadata"]["uid"] != ""

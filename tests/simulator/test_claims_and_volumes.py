@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pykai.api import names
@@ -17,7 +18,7 @@ from pykai.kube.resources import (
 )
 from pykai.kube.store import Store
 from pykai.simulator.machines.course import Habits
-from tests.simulator.world import World, that, world
+from tests.simulator.world import TIMEOUT_S, World, that, world
 
 REQUEST = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}}]}
 ALLOCATION = {"devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}]}}
@@ -105,6 +106,57 @@ async def test_a_shared_claim_gives_its_devices_back_when_the_last_user_is_gone(
         await w.client.delete(PODS, "b", "default")
         await that(store, "default/shared", lambda found: found.status.allocation is None)
         assert len(store) == 1
+
+
+async def protected(w: World, pod: dict[str, Any], name: str, *more: str) -> None:
+    """A claim as a binder makes it for extended resources of a pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "finalizers": [names.DRA_DELETE_PROTECTION_FINALIZER, *more],
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    await w.create(RESOURCE_CLAIMS, {"metadata": metadata, "spec": {"devices": REQUEST}})
+    await reserve(w, name, pod["metadata"]["name"])
+    told = {"status": {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": []}}}
+    await w.client.patch(PODS, pod["metadata"]["name"], told, "default", subresource="status")
+
+
+async def test_a_protected_claim_goes_when_its_pod_is_gone() -> None:
+    async with world(controllers=True) as w:
+        store = await claims(w)
+        await protected(w, await w.pod("a"), "extended")
+        await that(store, "default/extended", lambda found: len(found.status.reserved_for) == 1)
+        await w.client.delete(PODS, "a", "default")
+        await store.until(lambda s: len(s) == 0, TIMEOUT_S)
+
+
+async def test_a_protected_claim_goes_when_its_pod_has_ended() -> None:
+    async with world(controllers=True, habits=Habits(run_s=30)) as w:
+        store = await claims(w)
+        await w.node("n1")
+        await protected(w, made := await w.pod("a"), "extended")
+        await w.client.bind("default", "a", uid=made["metadata"]["uid"], node="n1")
+        await w.phase("a", "Succeeded")
+        await store.until(lambda s: len(s) == 0, TIMEOUT_S)
+
+
+async def test_a_protected_claim_in_use_stays_and_so_do_the_finalizers_of_others() -> None:
+    async with world(controllers=True) as w:
+        store = await claims(w)
+        await protected(w, await w.pod("a"), "extended", "example.com/mine")
+        await w.client.delete(RESOURCE_CLAIMS, "extended", "default")
+        leaving = await that(store, "default/extended", lambda found: found.metadata.deletion_timestamp is not None)
+        assert len(leaving.status.reserved_for) == 1
+        await w.client.delete(PODS, "a", "default")
+        await that(store, "default/extended", lambda found: not found.status.reserved_for)
+        finalizers: list[str] = []
+        async with asyncio.timeout(TIMEOUT_S):
+            while not finalizers or names.DRA_DELETE_PROTECTION_FINALIZER in finalizers:
+                finalizers = (await w.get(RESOURCE_CLAIMS, "extended"))["metadata"]["finalizers"]
+                await asyncio.sleep(0)
+        assert finalizers == ["example.com/mine"]
 
 
 async def volumes(w: World) -> tuple[Store[PersistentVolume], Store[PersistentVolumeClaim]]:

@@ -20,8 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from pykai.api import names
+from pykai.apiserver.local import LocalTransport
 from pykai.apiserver.patching import json_patch as apply_patch
 from pykai.apiserver.server import ApiServer
+from pykai.apiserver.users import User
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
@@ -195,6 +197,8 @@ async def test_the_embedded_server_admits_in_process() -> None:
         with pytest.raises(Forbidden, match="written by the binder only"):
             await jane.patch(PODS, "p", label, "default")
         await admin.patch(PODS, "p", label, "default")
+        mary = Client(LocalTransport(server, User("mary", ("system:masters",))))
+        await mary.patch(PODS, "p", {"metadata": {"labels": {names.GPU_GROUP_LABEL: "h"}}}, "default")
         with pytest.raises(Forbidden, match="positive number smaller"):
             await jane.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="q"), "default")
     finally:

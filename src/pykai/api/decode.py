@@ -113,12 +113,16 @@ _T = TypeVar("_T", bound=Wire)
 
 
 class DecodeError(ValueError):
-    """An object cannot be read: `subject` names it, `path` the field (empty for all of it), `problem` says why."""
+    """An object cannot be read: `subject` names it, `path` the field (empty for all of it), `problem` says why.
+
+    `uid` is the object's, where its reader found it: events without it are not shown by `kubectl describe`.
+    """
 
     def __init__(self, subject: str, path: str, problem: str) -> None:
         self.subject = subject
         self.path = path
         self.problem = problem
+        self.uid = ""
         super().__init__(": ".join(part for part in (subject, path, problem) if part))
 
 

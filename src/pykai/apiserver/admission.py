@@ -26,6 +26,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 
 from pykai.apiserver.calls import Call
 from pykai.apiserver.conditions import holds
@@ -44,8 +45,7 @@ _DEFAULT_TIMEOUT_S: Final = 10
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """What admission is asked about, in process or over HTTPS."""
 
     #: CREATE, UPDATE or DELETE
@@ -63,6 +63,8 @@ class AdmissionRequest:
     old_object: JsonObject | None
     user: str
     dry_run: bool
+    #: of the user
+    groups: tuple[str, ...] = ()
 
 
 #: gives the object to store instead, or None to leave it as it is; raises an ApiError to refuse
@@ -286,6 +288,7 @@ def _request(call: Call, obj: JsonObject | None, old: JsonObject | None) -> Admi
         old,
         call.user.name,
         call.dry_run,
+        call.user.groups,
     )
 
 
@@ -300,7 +303,7 @@ def _variables(request: AdmissionRequest) -> JsonObject:
             "resource": {"group": request.group, "version": request.version, "resource": request.resource},
             "kind": {"group": request.group, "version": request.version, "kind": request.kind},
             "subResource": request.subresource,
-            "userInfo": {"username": request.user},
+            "userInfo": {"username": request.user, "groups": list(request.groups)},
             "dryRun": request.dry_run,
         },
     }
@@ -317,7 +320,7 @@ def _review(uid: str, request: AdmissionRequest, call: Call) -> JsonObject:
         "requestResource": resource,
         "name": request.name,
         "operation": request.operation,
-        "userInfo": {"username": call.user.name, "groups": list(call.user.groups)},
+        "userInfo": {"username": request.user, "groups": list(request.groups)},
         "object": request.object,
         "oldObject": request.old_object,
         "dryRun": request.dry_run,

@@ -1,14 +1,20 @@
 """The HTTPS side of the server: aiohttp in front of the same handler that the local transport uses.
 
 A request's bearer token says who sends it.  Whoever has none may ask for health and version only.
+
+Subtle: a connection costs a file descriptor and little else, but there are only so many.  One that brings no request,
+or not all of a body, within a while is closed; watches, which the server feeds, stay.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from pykai.apiserver.failures import status_object
 from pykai.apiserver.handler import Handler
@@ -19,15 +25,24 @@ from pykai.kube import errors
 from pykai.kube.transport import JSON, Request, Response
 
 _log = logging.getLogger(__name__)
+_wire_log = logging.getLogger(f"{__name__}.wire")
+#: seconds without a request after which a connection is closed; clients should give up theirs earlier
+_IDLE_S: Final = 300.0
+#: seconds in which a body must have come
+_BODY_S: Final = 60.0
+#: seconds in which the rest of a refused body may still come, so that its sender reads the answer
+_LINGER_S: Final = 5.0
 _OPEN = frozenset({"/version", "/healthz", "/livez", "/readyz"})
 
 
 class HttpServer:
     """An HTTPS port of the server."""
 
-    def __init__(self, handler: Handler, tokens: Tokens) -> None:
+    def __init__(self, handler: Handler, tokens: Tokens, *, idle_s: float = _IDLE_S, body_s: float = _BODY_S) -> None:
         self._handler = handler
         self._tokens = tokens
+        self._idle_s = idle_s
+        self._body_s = body_s
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> int:
@@ -40,7 +55,10 @@ class HttpServer:
             handle_signals=False,
             handler_cancellation=True,
             shutdown_timeout=1.0,
-            keepalive_timeout=3600.0,
+            keepalive_timeout=self._idle_s,
+            lingering_time=min(_LINGER_S, self._body_s),
+            auto_decompress=False,
+            logger=_wire_log,
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=context, backlog=1024)
@@ -63,11 +81,17 @@ class HttpServer:
         if user is None:
             refused = errors.Unauthorized(401, "Unauthorized", "Unauthorized")
             return _answer(Response(401, encode(status_object(refused)), {"Content-Type": JSON}))
+        if (request.content_length or 0) > MAX_BODY:
+            return _too_large()
         try:
-            body = await request.read() if request.can_read_body else None
+            async with asyncio.timeout(self._body_s):
+                body = await request.read() if request.can_read_body else None
         except web.HTTPRequestEntityTooLarge:
-            large = errors.ApiError(413, "RequestEntityTooLarge", f"the body is larger than {MAX_BODY} bytes")
-            return _answer(Response(413, encode(status_object(large)), {"Content-Type": JSON}))
+            return _too_large()
+        except web.RequestPayloadError as error:
+            return _refused(400, "BadRequest", f"the body cannot be read: {error}")
+        except TimeoutError:
+            return _refused(408, "Timeout", f"the body did not come within {self._body_s:g} seconds")
         asked = Request(
             request.method,
             request.path,
@@ -91,6 +115,30 @@ class HttpServer:
         finally:
             answer.watch.end()
         return response
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record of the HTTP library tells of a failure here; what others send wrongly is no error of ours."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
+        _log.debug("a request that is no HTTP: %s", error)
+        return False
+    return True
+
+
+_wire_log.addFilter(_is_ours)
+
+
+def _too_large() -> web.Response:
+    return _refused(413, "RequestEntityTooLarge", f"the body is larger than {MAX_BODY} bytes")
+
+
+def _refused(code: int, reason: str, message: str) -> web.Response:
+    """An answer to a request whose body is not read to its end; the connection cannot be used again."""
+    refused = errors.ApiError(code, reason, message)
+    response = _answer(Response(code, encode(status_object(refused)), {"Content-Type": JSON}))
+    response.force_close()
+    return response
 
 
 def _answer(answer: Response) -> web.Response:

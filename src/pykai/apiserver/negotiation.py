@@ -19,6 +19,13 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 #: largest body, as a real server has it
 MAX_BODY: Final = 3 << 20
 
+#: characters that a body of YAML with aliases may stand for, where each value counts as so many
+_MOST_MEANT: Final = 2 * MAX_BODY
+_VALUE: Final = 32
+
+#: levels of objects and lists in a body
+_DEEPEST: Final = 200
+
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
@@ -66,10 +73,46 @@ def accepted(header: str) -> Form:
     )
 
 
+def _within_reason(document: Any) -> Any:
+    """The document, unless its aliases stand for more than a body may hold: a few lines can mean gigabytes."""
+    size, waiting = 0, [document]
+    while waiting:
+        value = waiting.pop()
+        size += _VALUE
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+            waiting.extend(value)
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, (str, bytes)):
+            size += len(value)
+        if size + len(waiting) * _VALUE > _MOST_MEANT:
+            raise ValueError("its aliases stand for too much; write out what is needed")
+    return document
+
+
 def read_body(body: bytes | None, content_type: str) -> Any:
     """The value that a body holds."""
     if not body:
         return None
+    value = _read(body, content_type)
+    if body.count(b"{") + body.count(b"[") > _DEEPEST or body[:1] != b"{":
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested so deeply that those who walk through it would not come to its end."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [each for each in level if isinstance(each, (dict, list))]
+        if not level:
+            return
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    raise bad_request(f"the body is nested more than {_DEEPEST} levels deep")
+
+
+def _read(body: bytes, content_type: str) -> Any:
     if len(body) > MAX_BODY:
         raise unsupported_media_type(f"the body is larger than {MAX_BODY} bytes")
     media = content_type.partition(";")[0].strip().lower()
@@ -81,7 +124,8 @@ def read_body(body: bytes | None, content_type: str) -> Any:
     if media in ("application/yaml", "application/apply-patch+yaml") and body[:1] not in (b"{", b"["):
         try:
             # Through JSON, so that what only YAML knows (keys that are numbers, binary) becomes what JSON knows.
-            return _decode_json(_encode_json(yaml.load(body, Loader=_TextLoader)))
+            document = yaml.load(body, Loader=_TextLoader)
+            return _decode_json(_encode_json(_within_reason(document) if b"*" in body else document))
         except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
             raise bad_request(f"the YAML body cannot be read: {error}") from None
     if media in ("", "*/*", "application/octet-stream", "text/plain") or media.endswith(("json", "yaml")):

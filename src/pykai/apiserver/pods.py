@@ -175,12 +175,7 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     if spec.get("schedulingGates"):
         raise refuse(f"pod {call.name} has non-empty .spec.schedulingGates")
     status = dict(pod.get("status") or {})
-    condition = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": writer.now(),
-    }
+    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": writer.now()}
     status["conditions"] = [
         *[c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"],
         condition,

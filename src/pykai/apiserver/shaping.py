@@ -1,8 +1,9 @@
 """An object in the shape of its schema: unknown fields dropped, defaults filled in, problems found.
 
 Every write passes here, so it does as little as it can: of an update only the top-level fields that are not the very
-ones stored are walked, and the spec of a new object is looked up among those seen lately, since a workload's pods
-share theirs.  As soon as anything is out of order, the whole object is walked again for the full and exact report.
+ones stored are walked, and of these, spec aside, only fields that are not; the spec of a new object is looked up among
+those seen lately, since a workload's pods share theirs.  As soon as anything is out of order, the whole object is
+walked again for the full and exact report.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Shaper:
             elif name == "spec":
                 filled = self._spec(field, value)
             else:
-                filled = _in_order(field, value)
+                filled = _changes_in_order(field, value, before.get(name) if before is not None else None)
             if filled is _OUT_OF_ORDER:
                 return _whole(schema, obj)
             if filled is not value:
@@ -120,6 +121,21 @@ def _in_order(schema: Schema, value: Any) -> Any:
     except (TypeError, AttributeError):
         return _OUT_OF_ORDER
     return _OUT_OF_ORDER if problems(schema, value) else value
+
+
+def _changes_in_order(schema: Schema, value: Any, before: Any) -> Any:
+    """The same, where fields that are `before`'s own need no look: a status of which one condition changes."""
+    if type(value) is not dict or type(before) is not dict or schema.values is not None or schema.checks:
+        return _in_order(schema, value)
+    if schema.name in RULES:
+        return _in_order(schema, value)
+    changed = {name: inner for name, inner in value.items() if inner is not before.get(name)}
+    if len(changed) == len(value):
+        return _in_order(schema, value)
+    filled = _in_order(schema, changed)
+    if filled is changed or filled is _OUT_OF_ORDER:
+        return value if filled is changed else filled
+    return {**value, **{name: inner for name, inner in filled.items() if name in changed or name not in value}}
 
 
 def _whole(schema: Schema, obj: JsonObject) -> Shaped:

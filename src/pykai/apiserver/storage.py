@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 #: events kept per kind, and the bytes of them; a history is cut to the limit when it is half as long again
 HISTORY_EVENTS: Final = 8192
 HISTORY_BYTES: Final = 48 << 20
-#: records that keep their object beside its bytes
+#: records of a kind that keep their object beside its bytes
 RECENT: Final = 4096
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
@@ -109,6 +109,8 @@ class Collection:
         self.first = 0
         #: the history is complete for revisions above this one
         self.known_after = revision
+        #: records that keep their object, the oldest first
+        self.recent: deque[Record] = deque()
         #: woken when something is published
         self.waiters: set[asyncio.Future[None]] = set()
         #: told of everything published, at once and in order
@@ -129,6 +131,12 @@ class Collection:
             else:
                 insort(self.keys, record.key)
         self.records[record.key] = record
+
+    def keep(self, record: Record) -> None:
+        """Let a record have its object for a while: who was written lately is likely to be written again."""
+        self.recent.append(record)
+        if len(self.recent) > RECENT:
+            self.recent.popleft().obj = None
 
     def drop(self, key: str) -> None:
         """Forget a record."""
@@ -194,7 +202,6 @@ class Storage:
         self.known_after = 0
         self.journal = journal
         self._collections: dict[StoreKey, Collection] = {}
-        self._recent: deque[Record] = deque()
         #: heap of revisions that requests wait for; the number tells equal ones apart
         self._durable: list[tuple[int, int, asyncio.Future[None]]] = []
         self._waits = 0
@@ -241,7 +248,7 @@ class Storage:
         old = collection.records.get(key)
         collection.put(record)
         self._index(store, record, old)
-        self._keep(record)
+        collection.keep(record)
         if old is not None:
             old.obj = None
         self._commit(store, Event(ADDED if old is None else MODIFIED, revision, record, old))
@@ -330,11 +337,6 @@ class Storage:
             self.publish(store, event)
         else:
             self.journal.append(store, event)
-
-    def _keep(self, record: Record) -> None:
-        self._recent.append(record)
-        if len(self._recent) > RECENT:
-            self._recent.popleft().obj = None
 
     def _index(self, store: StoreKey, new: Record | None, old: Record | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):

@@ -21,7 +21,7 @@ class Attempt:
     """What an attempt works on; only `reserved` changes on the way."""
 
     request: BindRequest
-    #: the request with all its fields: allocations go to claims unpruned
+    #: the request with all its fields, where allocations go to claims unpruned; else an empty spec
     document: dict[str, Any]
     pod: Pod
     node: Node

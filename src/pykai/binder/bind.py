@@ -8,10 +8,11 @@ open: whoever finds it open begins again.
 A failure is undone before it is counted, so that whoever sees Failed finds nothing in the way.  Failures of the API
 server itself (no answer, 5xx) say nothing about the request: it is tried again, and only after several is it counted.
 
-Subtle: between the decision and the bind the world moves on.  Right before the Binding the request is read again (it
-must be the same object, open, and not on its way out) and the reservations are looked at; the Binding names the pod's
-uid.  While the attempt prepares, the deletion of request or pod ends it; the Binding itself is never interrupted,
-because nobody could tell whether it arrived.
+Subtle: between the decision and the bind the world moves on, and caches lag.  An attempt may begin on what the caches
+say, but right before the Binding the request is read from the server (it must be the same object with the same spec,
+open, and not on its way out) and so are the reservations; the Binding names the pod's uid.  While the attempt prepares,
+the deletion of request or pod ends it; the Binding itself is never interrupted, because nobody could tell whether it
+arrived.
 """
 
 from __future__ import annotations
@@ -27,10 +28,21 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import DecodeError, decode_as
+from pykai.api.quantity import QuantityError, whole
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import group_labels, labels_for
 from pykai.binder.attempt import Attempt, Step
-from pykai.binder.lifecycle import BindFailure, InvalidRequest, Outcome, Withdrawn, failed, pod_uid, settled, succeeded
+from pykai.binder.lifecycle import (
+    BindFailure,
+    InvalidRequest,
+    Outcome,
+    Withdrawn,
+    failed,
+    holds_groups,
+    pod_uid,
+    settled,
+    succeeded,
+)
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.reservation import Reservations
 from pykai.binder.sync import GroupSync, groups_of_request
@@ -54,6 +66,8 @@ log = logging.getLogger(__name__)
 
 #: failures of the API server in a row before they count as a failure of the request
 _MOST_DISTURBANCES = 5
+#: stands for the document of a request of which nothing is copied
+_PLAIN: dict[str, Any] = {"spec": {}}
 
 
 class Binding:
@@ -85,25 +99,29 @@ class Binding:
         self._metrics = metrics
         #: key of a request -> what ends its attempt early
         self._ends: dict[str, asyncio.Event] = {}
-        #: key of a pod -> key of the request that is being carried out for it
-        self._by_pod: dict[str, str] = {}
+        #: key of a pod -> keys of the requests that are being carried out for it; somebody may have made several
+        self._by_pod: dict[str, set[str]] = {}
         #: key of a request -> (its uid, cluster second of its next attempt)
         self._not_before: dict[str, tuple[str, float]] = {}
         #: key of a request -> failures of the API server in a row
         self._disturbed: dict[str, int] = {}
+        #: key of a request -> its uid, once an attempt was made here
+        self._tried: dict[str, str] = {}
         self._stopping = False
 
     def request_gone(self, key: str) -> None:
         """The request was deleted, or is about to be."""
         self._not_before.pop(key, None)
         self._disturbed.pop(key, None)
+        self._tried.pop(key, None)
         if key in self._ends:
             self._ends[key].set()
 
     def pod_gone(self, pod_key: str) -> None:
         """The pod was deleted, or is about to be."""
         if pod_key in self._by_pod:
-            self._ends[self._by_pod[pod_key]].set()
+            for key in self._by_pod[pod_key]:
+                self._ends[key].set()
 
     def start(self) -> None:
         """Take attempts up, for the first time or again."""
@@ -123,16 +141,20 @@ class Binding:
         uid, at_s = self._not_before.get(key, ("", 0.0))
         if uid == cached.metadata.uid and (left_s := at_s - self._clock.elapsed_s()) > 0:
             return left_s
-        document = await self._live(key)
-        if document is None:
-            return None
-        try:
-            request = decode_as(BindRequest, document)
-        except DecodeError as problem:
-            self._verdicts.unreadable(key, problem)
-            return None
-        if settled(request) or request.metadata.deletion_timestamp is not None:
-            return None
+        request, document = cached, _PLAIN
+        if not _fresh_and_plain(cached) or self._tried.get(key) == cached.metadata.uid:
+            live = await self._live(key)
+            if live is None:
+                return None
+            document = live
+            try:
+                request = decode_as(BindRequest, document)
+            except DecodeError as problem:
+                self._verdicts.unreadable(key, problem)
+                return None
+            if settled(request) or request.metadata.deletion_timestamp is not None:
+                return None
+        self._tried[key] = request.metadata.uid
         self._metrics.attempts.inc()
         async with self._groups.entered(groups_of_request(request)):
             outcome = await self._attempt(key, request, document)
@@ -145,6 +167,8 @@ class Binding:
     async def _attempt(self, key: str, request: BindRequest, document: dict[str, Any]) -> Outcome | None:
         pod: Pod | None = None
         try:
+            if not request.spec.pod_name or not request.spec.selected_node:
+                raise InvalidRequest("request", "spec.podName and spec.selectedNode must both be set")
             pod = await self._pod(request)
             node = pod.spec.node_name
             if not node:
@@ -179,8 +203,10 @@ class Binding:
         attempt = Attempt(request, document, pod, await self._node(request))
         if attempt.shared and not attempt.groups:
             raise InvalidRequest("request", "a request for a part of a GPU names no selectedGPUGroups")
+        if attempt.shared:
+            _check_number(attempt)
         self._ends[key] = asyncio.Event()
-        self._by_pod[attempt.key] = key
+        self._by_pod.setdefault(attempt.key, set()).add(key)
         try:
             await self._prepare_unless_ended(key, attempt)
             await self._check(key, attempt)
@@ -200,7 +226,9 @@ class Binding:
             raise
         finally:
             del self._ends[key]
-            del self._by_pod[attempt.key]
+            self._by_pod[attempt.key].discard(key)
+            if not self._by_pod[attempt.key]:
+                del self._by_pod[attempt.key]
 
     async def _prepare_unless_ended(self, key: str, attempt: Attempt) -> None:
         end = self._ends[key]
@@ -240,7 +268,7 @@ class Binding:
             return
         try:
             patch = {"metadata": {"uid": metadata.uid, "labels": wanted}}
-            await self._client.patch(PODS, metadata.name, patch, metadata.namespace)
+            await self._client.patch(PODS, metadata.name, patch, metadata.namespace, brief=True)
         except (NotFound, Conflict) as error:
             raise Withdrawn(f"pod {attempt.key} is gone: {error}") from None
         except ApiError as error:
@@ -250,12 +278,18 @@ class Binding:
 
     async def _check(self, key: str, attempt: Attempt) -> None:
         """What must still hold right before the pod is bound."""
-        document = await self._live(key)
-        if document is None or document["metadata"]["uid"] != attempt.request.metadata.uid:
+        namespace, name = split_key(key)
+        try:
+            request = await self._client.get(BIND_REQUESTS, name, namespace, into=BindRequest)
+        except NotFound:
+            raise Withdrawn("the request was deleted on the way") from None
+        if request.metadata.uid != attempt.request.metadata.uid:
             raise Withdrawn("the request was deleted on the way")
-        request = decode_as(BindRequest, document)
         if request.metadata.deletion_timestamp is not None or settled(request):
             raise Withdrawn("the request was settled or deleted on the way")
+        if request.spec != attempt.request.spec:
+            # The watch brings the change, and with it the next attempt.
+            raise Withdrawn("the request was changed on the way")
         for reserved in attempt.reserved:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
@@ -294,7 +328,7 @@ class Binding:
         if stale:
             patch = {"metadata": {"uid": live.metadata.uid, "labels": stale}}
             try:
-                await self._client.patch(PODS, live.metadata.name, patch, live.metadata.namespace)
+                await self._client.patch(PODS, live.metadata.name, patch, live.metadata.namespace, brief=True)
             except KubeError as error:
                 log.warning("%s: taking its GPU groups back: %s", attempt.key, error)
 
@@ -316,7 +350,7 @@ class Binding:
         namespace, name = split_key(key)
         patch = {"metadata": {"uid": request.metadata.uid}, "status": outcome.status}
         try:
-            await self._client.patch(BIND_REQUESTS, name, patch, namespace, subresource="status")
+            await self._client.patch(BIND_REQUESTS, name, patch, namespace, subresource="status", brief=True)
         except (NotFound, Conflict):
             # Deleted, or deleted and made again: nobody waits for the answer.
             log.debug("BindRequest %s is gone", key)
@@ -354,6 +388,31 @@ class Binding:
             return await self._client.get(PODS, request.spec.pod_name, request.metadata.namespace, into=Pod)
         except NotFound:
             return None
+
+
+def _fresh_and_plain(request: BindRequest) -> bool:
+    """Whether the cache is enough to begin with: nobody has tried yet, and nothing must be copied unpruned."""
+    spec, status = request.spec, request.status
+    return (
+        holds_groups(request)
+        and not status.failed_attempts
+        and not spec.resource_claim_allocations
+        and spec.extended_resource_claim_allocation is None
+        and not spec.predicted_numa_zones
+    )
+
+
+def _check_number(attempt: Attempt) -> None:
+    """A node must have a GPU for each group: a reservation pod for every one of thousands would bury the cluster."""
+    try:
+        gpus = whole(attempt.node.status.allocatable.get(names.NVIDIA_GPU, 0))
+    except QuantityError:
+        gpus = 0
+    if len(attempt.groups) > gpus:
+        raise BindFailure(
+            "request",
+            f"{len(attempt.groups)} GPUs are to be shared on node {attempt.node.metadata.name}, which has {gpus}",
+        )
 
 
 def _passing(error: Exception) -> bool:

@@ -119,7 +119,7 @@ class GpuSharing:
         metadata = {"name": name, "namespace": namespace, "ownerReferences": [_owner(pod)]}
         wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
         try:
-            await self._client.create(CONFIG_MAPS, wanted)
+            await self._client.create(CONFIG_MAPS, wanted, brief=True)
             return
         except AlreadyExists:
             there = await self._client.get_raw(CONFIG_MAPS, name, namespace)
@@ -132,7 +132,7 @@ class GpuSharing:
             data = {**data, names.LEGACY_VISIBLE_DEVICES_KEY: data[names.VISIBLE_DEVICES_KEY]}
         changed = {key: value for key, value in data.items() if known.get(key) != value}
         if changed:
-            await self._client.patch(CONFIG_MAPS, name, {"data": changed}, namespace)
+            await self._client.patch(CONFIG_MAPS, name, {"data": changed}, namespace, brief=True)
 
     async def _remove(self, pod: Pod, name: str) -> None:
         namespace = pod.metadata.namespace
@@ -163,7 +163,7 @@ class HamiCore:
         pod = attempt.pod
         capabilities, _ = maps_of(pod, _target(pod)[1])
         patch = {"data": {names.CUDA_MEMORY_LIMIT_KEY: limit}}
-        await self._client.patch(CONFIG_MAPS, capabilities, patch, pod.metadata.namespace)
+        await self._client.patch(CONFIG_MAPS, capabilities, patch, pod.metadata.namespace, brief=True)
 
     async def undo(self, attempt: Attempt) -> None:
         """Nothing of its own: the ConfigMap goes as a whole."""

@@ -5,8 +5,9 @@ kubelet for a whole GPU; the program in it writes the GPU's UUID into an annotat
 that UUID.  So two groups of a node are two GPUs, and nobody else gets them.
 
 The name of a reservation pod follows from node and group.  Creating it twice is therefore impossible, by whom and when
-ever, and no lock is needed: whoever comes second finds it and waits for its annotation too.  All decisions are taken on
-live reads; caches only say when to look again.
+ever, and no lock is needed: whoever comes second finds it and waits for its annotation too.  The cache is enough for
+waiting and to learn the UUID; creating, giving up and, right before the bind, whether the reservation stands are
+decided on live reads.
 
 Subtle: a reservation pod on its way out, or finished, holds no GPU any more although its annotation still names one.
 It must be gone before the name can be used again.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,15 @@ def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> 
     }
 
 
+def _in_order(pod: Pod, node: str) -> bool:
+    """Whether a reservation pod, as the cache knows it, is one to wait for."""
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED and pod.spec.node_name == node
+
+
+def _gpu(annotations: Mapping[str, str]) -> str:
+    return annotations.get(names.RESERVED_GPU_ANNOTATION) or ""
+
+
 def _with_one_gpu(configured: object) -> dict[str, Any]:
     amounts = dict(configured) if isinstance(configured, dict) else {}
     return {**amounts, names.NVIDIA_GPU: "1"}
@@ -143,59 +153,73 @@ class Reservations:
         tenants must be gone first.
         """
         namespace, name = self._options.reservation_namespace, reservation_name(node, group)
+        key = f"{namespace}/{name}"
         started_s = self._clock.elapsed_s()
         until_s = started_s + self._options.reservation_timeout_s
-        created = ""
+        created = awaited = ""
+        late = False
         changed = asyncio.Event()
-        with self._pods.on(f"{namespace}/{name}", changed), self._nodes.on(node, changed):
+        with self._pods.on(key, changed), self._nodes.on(node, changed):
             while True:
                 changed.clear()
-                live = await self._read(name)
-                if live is None:
-                    if created:
-                        raise BindFailure("reservation", f"GPU reservation pod {namespace}/{name} was deleted")
-                    self._refuse_while_scaling(node)
-                    if await tenants(group, node, pod.metadata.uid):
-                        raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
-                    created = await self._create(reservation_pod(pod, node, group, self._options))
-                    continue
-                metadata, spec, status = live["metadata"], live.get("spec", {}), live.get("status") or {}
-                uid = metadata["uid"]
-                if spec.get("nodeName") != node:
-                    raise BindFailure(
-                        "reservation", f"GPU reservation pod {namespace}/{name} is not on node {node}; delete it"
-                    )
-                leaving = metadata.get("deletionTimestamp") is not None
-                if not leaving and status.get("phase") in FINISHED:
-                    await self.delete(name, uid)
-                    if created:
-                        why = status.get("message") or status.get("reason") or status["phase"]
-                        raise BindFailure("reservation", f"GPU reservation pod {namespace}/{name} ended: {why}")
-                    continue
-                gpu = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_ANNOTATION)
+                known = self._pods.store.get(key)
+                told = _gpu(known.metadata.annotations) if known is not None else ""
+                # A GPU that the cache knows may be one that was given up just now, unless it was the server that
+                # said which reservation pod to wait for.
+                believed = known is not None and (known.metadata.uid == awaited or not (awaited or told))
+                if known is not None and believed and _in_order(known, node) and not late:
+                    uid, gpu, leaving = known.metadata.uid, told, False
+                else:
+                    live = await self._read(name)
+                    if live is None:
+                        if created:
+                            raise BindFailure("reservation", f"GPU reservation pod {key} was deleted")
+                        self._refuse_while_scaling(node)
+                        if await tenants(group, node, pod.metadata.uid):
+                            raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
+                        created = await self._create(reservation_pod(pod, node, group, self._options))
+                        if not created:
+                            continue
+                        uid, gpu, leaving = created, "", False
+                    else:
+                        metadata, status = live["metadata"], live.get("status") or {}
+                        uid, gpu = metadata["uid"], _gpu(metadata.get("annotations") or {})
+                        if live.get("spec", {}).get("nodeName") != node:
+                            raise BindFailure(
+                                "reservation", f"GPU reservation pod {key} is not on node {node}; delete it"
+                            )
+                        leaving = metadata.get("deletionTimestamp") is not None
+                        if not leaving and status.get("phase") in FINISHED:
+                            await self.delete(name, uid)
+                            if created:
+                                why = status.get("message") or status.get("reason") or status["phase"]
+                                raise BindFailure("reservation", f"GPU reservation pod {key} ended: {why}")
+                            continue
                 if gpu and not leaving:
                     self._metrics.reservation_wait.observe(self._clock.elapsed_s() - started_s)
                     return Reserved(name, uid, gpu)
                 if self._nodes.store.get(node) is None:
                     raise BindFailure("node", f"node {node} is gone")
-                if not await woken(changed, self._clock, until_s):
+                if late:
                     if not leaving:
                         await self.delete(name, uid)
-                    raise BindFailure(
-                        "reservation", f"failed waiting for GPU reservation pod to allocate: {namespace}/{name}"
-                    )
+                    raise BindFailure("reservation", f"failed waiting for GPU reservation pod to allocate: {key}")
+                # Too late is said only after a last look at the server.
+                awaited = uid
+                late = not await woken(changed, self._clock, until_s)
 
     async def holds(self, reserved: Reserved) -> bool:
-        """Whether a reservation still stands."""
-        known = self._pods.store.get(f"{self._options.reservation_namespace}/{reserved.name}")
-        if known is None or known.metadata.uid != reserved.uid:
-            live = await self._read(reserved.name)
-            return (
-                live is not None
-                and live["metadata"]["uid"] == reserved.uid
-                and live["metadata"].get("deletionTimestamp") is None
-            )
-        return known.metadata.deletion_timestamp is None and known.status.phase not in FINISHED
+        """Whether a reservation still stands, as the server knows it."""
+        namespace = self._options.reservation_namespace
+        try:
+            live = await self._client.get(PODS, reserved.name, namespace, into=Pod)
+        except NotFound:
+            return False
+        return (
+            live.metadata.uid == reserved.uid
+            and live.metadata.deletion_timestamp is None
+            and live.status.phase not in FINISHED
+        )
 
     async def delete(self, name: str, uid: str) -> bool:
         """Delete a reservation pod at once (gpu:RV-7); whether it was this one and was there."""
@@ -214,7 +238,7 @@ class Reservations:
     async def _create(self, document: dict[str, Any]) -> str:
         """The uid of the new pod, "" when somebody else was first."""
         try:
-            made = await self._client.create(PODS, document)
+            made = await self._client.create(PODS, document, brief=True)
         except AlreadyExists:
             return ""
         except ApiError as error:

@@ -70,6 +70,9 @@ class BinderService:
         self.recorder = Recorder(client, component="binder", clock=clock)
         self._requests = caches.store(BIND_REQUESTS, BindRequest)
         self._pods = caches.store(PODS, Pod, field_selector=LIVE_PODS)
+        self._failed = caches.store(
+            PODS, Pod, namespace=options.reservation_namespace, field_selector="status.phase=Failed"
+        )
         self._nodes = caches.store(NODES, Node)
         self._claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._volumes = caches.store(PERSISTENT_VOLUMES, PersistentVolume)
@@ -97,6 +100,7 @@ class BinderService:
             client,
             self._pods,
             self._requests,
+            self._failed,
             reservations,
             options=options,
             recorder=self.recorder,
@@ -172,7 +176,7 @@ class BinderService:
             filled.cancel()
 
     def _stores(self) -> tuple[Store[Any], ...]:
-        return (self._requests, self._pods, self._nodes, self._claims, self._volumes)
+        return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes)
 
     def _steps(self) -> list[Step]:
         client, clock, options = self._runtime.client, self._runtime.clock, self._options

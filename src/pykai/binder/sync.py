@@ -61,6 +61,7 @@ class GroupSync:
         client: Client,
         pods: Store[Pod],
         requests: Store[BindRequest],
+        failed: Store[Pod],
         reservations: Reservations,
         *,
         options: BinderOptions,
@@ -71,6 +72,8 @@ class GroupSync:
         self._client = client
         self._pods = pods
         self._requests = requests
+        #: reservation pods that failed: nobody else sees them, as they are not among `pods`
+        self._failed = failed
         self._reservations = reservations
         self._options = options
         self._recorder = recorder
@@ -82,12 +85,14 @@ class GroupSync:
         pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
         pods.index(RESERVATION_INDEX, lambda pod: (pod.spec.node_name,) if pod.metadata.namespace == namespace else ())
         requests.index(GROUP_INDEX, groups_of_request)
+        failed.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
         pods.subscribe(self._pod_changed)
         requests.subscribe(self._request_changed)
+        failed.subscribe(self._pod_changed)
 
     def everything(self) -> None:
         """Look at all groups: at start-up, for what happened while nobody looked."""
-        for pod in self._pods.values():
+        for pod in (*self._pods.values(), *self._failed.values()):
             for group in gpu_groups(pod.metadata.labels):
                 self._enqueue(group)
 
@@ -164,6 +169,8 @@ class GroupSync:
                 elif live is not None:
                     kept_nodes.update(reserved.spec.node_name for reserved in reservations)
         kept_nodes.update(pod.spec.node_name for pod in bound)
+        for reserved in self._failed.by(GROUP_INDEX, group):
+            await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid)
         for reserved in reservations:
             node = reserved.spec.node_name
             if not _in_use(reserved):
@@ -200,7 +207,7 @@ class GroupSync:
         if stale:
             patch = {"metadata": {"uid": meta.uid, "labels": stale}}
             with suppress(NotFound, Conflict):
-                await self._client.patch(PODS, meta.name, patch, meta.namespace)
+                await self._client.patch(PODS, meta.name, patch, meta.namespace, brief=True)
         return None
 
     async def _just_bound(self, group: str, node: str, except_uid: str = "") -> bool:
@@ -258,13 +265,11 @@ class GroupSync:
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        before = gpu_groups(old.metadata.labels) if old is not None else ()
-        after = gpu_groups(new.metadata.labels) if new is not None else ()
-        if not before and not after:
-            return
-        if old is not None and new is not None and before == after:
+        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             if old.status.phase == new.status.phase and old.spec.node_name == new.spec.node_name:
                 return
+        before = gpu_groups(old.metadata.labels) if old is not None else ()
+        after = gpu_groups(new.metadata.labels) if new is not None else ()
         for group in {*before, *after}:
             self._enqueue(group)
 

@@ -51,7 +51,7 @@ class Verdicts:
     def unreadable(self, key: str, problem: DecodeError) -> None:
         """A BindRequest that cannot be read."""
         namespace, name = split_key(key)
-        about = Reference(BIND_REQUESTS.api_version, BIND_REQUESTS.kind, namespace, name, "")
+        about = Reference(BIND_REQUESTS.api_version, BIND_REQUESTS.kind, namespace, name, problem.uid)
         self._recorder.event(about, "Warning", names.EVENT_INVALID_BIND_REQUEST, str(problem))
 
     async def _condition(self, pod: Pod, status: str, reason: str, message: str) -> None:
@@ -75,6 +75,7 @@ class Verdicts:
                 pod.metadata.namespace,
                 kind=PatchKind.STRATEGIC,
                 subresource="status",
+                brief=True,
             )
         except (NotFound, Conflict):
             log.debug("pod %s/%s is gone", pod.metadata.namespace, pod.metadata.name)

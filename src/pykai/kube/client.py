@@ -9,6 +9,9 @@ What is tried again inside, after a pause that grows and is drawn at random:
 Writes that got no answer are never repeated here: they may have been carried out, and only the caller knows whether
 doing it twice is harmless.
 
+Writes that are called with `brief` give of the answer only what identifies the object: name, namespace, uid and
+resource version.  Most callers want no more, and reading a whole pod costs more than the request.
+
 Subtle: 429 to an eviction means that a disruption budget forbids it now.  That is an answer, not overload, and is
 raised at once.
 """
@@ -73,7 +76,19 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _Identity(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity
+
+
 _PAGES = msgspec.json.Decoder(_Page)
+_IDENTIFIED = msgspec.json.Decoder(_Identified)
 _ANYTHING = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
 
@@ -198,11 +213,18 @@ class Client:
                 return
 
     async def create(
-        self, resource: Resource, obj: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
+        self,
+        resource: Resource,
+        obj: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        dry_run: bool = False,
+        brief: bool = False,
     ) -> dict[str, Any]:
         """POST; the namespace of the object holds if none is given."""
         path = resource.path(namespace or _metadata(obj).get("namespace", ""))
-        return await self._write("POST", path, _typed(resource, obj), query=self._manager(dry_run=dry_run))
+        query = self._manager(dry_run=dry_run)
+        return await self._write("POST", path, _typed(resource, obj), query=query, brief=brief)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
         """PUT of a whole object; raises `Conflict` if its resourceVersion is not the current one."""
@@ -222,13 +244,14 @@ class Client:
         field_manager: str = "",
         force: bool = False,
         dry_run: bool = False,
+        brief: bool = False,
     ) -> dict[str, Any]:
         """PATCH; `force` takes fields from other managers and is for `APPLY` only."""
         query = self._manager(field_manager, dry_run=dry_run)
         if force:
             query["force"] = "true"
         path = resource.path(namespace, name, subresource)
-        return await self._write("PATCH", path, patch, query=query, content_type=kind.value)
+        return await self._write("PATCH", path, patch, query=query, content_type=kind.value, brief=brief)
 
     async def delete(
         self,
@@ -346,9 +369,17 @@ class Client:
         return (await self._exchange(request, retry_lost=True)).body
 
     async def _write(
-        self, method: str, path: str, body: object, *, query: Mapping[str, str], content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: object,
+        *,
+        query: Mapping[str, str],
+        content_type: str = JSON,
+        brief: bool = False,
     ) -> dict[str, Any]:
-        return _document(await self._send(method, path, body, query=query, content_type=content_type))
+        answer = await self._send(method, path, body, query=query, content_type=content_type)
+        return _identity(answer) if brief else _document(answer)
 
     async def _send(
         self,
@@ -421,6 +452,20 @@ def _document(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConnectionLost("the answer is no JSON object")
     return cast("dict[str, Any]", document)
+
+
+def _identity(body: bytes) -> dict[str, Any]:
+    try:
+        found = _IDENTIFIED.decode(body).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConnectionLost(f"the answer is no object: {error}") from None
+    fields = (
+        ("name", found.name),
+        ("namespace", found.namespace),
+        ("uid", found.uid),
+        ("resourceVersion", found.resource_version),
+    )
+    return {"metadata": {field: value for field, value in fields if value is not None}}
 
 
 def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -197,15 +197,15 @@ class Recorder:
         if entry.written:
             patch = {"count": count, "lastTimestamp": _seconds(entry.last), "metadata": _noted(entry)}
             try:
-                await self._client.patch(EVENTS, entry.name, patch, namespace)
+                await self._client.patch(EVENTS, entry.name, patch, namespace, brief=True)
             except NotFound:
                 # Events expire; this one happens still.
                 entry.name = _name(entry.key.about)
-                await self._client.create(EVENTS, self._document(entry, namespace), namespace)
+                await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         else:
             # Names are drawn at random: one that exists is ours, from a write whose answer never came.
             with suppress(AlreadyExists):
-                await self._client.create(EVENTS, self._document(entry, namespace), namespace)
+                await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         entry.written = count
 
     def _document(self, entry: _Entry, namespace: str) -> dict[str, Any]:

@@ -6,10 +6,18 @@ A `Resource` is a plain value: a service names one from the list below, or makes
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from pykai.api import names
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+
+def _quoted(text: str) -> str:
+    # Nearly all names need no quoting, and finding that out is quicker than doing it.
+    return text if _PLAIN.fullmatch(text) else quote(text, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +40,12 @@ class Resource:
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.namespaced and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _quoted(namespace)]
         elif self.namespaced and name:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
         parts.append(self.plural)
         if name:
-            parts.append(quote(name, safe=""))
+            parts.append(_quoted(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -36,8 +35,7 @@ log = logging.getLogger(__name__)
 _NAMELESS = "?"
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """An object came (`old` None), changed, or went (`new` None); the key is `namespace/name`, or `name`."""
 
     key: str
@@ -162,6 +160,9 @@ class Store(Generic[T]):
                 return False
         elif newer(self._reader.identity(current).resource_version, version):
             return False
+        elif current == obj:
+            # A write that changed nothing is no news: a reader that answers changes with writes would never rest.
+            return True
         self._hidden.setdefault(key, current)
         self._set(key, obj)
         return True
@@ -239,6 +240,7 @@ class Store(Generic[T]):
             obj = self._reader.read(raw)
         except DecodeError as problem:
             identity = self._reader.identity_of_raw(raw)
+            problem.uid = identity.uid
             return (identity if identity.key else identity._replace(key=_NAMELESS)), problem
         return self._reader.identity(obj), obj
 

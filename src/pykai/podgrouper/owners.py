@@ -88,7 +88,9 @@ async def walk(pod: Pod, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> t
 
 def controlling(references: list[OwnerReference]) -> OwnerReference | None:
     """The reference to follow: the controller's, else the first."""
-    return next((each for each in references if each.controller), references[0] if references else None)
+    if not references:
+        return None
+    return next((each for each in references if each.controller), references[0])
 
 
 async def _read(reference: OwnerReference, namespace: str, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> Owner:

@@ -299,7 +299,7 @@ class PodGrouper:
         if patch is not None:
             patch["metadata"]["uid"] = pod.metadata.uid
             try:
-                await self._client.patch(resources.PODS, pod.metadata.name, patch, pod.metadata.namespace)
+                await self._client.patch(resources.PODS, pod.metadata.name, patch, pod.metadata.namespace, brief=True)
             except NotFound:
                 return None
         unwatched = any((owner.api_version, owner.kind) not in self._watched for owner in owners)

@@ -5,7 +5,8 @@ when its content changes, and an event for a PodGroup that cannot be read.
 
 Subtle:
 - Sums follow every pod event at once, in memory; writing waits `settle_s` after the first change, so that a gang of
-  hundreds of pods is one write and not hundreds.  Under load writes are paced, too; the newest state is written.
+  hundreds of pods is one write and not hundreds.  The more groups wait, the longer each does: under load most pods
+  have started by then, and one write says it all.  Writes are paced, too; the newest state is written.
 - Our own writes come back through the watch and are not looked at again; what others write over them is put right.
 - Whether a pod counts is decided by its annotation alone; a pod that changes its group is moved.
 """
@@ -25,7 +26,7 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.claims.counting import GpuCount, claim_gpus
 from pykai.core.shapes import ShapeRegister
 from pykai.kube import options, resources
-from pykai.kube.errors import NotFound
+from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.limits import TokenBucket
 from pykai.kube.reconcile import Reconciler
@@ -35,13 +36,15 @@ from pykai.kube.store import Change, Store
 from pykai.kube.waiting import first_lists
 from pykai.podgroups.status import Surroundings, status_patch
 from pykai.podgroups.tally import Tally
-from pykai.podgroups.usage import Member, read_member
+from pykai.podgroups.usage import Member, read_member, same_member
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
 #: Shapes of pods that are remembered; a register only grows.
 _MOST_SHAPES: Final = 20_000
 #: Groups after which others get a turn: one whose status is true waits for nothing.
 _BREATH: Final = 50
+#: Wall seconds that load may add to the waiting.
+_LONGEST_SETTLE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +176,9 @@ class PodGroups:
     def _touch(self, key: str) -> None:
         """The status of a group may no longer be true."""
         if key not in self._dirty:
+            load_s = min(_LONGEST_SETTLE_S, len(self._dirty) / self._options.writes_per_s)
             self._dirty.add(key)
-            self._reconciler.enqueue(key, after_s=self._options.settle_s * self._clock.speed)
+            self._reconciler.enqueue(key, after_s=(self._options.settle_s + load_s) * self._clock.speed)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod, key = change.new, change.key
@@ -183,6 +187,9 @@ class PodGroups:
             name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
             group = f"{pod.metadata.namespace}/{name}" if name else ""
         before = self._counted.get(key, "")
+        old = change.old
+        if old is not None and pod is not None and group == before and same_member(old, pod):
+            return
         if before and before != group:
             self._drop(key, before)
         if pod is not None and group:
@@ -240,7 +247,7 @@ class PodGroups:
     def _group_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
             namespace, name = split_key(key)
-            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, "")
+            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, problem.uid)
             self._recorder.event(
                 about, "Warning", names.EVENT_UNREADABLE, f"{problem}; its pods wait until it is mended"
             )
@@ -299,10 +306,16 @@ class PodGroups:
         self._own[key] = ""
         version = ""
         try:
-            answer = await self._client.patch(resources.POD_GROUPS, name, patch, namespace, subresource="status")
+            answer = await self._client.patch(
+                resources.POD_GROUPS, name, patch, namespace, subresource="status", brief=True
+            )
             version = self._written[key] = str(answer["metadata"].get("resourceVersion", ""))
         except NotFound:
             pass
+        except Invalid as refusal:
+            # Something in the object keeps every status out; only a change of the object can mend that.
+            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, patch["metadata"]["uid"])
+            self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, f"no status can be written: {refusal}")
         finally:
             seen = self._own.pop(key)
         if seen == version:

@@ -96,6 +96,22 @@ def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] 
     )
 
 
+def same_member(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod are plainly the same member; False says nothing."""
+    was, now = old.metadata, new.metadata
+    return (
+        old.status.phase == new.status.phase
+        and old.spec.node_name == new.spec.node_name
+        and was.deletion_timestamp == now.deletion_timestamp
+        and was.uid == now.uid
+        and was.labels == now.labels
+        and was.annotations == now.annotations
+        and old.status.resource_claim_statuses == new.status.resource_claim_statuses
+        and _is_scheduled(old) == _is_scheduled(new)
+        and old.spec == new.spec
+    )
+
+
 def gpu_memory_mib(labels: Mapping[str, str]) -> int:
     """Memory of one GPU of a node; ValueError where the labels do not say, or say two things (workloads:PC-5)."""
     said: list[int] = []
@@ -170,6 +186,8 @@ def _is_scheduled(pod: Pod) -> bool:
 
 def _claims(pod: Pod) -> tuple[str, ...]:
     """Keys of the claims that exist for the pod; one that is still to be made from a template is not there yet."""
+    if not pod.spec.resource_claims:
+        return ()
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     found = (each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims)
     return tuple(f"{pod.metadata.namespace}/{name}" for name in found if name)

@@ -145,7 +145,7 @@ class Queues:
 
     def _queue_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
-            about = Reference(names.QUEUE_API_VERSION, "Queue", "", key, "")
+            about = Reference(names.QUEUE_API_VERSION, "Queue", "", key, problem.uid)
             text = f"{problem}; its workloads wait until it is mended"
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 

@@ -242,6 +242,8 @@ class Announcer:
         current = store.get(key) if store is not None else None
         version = store.resource.api_version if store is not None else GROUPS.get(kind, "v1")
         uid = current.metadata.uid if current is not None else ""
+        if store is not None and key in store.problems:
+            uid = store.problems[key].uid
         self._event(Reference(version, kind, namespace, name, uid), type_, reason, text)
 
     def _event(

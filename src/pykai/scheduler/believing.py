@@ -2,13 +2,17 @@
 
 A device plugin gone wrong may report a negative number of GPUs, or one that no machine has.  Work sent there would be
 refused by the kubelet again and again while sound nodes stand by, so such GPUs count as absent, and the node is told.
+So is one whose label does not say how much memory a GPU has: the engine then sends nobody there who asks for an amount.
 What cannot be read at all is reported by the engine's own reader.
 """
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
+from pykai.api import names
 from pykai.api.core import Node
 from pykai.api.quantity import QuantityError, whole
 from pykai.core.axes import is_gpu
@@ -17,11 +21,18 @@ from pykai.core.problems import Problem
 #: Shared or sliced, a real machine offers some hundreds.
 MOST_GPUS = 4096
 
+_DIGITS = re.compile(r"\+?[0-9]{1,18}")
+
 
 def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
     """The node without GPUs it cannot have, and what is wrong with them; nearly always the node itself."""
     problems = []
     dropped = set()
+    memory = node.metadata.labels.get(names.GPU_MEMORY_NODE_LABEL)
+    if memory is not None and not (_DIGITS.fullmatch(memory) and int(memory)):
+        field = f"metadata.labels[{names.GPU_MEMORY_NODE_LABEL}]"
+        text = f"{memory!r} is not a number of MiB; pods that ask for an amount of GPU memory do not come here"
+        problems.append(Problem(f"Node/{node.metadata.name}", field, text))
     for resource, raw in node.status.allocatable.items():
         if not is_gpu(resource):
             continue
@@ -35,6 +46,6 @@ def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
             field = f"status.allocatable[{resource}]"
             problems.append(Problem(f"Node/{node.metadata.name}", field, f"{raw} {wrong}; treated as absent"))
     if not dropped:
-        return node, ()
+        return node, tuple(problems)
     kept = {resource: raw for resource, raw in node.status.allocatable.items() if resource not in dropped}
     return replace(node, status=replace(node.status, allocatable=kept)), tuple(problems)

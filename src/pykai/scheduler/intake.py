@@ -53,6 +53,7 @@ from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
 from pykai.scheduler.believing import believable
+from pykai.scheduler.tenants import Tenants
 
 log = logging.getLogger(__name__)
 W = TypeVar("W", bound=Wire)
@@ -131,8 +132,9 @@ class Intake:
         self.groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
         self.requests: Store[BindRequest] = caches.store(resources.BIND_REQUESTS, BindRequest)
         self.pods.index(BY_GROUP, _group_of)
+        self._tenants = Tenants(self.pods, shard.reservation_app)
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
-        #: node -> what it says that cannot be true
+        #: `Kind/key` of nodes and pods -> what they say that cannot be true
         self.doubts: dict[str, tuple[Problem, ...]] = {}
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
@@ -192,27 +194,42 @@ class Intake:
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.new is None:
-            self.doubts.pop(change.key, None)
+            self._doubt(f"Node/{change.key}", ())
             self._add(("remove", ("Node", "", change.key)))
         elif change.old is None or _differs(change.old, change.new):
             node, problems = believable(change.new)
-            if problems:
-                self.doubts[change.key] = problems
-            else:
-                self.doubts.pop(change.key, None)
+            self._doubt(f"Node/{change.key}", problems)
             self._add(("apply", node))
+
+    def _doubt(self, subject: str, problems: tuple[Problem, ...]) -> None:
+        if problems:
+            self.doubts[subject] = problems
+        else:
+            self.doubts.pop(subject, None)
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
     def _on_pod(self, change: Change[Pod]) -> None:
+        self._take_pod(change)
+        for tenant in self._tenants.concerned(change):
+            self._apply_pod(tenant)
+
+    def _apply_pod(self, pod: Pod) -> None:
+        seen, problems = self._tenants.believable(pod)
+        if problems or self.doubts:
+            self._doubt(f"Pod/{pod.metadata.namespace}/{pod.metadata.name}", problems)
+        self._add(("apply", seen))
+
+    def _take_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new
         if pod is None:
+            self._doubt(f"Pod/{key}", ())
             self._evicted.pop(key, None)
             self._add(("remove", ("Pod", *split_key(key))))
             self._end_bind(key)
             return
         if old is None or pod_differs(old, pod):
-            self._add(("apply", pod))
+            self._apply_pod(pod)
         if key in self._evicted and (
             self._evicted[key] != pod.metadata.uid or pod.metadata.deletion_timestamp is not None
         ):
@@ -410,6 +427,8 @@ class Intake:
                 yield from self._binds.values()
             elif kind == "Node":
                 yield from (believable(node)[0] for node in store.values())
+            elif kind == "Pod":
+                yield from (self._tenants.believable(pod)[0] for pod in store.values())
             else:
                 yield from store.values()
 

@@ -17,6 +17,8 @@ import json
 import logging
 import socket
 import uuid
+from collections.abc import Iterable
+from functools import partial
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -33,7 +35,7 @@ from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
 from pykai.scheduler.dispatch import Dispatcher
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.intake import DRA_KINDS, Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -118,8 +120,11 @@ class Scheduler:
         self._flags = flags
         self._endpoints = endpoints
         self._synced = False
-        for kind, store in self.intake.stores.items():
-            store.on_problem(lambda key, error, kind=kind: self.complaints.unreadable(kind, key, error))  # type: ignore[misc]
+        self._hear_of_problems(self.intake.stores)
+
+    def _hear_of_problems(self, kinds: Iterable[str]) -> None:
+        for kind in kinds:
+            self.intake.stores[kind].on_problem(partial(self.complaints.unreadable, kind))
 
     def _binds_go_out(self) -> bool:
         return self.dispatcher.busy
@@ -170,6 +175,7 @@ class Scheduler:
         version = await self._claims_version()
         if version:
             self.intake.follow_claims(version)
+            self._hear_of_problems(resource.kind for resource, _ in DRA_KINDS)
         await self._runtime.caches.start()
         synced = asyncio.ensure_future(self.intake.synced())
         stopped = asyncio.ensure_future(stop.wait())

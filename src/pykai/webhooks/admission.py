@@ -35,6 +35,8 @@ class Asked(Protocol):
     def old_object(self) -> dict[str, Any] | None: ...
     @property
     def user(self) -> str: ...
+    @property
+    def groups(self) -> Collection[str]: ...
 
 
 def random_letters(count: int) -> str:
@@ -76,7 +78,8 @@ def pod_validator(rules: SharingRules = DEFAULT_RULES) -> Callable[[Asked], None
     def validator(asked: Asked) -> None:
         if asked.operation not in ("CREATE", "UPDATE") or not _is_pod(asked) or asked.object is None:
             return
-        problems = validate(asked.object, asked.old_object, privileged=is_privileged(asked.user), rules=rules)
+        privileged = is_privileged(asked.user, asked.groups)
+        problems = validate(asked.object, asked.old_object, privileged=privileged, rules=rules)
         if problems:
             raise _refusal(problems[0])
 

@@ -176,7 +176,8 @@ class Lab:
     async def node(self, name: str = "n1", labels: dict[str, str] | None = None) -> None:
         """A machine."""
         facts = {names.GPU_MEMORY_NODE_LABEL: "15360", **(labels or {})}
-        await self.client.create(NODES, {"metadata": {"name": name, "labels": facts}})
+        status = {"allocatable": {"nvidia.com/gpu": "8"}}
+        await self.client.create(NODES, {"metadata": {"name": name, "labels": facts}, "status": status})
 
     async def pod(
         self,

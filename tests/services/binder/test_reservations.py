@@ -385,3 +385,26 @@ async def test_a_group_that_lost_its_gpu_gets_no_other_while_pods_run_on_the_fir
             return "deletionTimestamp" in (await it.live("first"))["metadata"]
 
         await it.until(leaving)
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+async def test_a_reservation_that_failed_while_nobody_waited_for_it_goes(when: str) -> None:
+    """The pods that everybody watches leave failed ones out; nobody else would ever remove it."""
+    async with lab() as it:
+        it.answers = False
+        await reservation(it, gpu="")
+        await tenant(it, "s", "Pending")
+        if when == "before":
+            await it.set_phase(reservation_name("n1", GROUP), "Failed", RESERVATIONS)
+        async with it.working():
+            if when == "while":
+                await it.set_phase(reservation_name("n1", GROUP), "Failed", RESERVATIONS)
+            await it.until_reservations(0)
+
+
+async def test_more_groups_than_the_node_has_gpus_reserve_nothing() -> None:
+    async with lab() as it, it.working():
+        await it.request(await it.pod(fraction="0.5"), groups=tuple(f"g{at}" for at in range(9)))
+        failed = await it.until_phase("Failed")
+        assert failed["status"]["reason"] == "9 GPUs are to be shared on node n1, which has 8"
+        assert await it.reservations() == []

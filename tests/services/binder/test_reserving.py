@@ -19,7 +19,7 @@ from pykai.binder.options import BinderOptions
 from pykai.binder.reservation import Reservations, reservation_name
 from pykai.binder.waiting import Wakes
 from pykai.kube.client import Client
-from pykai.kube.resources import NODES
+from pykai.kube.resources import NODES, PODS
 from pykai.kube.transport import Request, Response
 from tests.services.binder.lab import RESERVATIONS, Faulty, Lab, lab, status
 from tests.services.binder.test_reservations import reservation
@@ -57,8 +57,27 @@ async def test_a_finished_reservation_is_replaced() -> None:
         await it.set_phase(NAME, "Failed", RESERVATIONS)
         it.answers = True
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
-        assert reserved.gpu == "GPU-1"
+        assert reserved.gpu != "GPU-old"
         assert await reservations.holds(reserved)
+
+
+async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
+    async with lab() as it, reserving(it) as (reservations, _):
+        reserved = await reservations.reserve(POD, "n1", "g", nobody)
+        assert await reservations.holds(reserved)
+        await it.caches.stop()
+        await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
+        assert it.pods.get(f"{RESERVATIONS}/{NAME}") is not None
+        assert not await reservations.holds(reserved)
+
+
+async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
+    async with lab() as it, reserving(it, timeout_s=0.05) as (reservations, _):
+        await reservations.reserve(POD, "n1", "g", nobody)
+        await it.caches.stop()
+        await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
+        with pytest.raises(BindFailure, match="failed waiting"):
+            await reservations.reserve(POD, "n1", "g", nobody)
 
 
 async def test_t66_a_silent_reservation_is_deleted() -> None:
@@ -110,3 +129,11 @@ async def test_with_fake_gpus_the_pod_only_sleeps() -> None:
         (container,) = held["spec"]["containers"]
         assert (container["image"], container["args"]) == ("ubuntu", ["sleep", "infinity"])
         assert held["metadata"]["annotations"][names.RESERVED_GPU_ANNOTATION]
+
+
+async def test_one_made_again_under_the_same_name_is_another_reservation() -> None:
+    async with lab() as it, reserving(it) as (reservations, _):
+        reserved = await reservations.reserve(POD, "n1", "g", nobody)
+        await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
+        await reservations.reserve(POD, "n1", "g", nobody)
+        assert not await reservations.holds(reserved)

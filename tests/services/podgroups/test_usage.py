@@ -9,7 +9,7 @@ import pytest
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.shapes import ShapeRegister
-from pykai.podgroups.usage import Member, gpu_memory_mib, read_member
+from pykai.podgroups.usage import Member, gpu_memory_mib, read_member, same_member
 
 N = 10**9
 GPU, GPU_MEMORY = "nvidia.com/gpu", "run.ai/gpu.memory"
@@ -36,6 +36,26 @@ def member(
     if node is not None:
         raw["spec"]["nodeName"] = "n"
     return read_member(decode_as(Pod, raw), ShapeRegister(), node)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"status": {"phase": "Pending", "conditions": [{"type": "PodBound", "status": "True"}]}}, True),
+        ({"metadata": {"name": "p", "resourceVersion": "2"}}, True),
+        ({"status": {"phase": "Running"}}, False),
+        ({"status": {"phase": "Pending", "conditions": SCHEDULED}}, False),
+        ({"spec": {"nodeName": "n"}}, False),
+        ({"spec": {"containers": [{"name": "m", "resources": {"requests": {"cpu": "2"}}}]}}, False),
+        ({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"metadata": {"name": "p", "labels": {"kai.scheduler/subgroup-name": "a"}}}, False),
+        ({"metadata": {"name": "p", "annotations": {"received-resource-type": "Fraction"}}}, False),
+        ({"metadata": {"name": "p", "uid": "other"}}, False),
+    ],
+)
+def test_which_changes_of_a_pod_are_looked_at(change: dict[str, Any], same: bool) -> None:
+    plain: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Pending"}}
+    assert same_member(decode_as(Pod, plain), decode_as(Pod, {**plain, **change})) is same
 
 
 def test_a_waiting_pod_asks_and_holds_nothing() -> None:

@@ -74,7 +74,7 @@ class Deployments:
             return None
         await self._adopt(deployment)
         owned = self._owned(deployment)
-        new = next((one for one in owned if same_template(deployment.spec.template, one.spec.template)), None)
+        new = self._current(deployment, owned)
         if new is None and not deployment.spec.paused:
             new = await self._make(deployment, owned)
         elif new is not None:
@@ -87,6 +87,15 @@ class Deployments:
                 await self._scale(deployment, one, count)
         await self._forget_history(deployment, old)
         return await self._tell_status(deployment, new)
+
+    def _current(self, deployment: Deployment, owned: Sequence[ReplicaSet]) -> ReplicaSet | None:
+        """The ReplicaSet of the current template."""
+        for one in owned:
+            if same_template(deployment.spec.template, one.spec.template):
+                return one
+        # A template that was stored before the server knew some default differs from the copy it has filled in.
+        digest = _digest(deployment)
+        return next((one for one in owned if one.metadata.labels.get(names.POD_TEMPLATE_HASH_LABEL) == digest), None)
 
     def _numbers(self, new: ReplicaSet) -> Generation:
         return self._figures(self._sets.get(key_of(new)) or new)
@@ -120,9 +129,7 @@ class Deployments:
 
     async def _make(self, deployment: Deployment, owned: Sequence[ReplicaSet]) -> ReplicaSet | None:
         """The ReplicaSet of the current template, empty for now."""
-        salt = str(deployment.status.collision_count or "")
-        digest = fingerprint(deployment.spec.template, salt)
-        body = replica_set_of(deployment, digest, next_revision(owned))
+        body = replica_set_of(deployment, _digest(deployment), next_revision(owned))
         made = await self._write_set.create(body)
         if made is None:
             # Another object has the name: the next look takes another one.
@@ -179,6 +186,10 @@ class Deployments:
 def deployments(runtime: Runtime) -> Service:
     """The Deployment controller as a service."""
     return Deployments(runtime).controller
+
+
+def _digest(deployment: Deployment) -> str:
+    return fingerprint(deployment.spec.template, str(deployment.status.collision_count or ""))
 
 
 def same_template(one: Document, other: Document) -> bool:

@@ -1,8 +1,9 @@
 """What controllers share: the loop, the names and owners of what they make, and writes that are seen at once.
 
-A `Controller` waits for its stores, subscribes to them and reconciles keys.  `Writer` creates, patches and deletes
-objects of one store and shows the result in it before the watch does, so that a controller that looks again at once
-does not make the same pod twice.
+A `Controller` waits for its stores, subscribes to them and reconciles keys.  An object that it cannot read, or for
+which the server refuses what it asks for, gets an event that says so.  `Writer` creates, patches and deletes objects of
+one store and shows the result in it before the watch does, so that a controller that looks again at once does not make
+the same pod twice.
 
 Names with a random ending are drawn from the owner, a number and the process; a creation whose answer got lost is
 tried again under the same name, and found to exist.
@@ -18,14 +19,15 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pykai.api.decode import decode_as
+from pykai.api import names
+from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
-from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.reconcile import Reconciler
-from pykai.kube.resources import Resource
+from pykai.kube.resources import Resource, split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.simulator.moments import stamp
@@ -39,6 +41,11 @@ OnChange = Callable[[Change[Any]], None]
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 #: Wall seconds in which changes of many pods become one look at their owner.
 GATHERING_S = 0.05
+
+#: A percentage beyond this, or of more digits than this, means the same.
+_MOST_PERCENT, _DIGITS = 1000, 9
+#: Kubernetes' reason of events about an object that its controller cannot bring about.
+_FAILED_SYNC = "FailedSync"
 
 _PROCESS = uuid.uuid4().hex
 
@@ -55,11 +62,12 @@ class Controller:
         *,
         also: Iterable[Store[Any]] = (),
     ) -> None:
-        """`feeds`: stores and what to do with their changes; `also`: stores that are only read."""
+        """`feeds`: stores, the controller's own kind first, and what to do with changes; `also`: those only read."""
         self._name = name
         self.clock = runtime.clock
         self.recorder = Recorder(runtime.client, component=name, clock=runtime.clock)
-        self._reconciler = Reconciler(name, reconcile, clock=runtime.clock, workers=8, max_delay_s=30.0)
+        self._reconcile = reconcile
+        self._reconciler = Reconciler(name, self._try, clock=runtime.clock, workers=8, max_delay_s=30.0)
         self._feeds = feeds
         self._also = tuple(also)
         self._ready = False
@@ -95,11 +103,29 @@ class Controller:
             return
         for store, on_change in self._feeds:
             store.subscribe(on_change)
+        self._feeds[0][0].on_problem(self._unreadable)
         self._ready = True
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(stop))
             group.create_task(self._reconciler.run(stop))
         self._ready = False
+
+    async def _try(self, key: str) -> float | None:
+        try:
+            return await self._reconcile(key)
+        except (BadRequest, Forbidden, Invalid) as refusal:
+            store = self._feeds[0][0]
+            obj = store.get(key)
+            if obj is not None:
+                self.recorder.event(reference(obj, store.resource), "Warning", _FAILED_SYNC, str(refusal))
+            raise
+
+    def _unreadable(self, key: str, problem: DecodeError | None) -> None:
+        if problem is not None:
+            resource = self._feeds[0][0].resource
+            about = Reference(resource.api_version, resource.kind, *split_key(key), problem.uid)
+            text = f"{problem}; nothing is done for it until this is mended"
+            self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 
 
 class Writer(Generic[T]):
@@ -254,9 +280,9 @@ def scaled(value: int | str | None, total: int, *, up: bool, default: int | str)
     if isinstance(value, int):
         return max(0, value)
     text = value.removesuffix("%")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         return scaled(default, total, up=up, default=0)
-    share = int(text) * total
+    share = min(int(text[:_DIGITS]), _MOST_PERCENT) * total
     return -(-share // 100) if up else share // 100
 
 

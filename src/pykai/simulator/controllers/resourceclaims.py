@@ -2,7 +2,8 @@
 
 A pod that names a claim template gets a claim of its own, owned by it and noted in its status.  When a pod has ended
 or is gone it no longer holds its claims; a claim that nobody holds gives its devices back.  Claims that were made for
-a pod go with it.
+a pod go with it.  The finalizer that protects a claim in use (`resource.kubernetes.io/delete-protection`) is taken off
+once nobody holds the claim and it is being deleted or its pod has ended.
 
 Subtle: a holder that the cache does not know may be younger than the cache, so the server is asked before its
 reservation is taken away.
@@ -56,7 +57,11 @@ class ResourceClaims:
         )
 
     def _on_claim(self, change: Change[ResourceClaim]) -> None:
-        if change.new is not None and (change.new.status.reserved_for or change.new.status.allocation is not None):
+        claim = change.new
+        if claim is None:
+            return
+        leaving = claim.metadata.deletion_timestamp is not None
+        if leaving or claim.status.reserved_for or claim.status.allocation is not None:
             self.controller.enqueue(_CLAIM + change.key)
 
     def _on_template(self, change: Change[ResourceClaimTemplate]) -> None:
@@ -134,7 +139,13 @@ class ResourceClaims:
                 )
             except (NotFound, Conflict):
                 return
-        await self._remove_with_its_pod(claim)
+        if left:
+            return
+        ended = await self._its_pod_has_ended(claim)
+        if ended or claim.metadata.deletion_timestamp is not None:
+            await self._unprotect(claim)
+        if ended:
+            await self._write.delete(claim)
 
     async def _uses(self, claim: ResourceClaim, name: str, uid: str) -> bool:
         pod = self._pods.get(f"{claim.metadata.namespace}/{name}")
@@ -145,11 +156,31 @@ class ResourceClaims:
                 return False
         return pod.metadata.uid == uid and not is_finished(pod)
 
-    async def _remove_with_its_pod(self, claim: ResourceClaim) -> None:
+    async def _its_pod_has_ended(self, claim: ResourceClaim) -> bool:
+        """Whether the claim was made for a pod that has ended or is gone."""
         for owner in claim.metadata.owner_references:
             if owner.kind == "Pod" and owner.controller:
-                if not await self._uses(claim, owner.name, owner.uid):
-                    await self._write.delete(claim)
+                return not await self._uses(claim, owner.name, owner.uid)
+        return False
+
+    async def _unprotect(self, claim: ResourceClaim) -> None:
+        """Take the finalizer off, unless somebody holds the claim after all; a conflict is tried again."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        try:
+            live = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
+            metadata = live["metadata"]
+            finalizers = metadata.get("finalizers") or []
+            if (
+                metadata["uid"] != claim.metadata.uid
+                or names.DRA_DELETE_PROTECTION_FINALIZER not in finalizers
+                or (live.get("status") or {}).get("reservedFor")
+            ):
+                return
+            kept = [each for each in finalizers if each != names.DRA_DELETE_PROTECTION_FINALIZER]
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept or None}}
+            await self._client.patch(RESOURCE_CLAIMS, name, patch, namespace, brief=True)
+        except NotFound:
+            return
 
 
 def resource_claims(runtime: Runtime) -> Service:

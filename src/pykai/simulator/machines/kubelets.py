@@ -96,6 +96,8 @@ class Machines:
         self._reconciler = Reconciler(self.name, self._reconcile, clock=runtime.clock, workers=64, max_delay_s=10.0)
         self._joining = Reconciler("nodes", self._join, clock=runtime.clock, workers=8)
         self._recorder = Recorder(runtime.client, component="kubelet", clock=runtime.clock)
+        #: whether the server has shown that it takes annotations with a status
+        self._annotations_ride = False
         self._ready = False
 
     def ready(self) -> bool:
@@ -270,9 +272,15 @@ class Machines:
                 pod.metadata.namespace,
                 kind=PatchKind.STRATEGIC,
                 subresource="status",
+                brief=self._annotations_ride or not annotations,
             )
-            if annotations and not annotations.items() <= (written["metadata"].get("annotations") or {}).items():
-                await self._client.patch(PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
+            if not annotations or self._annotations_ride:
+                return True
+            self._annotations_ride = annotations.items() <= (written["metadata"].get("annotations") or {}).items()
+            if not self._annotations_ride:
+                await self._client.patch(
+                    PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace, brief=True
+                )
         except NotFound:
             return False
         return True
