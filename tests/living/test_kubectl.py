@@ -13,9 +13,14 @@ import pytest
 
 from tests.living.kubectl import EXAMPLES, Kubectl, living_cluster, programs
 
-pytestmark = pytest.mark.skipif(
-    not programs(), reason="NO KUBECTL: neither on PATH nor in KAI_KUBECTL; what a user does with kubectl is not tested"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not programs(),
+        reason="NO KUBECTL: neither on PATH nor in KAI_KUBECTL; what a user does with kubectl is not tested",
+    ),
+    # The steps build on each other: one worker takes them all.
+    pytest.mark.xdist_group("kubectl"),
+]
 
 
 @pytest.fixture(scope="module", params=programs())
