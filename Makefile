@@ -37,7 +37,7 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 		echo; \
 	fi; \
 	echo "Running the tests"; \
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
 soak: $(VENV)/ready ## kill processes of a cluster 50 times under load and check what was seen (SOAK_ARGS adds arguments)
 	@$(BIN)/kai soak $(SOAK_ARGS)

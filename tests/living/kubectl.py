@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 _START_TIMEOUT_S = 60
+_EVENT_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ class Kubectl:
         done = self.tried(*arguments, given=given, environment=environment)
         assert done.code == 0, f"kubectl {' '.join(arguments)}: {done.err or done.out}"
         return done.out
+
+    def until_told(self, text: str, *arguments: str) -> str:
+        """Repeat a command until it prints this: events are written a moment after what they tell of."""
+        deadline_s = time.monotonic() + _EVENT_TIMEOUT_S
+        while text not in (said := self(*arguments)):
+            assert time.monotonic() < deadline_s, f"kubectl {' '.join(arguments)} never said {text!r}:\n{said}"
+            time.sleep(0.2)
+        return said
 
     def tried(self, *arguments: str, given: str | None = None, environment: dict[str, str] | None = None) -> Done:
         """Run a command that may fail."""
