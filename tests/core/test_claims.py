@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api.decode import decode_object
 from pykai.core.cycle import open_session, run
 from pykai.core.place.gang import place_gang
 from pykai.core.status import Status
@@ -449,8 +450,10 @@ def test_of_two_bind_requests_for_one_claim_the_first_pod_by_name_is_right() -> 
     for order in (("x-0", "y-0"), ("y-0", "x-0")):
         tables = world.tables()
         tables.snapshot(NOW_NS)
+        pods = {raw["metadata"]["name"]: raw for raw in world.objects if raw["kind"] == "Pod"}
         for pod in order:
-            tables.assume(f"default/{pod}", None)
+            tables.remove("Pod", "default", pod)
+            tables.apply(decode_object(pods[pod]))
         session = open_session(tables.snapshot(NOW_NS), world.policy())
         run(session)
         given.append(session.binds["default/a-0"].claims[0][1].devices.results[0].device)
