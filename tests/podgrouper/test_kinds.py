@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
@@ -52,6 +53,21 @@ def test_all_pods_of_a_job_are_one_group() -> None:
 def test_a_job_says_how_many_start_together(text: str, least: int) -> None:
     """workloads:T-62."""
     top = owner("Job", annotations={MIN_MEMBER: text})
+    assert grouped(pod(by=top), top).min_available == least
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "completions", "least"),
+    [(0, 4, 4), (1, 4, 3), (3, 4, 1), (4, 4, 1), (2, 8, 4), (6, 8, 2), (1, None, 4), (0, 2, 4)],
+)
+def test_a_job_waits_for_no_more_pods_than_it_has_left_to_run(
+    succeeded: int, completions: int | None, least: int
+) -> None:
+    """Those that have succeeded never come back; before the first has, the annotation says it all, as in KAI."""
+    top = replace(
+        owner("Job", annotations={MIN_MEMBER: "4"}),
+        body={"spec": {"completions": completions}, "status": {"succeeded": succeeded}},
+    )
     assert grouped(pod(by=top), top).min_available == least
 
 

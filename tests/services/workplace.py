@@ -164,7 +164,9 @@ class Workplace:
             spec={"schedulerName": scheduler, "containers": [container], **(spec or {})},
         )
 
-    async def job(self, name: str = "j", *, namespace: str = "default", **metadata: Any) -> Document:
+    async def job(
+        self, name: str = "j", *, namespace: str = "default", completions: int = 1, **metadata: Any
+    ) -> Document:
         template = {
             "spec": {
                 "schedulerName": "kai-scheduler",
@@ -172,7 +174,8 @@ class Workplace:
                 "containers": [{"name": "main", "image": "example"}],
             }
         }
-        return await self.create(resources.JOBS, name, namespace=namespace, spec={"template": template}, **metadata)
+        spec = {"completions": completions, "template": template}
+        return await self.create(resources.JOBS, name, namespace=namespace, spec=spec, **metadata)
 
     async def classes(self, **values: int) -> None:
         """Priority classes, those that KAI installs unless others are named."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError, decode_as
-from pykai.api.meta import ObjectMeta, OwnerReference, Wire
+from pykai.api.meta import Int64, ObjectMeta, OwnerReference, Wire
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden, KubeError, NotFound
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
@@ -34,6 +34,21 @@ class Workload(Wire):
     """The metadata of any object."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+class JobSpec(Wire):
+    completions: Int64 | None = None
+
+
+class JobStatus(Wire):
+    succeeded: Int64 = 0
+
+
+class JobProgress(Workload):
+    """Of a Job also how far it is."""
+
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
 
 
 #: Reads an object in full; raises `NotFound`, `Forbidden` and the other `kube.errors`.

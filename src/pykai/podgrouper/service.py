@@ -24,6 +24,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from pykai.api import names
 from pykai.api.core import Namespace, Pod, PriorityClass
 from pykai.api.decode import DecodeError, decode_as
@@ -46,7 +48,7 @@ from pykai.podgrouper.kinds import GROUPERS, Kind, grouper_for, installed_groupe
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
-from pykai.podgrouper.owners import OwnerMemory, Workload, controlling, walk
+from pykai.podgrouper.owners import JobProgress, OwnerMemory, Workload, controlling, walk
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +126,8 @@ class PodGrouper:
         for resource in _WATCHED:
             kind = (resource.group, resource.version, resource.kind)
             if groupers.get(kind) is GROUPERS[kind]:
-                store = caches.store(resource, Workload, optional=True)
+                into: type[Workload] = JobProgress if resource is resources.JOBS else Workload
+                store = caches.store(resource, into, optional=True)
                 self._watched[(resource.api_version, resource.kind)] = store
         self._memory = OwnerMemory(runtime.clock, options.owner_memory_s)
         self._discovery = Discovery(runtime.client, runtime.clock)
@@ -226,6 +229,15 @@ class PodGrouper:
             after.owner_references,
         ):
             self._enqueue_below(after.uid)
+        elif isinstance(old, JobProgress) and isinstance(new, JobProgress) and old.status != new.status:
+            self._enqueue_waiting(after.uid)
+
+    def _enqueue_waiting(self, uid: str) -> None:
+        """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
+        for pod in self._pods.by(_BY_OWNER, uid):
+            if not pod.spec.node_name and self._concerns(pod):
+                self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
+                return
 
     def _enqueue_below(self, uid: str) -> None:
         """Every pod that an owner owns, directly or through others."""
@@ -408,7 +420,10 @@ class PodGrouper:
     def _glance(self, which: ObjectName) -> Owner | None:
         store = self._watched.get((which.api_version, which.kind))
         found = store.get(f"{which.namespace}/{which.name}") if store is not None else None
-        return Owner(which.api_version, which.kind, found.metadata) if found is not None else None
+        if found is None:
+            return None
+        body = msgspec.to_builtins(found) if isinstance(found, JobProgress) else {}
+        return Owner(which.api_version, which.kind, found.metadata, body)
 
     async def _fetch(self, which: ObjectName) -> Mapping[str, Any]:
         resource: Resource = await self._discovery.resource(which.api_version, which.kind)

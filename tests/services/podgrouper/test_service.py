@@ -644,3 +644,15 @@ async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None
         await place.pods.until(assigned("a"))
     assert wire.writes == ["PATCH /api/v1/namespaces/default/pods/a"]
     assert await place.raw_groups() == before
+
+
+async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: Workplace) -> None:
+    """One pod has succeeded and another one comes again: the group of two must be able to start with one."""
+    job = await place.job(completions=2, annotations={"kai.scheduler/batch-min-member": "2"})
+    await place.pod("again", by=job)
+    async with place.running(grouper()):
+        await place.pods.until(assigned("again"))
+        await place.groups.until(lambda store: [group.spec.min_member for group in store.values()] == [2])
+        done = {"status": {"succeeded": 1}}
+        await place.client.patch(resources.JOBS, job["metadata"]["name"], done, "default", subresource="status")
+        await place.groups.until(lambda store: [group.spec.min_member for group in store.values()] == [1], 10)

@@ -2,6 +2,9 @@
 
 Subtle: older releases made a group for each pod of a Job.  A pod that has such a group keeps it, so that nothing which
 runs is moved to another group by an upgrade.
+
+What has succeeded is not started again.  A gang of which some pods have done their work and others were evicted could
+never become whole; so the minimum is no more than what the Job has left to do.  KAI leaves such a Job waiting for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def group_job(top: Owner, pod: Pod, owners: tuple[Owner, ...], settings: Setting
         legacy = f"pg-{pod.metadata.name}-{top.metadata.uid}"
         if readers.pod_group(pod.metadata.namespace, legacy) is not None:
             return replace(found, name=legacy)
-    return replace(found, min_available=min_member(top))
+    return replace(found, min_available=min(min_member(top), _left(top)))
 
 
 def min_member(job: Owner) -> int:
@@ -38,3 +41,12 @@ def min_member(job: Owner) -> int:
         where = f"{names.BATCH_MIN_MEMBER_ANNOTATION} on Job {job.metadata.namespace}/{job.metadata.name}"
         raise GroupingError(f"invalid min-member annotation value: {text!r}; {where} must be a whole number of 32 bits")
     return int(text)
+
+
+def _left(job: Owner) -> int:
+    """How many pods still have to succeed; no bound before the first has, or where that is not known."""
+    completions = (job.body.get("spec") or {}).get("completions")
+    succeeded = (job.body.get("status") or {}).get("succeeded")
+    if not isinstance(completions, int) or not isinstance(succeeded, int) or succeeded <= 0:
+        return _MOST
+    return max(1, completions - succeeded)
