@@ -137,6 +137,17 @@ def test_pods_that_succeeded_still_count_for_their_gang() -> None:
     )
 
 
+def test_pods_that_succeeded_and_are_gone_count_too() -> None:
+    lines = [
+        (0.0, "podgroups", "default/g", gang(2)),
+        (1.0, "pods", "default/a", pod("a", group="g", node="n1")),
+        (1.0, "pods", "default/b", pod("b", group="g", node="n1")),
+        (2.0, "pods", "default/a", pod("a", group="g", node="n1", phase="Succeeded")),
+        (3.0, "pods", "default/a", None),
+    ]
+    assert not told(*lines, (60, "nodes", "n1", node("n1", 1)))
+
+
 def test_what_is_left_at_the_end() -> None:
     problems = told(
         (1, "pods", f"{names.RESERVATION_NAMESPACE}/r", pod("r", namespace=names.RESERVATION_NAMESPACE)),

@@ -16,7 +16,7 @@ A recording is a file with one JSON document per line, written by a process that
 - at the end nothing is left: no reservation pod, no BindRequest, no pod that waits, and every Job has completed.
 
 Subtle: the recorder may miss states between two watches, never invent them, so only what was seen counts.  A gang that
-is ending is not half started: pods that succeeded count as present.
+is ending is not half started: pods that have succeeded count, also when they are gone.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def read_recording(path: Path) -> Iterator[Seen]:
 @dataclass(slots=True)
 class _Gang:
     minimum: int = 1
+    #: uids of the pods that have done their part, whether or not they are still there
+    done: set[str] = field(default_factory=set)
     #: since when some but too few pods have been running; None: whole or absent
     half_since_s: float | None = None
     told: bool = False
@@ -159,9 +161,10 @@ def _judge_node(world: _World, node: str) -> None:
 
 
 def _judge_gang(world: _World, key: str) -> None:
-    gang = world.gangs[key]
-    present = sum(1 for pod in world.members[key].values() if _present(pod))
-    half = 0 < present < gang.minimum
+    gang, members = world.gangs[key], world.members[key].values()
+    gang.done.update(_uid(pod) for pod in members if pod.get("status", {}).get("phase") == "Succeeded")
+    running = sum(1 for pod in members if _runs(pod))
+    half = running > 0 and running + len(gang.done) < gang.minimum
     if gang.half_since_s is not None and world.now_s - gang.half_since_s > world.grace_s and not gang.told:
         gang.told = True
         lasted = world.now_s - gang.half_since_s
@@ -208,10 +211,9 @@ def _minimum(group: dict[str, Any]) -> int:
     return int(group.get("spec", {}).get("minMember", 1))
 
 
-def _present(pod: dict[str, Any]) -> bool:
-    """Whether the pod counts for its gang: bound and not failed; one that succeeded has done its part."""
-    phase = pod.get("status", {}).get("phase")
-    return bool(pod["spec"].get("nodeName")) and phase != "Failed" and "deletionTimestamp" not in pod["metadata"]
+def _runs(pod: dict[str, Any]) -> bool:
+    """Whether the pod is bound and neither ended nor told to end."""
+    return bool(pod["spec"].get("nodeName")) and _holds(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 def _holds(pod: dict[str, Any]) -> bool:
