@@ -100,6 +100,9 @@ def a_group_made_by_hand_and_shared_gpus(kubectl: Kubectl) -> None:
 
 
 def imperative_commands(kubectl: Kubectl) -> None:
+    several = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one-of-a-list"}}
+    kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": [several]}))
+    kubectl("delete", "configmap", "one-of-a-list")
     kubectl("create", "namespace", "scratch")
     kubectl("create", "job", "hello", "--image=busybox", "-n", "scratch")
     assert "hello" in kubectl("get", "jobs", "-n", "scratch")

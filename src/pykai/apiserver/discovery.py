@@ -60,6 +60,8 @@ class Discovery:
         if self._generation != self._registry.generation:
             self._made.clear()
             self._generation = self._registry.generation
+        if parts == ["openapi", "v2"] and openapi.V2_ACCEPTED in request.accept:
+            return Response(200, openapi.without_schemas(), {"Content-Type": openapi.V2_CONTENT_TYPE})
         aggregated = parts in (["api"], ["apis"]) and accepted(request.accept).kind == "APIGroupDiscoveryList"
         key = f"{'/'.join(parts)}{' aggregated' if aggregated else ''}"
         body = self._made.get(key)
