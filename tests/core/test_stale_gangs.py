@@ -471,3 +471,12 @@ def test_exp8_the_event_names_the_gang() -> None:
     """cycle:EXP-8"""
     (found,) = ground().gang("job", 1, min=2, gpu=1, on="node-0", namespace="ns").schedule().plan.stale
     assert (found.namespace, found.group) == ("ns", "job")
+
+
+def test_a_gang_that_becomes_whole_in_the_cycle_and_was_never_stale_does_not_recover() -> None:
+    """cycle:STL-2: there is no timestamp to take away."""
+    built = cluster(nodes=1, gpus=50).queue("q").taking("allocate", "stalegangeviction")
+    built.gang("job", 1, min=2, gpu=1, on="node-0").pod("job-again", group="job", gpu=1)
+    result = built.schedule()
+    assert result.bound("job") == 1
+    assert (result.plan.stale, result.plan.recovered) == ((), ())
