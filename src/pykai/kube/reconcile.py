@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, CredentialsError, KubeError, Unauthorized
+from pykai.kube.events import Recorder
 from pykai.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -151,3 +152,12 @@ class Reconciler:
         self._queue.ripen(self._clock.elapsed_s())
         self._set_timer()
         self._wakeup.set()
+
+
+async def reconcile_and_tell(reconciler: Reconciler, recorder: Recorder, stop: asyncio.Event) -> None:
+    """Run both until told to stop; the events of what is finished then are still written."""
+    recording = asyncio.ensure_future(recorder.run(stop))
+    try:
+        await reconciler.run(stop)
+    finally:
+        await asyncio.gather(recording, return_exceptions=True)

@@ -34,7 +34,7 @@ from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import Recorder, Reference
-from pykai.kube.reconcile import Reconciler
+from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -155,11 +155,7 @@ class PodGrouper:
             return
         await first_lists(self._watched.values(), stop, _PATIENCE_S)
         self._follow()
-        recording = asyncio.ensure_future(self._recorder.run(stop))
-        try:
-            await self._reconciler.run(stop)
-        finally:
-            await asyncio.gather(recording, return_exceptions=True)
+        await reconcile_and_tell(self._reconciler, self._recorder, stop)
 
     def _follow(self) -> None:
         if self._followed:

@@ -29,7 +29,7 @@ from pykai.kube import options, resources
 from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.limits import TokenBucket
-from pykai.kube.reconcile import Reconciler
+from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -153,11 +153,7 @@ class PodGroups:
         if not await first_lists(self._needed, stop):
             return
         self._follow()
-        recording = asyncio.ensure_future(self._recorder.run(stop))
-        try:
-            await self._reconciler.run(stop)
-        finally:
-            await asyncio.gather(recording, return_exceptions=True)
+        await reconcile_and_tell(self._reconciler, self._recorder, stop)
 
     def _follow(self) -> None:
         if self._followed:

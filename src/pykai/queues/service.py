@@ -24,7 +24,7 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube import options, resources
 from pykai.kube.errors import NotFound
 from pykai.kube.events import Recorder, Reference
-from pykai.kube.reconcile import Reconciler
+from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.waiting import first_lists
@@ -113,11 +113,7 @@ class Queues:
         if not await first_lists(self._needed, stop):
             return
         self._follow()
-        recording = asyncio.ensure_future(self._recorder.run(stop))
-        try:
-            await self._reconciler.run(stop)
-        finally:
-            await asyncio.gather(recording, return_exceptions=True)
+        await reconcile_and_tell(self._reconciler, self._recorder, stop)
 
     def _follow(self) -> None:
         if self._followed:
