@@ -1,0 +1,177 @@
+"""The control plane that the tests of a run share: definitions, accounts and roles installed, admission at work.
+
+Only the garbage collector and the namespace controller run beside it, as in the embedded server: the tests of single
+services play all other parts themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from pykai.api import names
+from pykai.kube.client import Client
+from pykai.kube.credentials import connect
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
+from pykai.kube.transport import Request, Transport
+from pykai.operator.install import installation
+from pykai.operator.roles import ROLES
+from pykai.webhooks.admission import random_letters
+from pykai.webhooks.serve import MUTATE_PATH, AdmissionServer
+from tests.cluster.controlplane import API_SERVER, ControlPlane
+from tests.kube.certificates import Authority
+
+#: where pods pass through our admission
+ADMITTED_NAMESPACE = "ns"
+#: what brings GPUs into a cluster brings it along; pods that share one ask for it
+_RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "nvidia"},
+    "handler": "nvidia",
+}
+_ACCOUNT = "system:serviceaccount:"
+#: each test makes its own
+_NOT_INSTALLED = ("Queue", "PriorityClass")
+
+
+class TestPlane(ControlPlane):
+    """A control plane, and who may use it."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path) -> None:
+        # Without a cache in front of etcd its compaction shows: a watch of secrets can be too old (`compact`).
+        # Devices in the place of extended resources are new in this version, and off unless asked for.
+        options = {API_SERVER: ["--watch-cache-sizes=secrets#0", "--feature-gates=DRAExtendedResource=true"]}
+        controllers = ("garbage-collector-controller", "namespace-controller")
+        super().__init__(folder, controllers=controllers, audit=True, options=options)
+        self._kubeconfigs: dict[str, Path] = {}
+
+    def kubeconfig_of_user(self, user: str) -> Path:
+        """That of the administrator, of one of our services under its own role, or of a service account by its full
+        name, which may do everything."""
+        if user == "admin":
+            return self.kubeconfig
+        if user not in self._kubeconfigs:
+            namespace, name = names.DEFAULT_NAMESPACE, user
+            if user.startswith(_ACCOUNT):
+                namespace, name = user.removeprefix(_ACCOUNT).split(":")
+                self._open_account(namespace, name)
+            else:
+                assert user in ROLES, f"{user} is none of {sorted(ROLES)}, and does not begin with {_ACCOUNT}"
+            self._kubeconfigs[user] = self.kubeconfig_of(namespace, name)
+        return self._kubeconfigs[user]
+
+    def _open_account(self, namespace: str, name: str) -> None:
+        subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+        binding = {
+            "metadata": {"name": f"{namespace}-{name}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [subject],
+        }
+        self._ask(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        self._ask("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+
+
+@contextmanager
+def running_plane(folder: Path) -> Iterator[TestPlane]:
+    """Start everything."""
+    selected = {"matchLabels": {"kubernetes.io/metadata.name": ADMITTED_NAMESPACE}}
+    with TestPlane(folder) as plane, admission(plane, selected, lambda count: "x" * count) as webhook:
+        objects = [each for each in installation() if each["kind"] not in _NOT_INSTALLED]
+        asyncio.run(_install(plane, [*objects, _RUNTIME_CLASS], webhook))
+        plane.start_controllers()
+        yield plane
+
+
+async def _install(plane: TestPlane, objects: list[dict[str, Any]], webhook: Mapping[str, Any]) -> None:
+    transport = connect(plane.kubeconfig)
+    try:
+        await install(transport, objects)
+        await Client(transport).create(MUTATING_WEBHOOKS, webhook)
+    finally:
+        await transport.close()
+
+
+async def install(transport: Transport, objects: list[dict[str, Any]]) -> None:
+    """Create objects of any kind that do not exist yet; kinds whose definition was just created are awaited."""
+    client = Client(transport)
+    for each in objects:
+        resource = await _resource(transport, each["apiVersion"], each["kind"])
+        with suppress(AlreadyExists):
+            await client.create(resource, each, each["metadata"].get("namespace", ""))
+    for each in objects:
+        if each["kind"] == "CustomResourceDefinition":
+            spec = each["spec"]
+            for version in spec["versions"]:
+                await _resource(transport, f"{spec['group']}/{version['name']}", spec["names"]["kind"])
+
+
+async def _resource(transport: Transport, api_version: str, kind: str) -> Resource:
+    group, _, version = api_version.rpartition("/")
+    root = f"/apis/{api_version}" if group else f"/api/{api_version}"
+    async with asyncio.timeout(30):
+        while True:
+            answer = await transport.send(Request("GET", root))
+            # A group of which nothing is served yet is not found.
+            listed = json.loads(answer.body).get("resources") if answer.status == 200 else None
+            for each in listed or ():
+                if each["kind"] == kind and "/" not in each["name"]:
+                    return Resource(group, version, each["name"], kind, each["namespaced"])
+            await asyncio.sleep(0.1)
+
+
+@contextmanager
+def admission(
+    plane: ControlPlane, namespaces: Mapping[str, Any], random: Callable[[int], str] = random_letters
+) -> Iterator[dict[str, Any]]:
+    """Our webhook server in a thread of its own; yields what registers it for the namespaces of a selector."""
+    authority = Authority()
+    issued = authority.issue("admission")
+    certificate, key = plane.folder / "admission.crt", plane.folder / "admission.key"
+    certificate.write_bytes(issued.certificate)
+    key.touch(0o600)
+    key.write_bytes(issued.key)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    server = AdmissionServer(certificate, key, port=0, random=random)
+    stop = asyncio.Event()
+    working = asyncio.run_coroutine_threadsafe(server.run(stop), loop)
+    try:
+        asyncio.run_coroutine_threadsafe(server.serving.wait(), loop).result(10)
+        yield registration(f"https://127.0.0.1:{server.port}{MUTATE_PATH}", authority.pem, namespaces)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        working.result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def registration(url: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes the API server ask our webhook about new pods in the namespaces of a selector."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "kai-admission"},
+        "webhooks": [
+            {
+                "name": "pods.kai.scheduler",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [rule],
+                "namespaceSelector": namespaces,
+            }
+        ],
+    }

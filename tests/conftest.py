@@ -1,0 +1,103 @@
+"""Which API server the tests run on: `pytest --cluster` starts a real control plane for those that need a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import servers
+
+#: of the tests on a server, so many in a hundred may need the embedded one
+EMBEDDED_ONLY_LIMIT = 15
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster", action="store_true", help="run tests that need an API server on a real Kubernetes control plane"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("embedded_only")]
+    for item in marked:
+        if not (mark := item.get_closest_marker("embedded_only")) or not mark.args:
+            raise pytest.UsageError(f"{item.nodeid}: embedded_only needs a reason")
+    if config.getoption("--cluster"):
+        items[:] = [item for item in items if item not in marked]
+        config.hook.pytest_deselected(items=marked)
+        config.stash[_LEFT_OUT] = marked
+    elif real := [item for item in items if item.get_closest_marker("cluster_only")]:
+        items[:] = [item for item in items if item not in real]
+        config.hook.pytest_deselected(items=real)
+
+
+_LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
+_COMPLAINTS = pytest.StashKey[list[str]]()
+#: the tests that together use every right of our services
+_USING_RIGHTS = ("services", "cluster")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _control_plane(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    own_planes = all(item.get_closest_marker("cluster_only") for item in request.session.items)
+    if own_planes or not request.config.getoption("--cluster"):
+        yield
+        return
+    from tests.cluster.plane import running_plane
+
+    folder: Path = tmp_path_factory.mktemp("plane")
+    with running_plane(folder) as servers.REAL:
+        yield
+    servers.REAL = None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Services that were forbidden something, rights that nobody has used, and too many excuses fail the run."""
+    if not session.config.getoption("--cluster"):
+        return
+    from pykai.operator.roles import ROLES
+    from tests.cluster.controlplane import AUDIT_LOGS, requests_in
+    from tests.cluster.rights import complaints
+
+    requests = chain.from_iterable(requests_in(log) for log in AUDIT_LOGS if log.exists())
+    whole = not session.testsfailed and _is_whole(session.config)
+    found = [f"RIGHTS: {each}" for each in complaints(requests, ROLES, whole=whole)]
+    if whole and _embedded_only(session.config) > EMBEDDED_ONLY_LIMIT:
+        found.append(f"more than {EMBEDDED_ONLY_LIMIT} % of the tests that need a server run on the embedded one only")
+    session.config.stash[_COMPLAINTS] = found
+    if found and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether all tests run that use rights, none of them left out on the command line."""
+    if config.option.keyword or config.option.markexpr or config.getoption("lf", False):
+        return False
+    folder = Path(__file__).parent
+    asked = [Path(argument).resolve() for argument in config.args]
+    return all({folder / each, folder, folder.parent} & set(asked) for each in _USING_RIGHTS)
+
+
+def _embedded_only(config: pytest.Config) -> float:
+    """Of a hundred tests that need a server, those that were left out."""
+    left_out = len(config.stash.get(_LEFT_OUT, []))
+    return 100 * left_out / max(1, servers.opened + left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--cluster"):
+        return
+    terminalreporter.write_line(
+        f"{servers.opened} servers asked for, all of them real; {len(config.stash.get(_LEFT_OUT, []))} tests need the "
+        f"embedded one ({_embedded_only(config):.1f} %, at most {EMBEDDED_ONLY_LIMIT} % may)"
+    )
+    for complaint in config.stash.get(_COMPLAINTS, []):
+        terminalreporter.write_line(complaint, red=True)
