@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pykai.apiserver.server import ApiServer
@@ -35,10 +36,12 @@ _GROUPS = {
     "priorityclasses": "scheduling.k8s.io/v1",
     "customresourcedefinitions": "apiextensions.k8s.io/v1",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
+    "resourceclaims": "resource.k8s.io/v1",
     "validatingwebhookconfigurations": "admissionregistration.k8s.io/v1",
     "queues": "scheduling.run.ai/v2",
     "podgroups": "scheduling.run.ai/v2alpha2",
     "bindrequests": "scheduling.run.ai/v1alpha2",
+    "topologies": "kai.scheduler/v1alpha1",
     "widgets": "example.com/v1",
 }
 _CLUSTER = frozenset(
@@ -47,6 +50,7 @@ _CLUSTER = frozenset(
         "namespaces",
         "priorityclasses",
         "queues",
+        "topologies",
         "customresourcedefinitions",
         "mutatingwebhookconfigurations",
         "validatingwebhookconfigurations",
@@ -155,6 +159,22 @@ class Api:
         async with self.transport.stream(asked) as stream:
             assert stream.status == 200
             yield Watched(stream.chunks())
+
+    async def define(self, obj: Object) -> Answer:
+        """Create a CustomResourceDefinition and wait until its kind is served."""
+        created = (await self.create("customresourcedefinitions", obj)).ok()
+        spec = obj["spec"]
+        for version in spec["versions"]:
+            path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+            await self.until(partial(self.ask, "GET", path), lambda answer: answer.code == 200)
+        return created
+
+    async def until(self, ask: Callable[[], Awaitable[Answer]], holds: Callable[[Answer], bool]) -> Answer:
+        """Repeat a question until the answer is as wanted: what a server told itself a moment ago counts soon."""
+        async with asyncio.timeout(20):
+            while not holds(answer := await ask()):
+                await asyncio.sleep(0.02)
+        return answer
 
     async def gone(self, plural: str, name: str, namespace: str = "default") -> None:
         """Wait until an object is gone."""

@@ -1,4 +1,7 @@
-"""Requests meant to do harm: too much, too deep, too slow, or no HTTP at all.  They are refused; others are served."""
+"""Requests meant to do harm: too much, too deep, too slow, or no HTTP at all.  They are refused; others are served.
+
+This is about the embedded server's own port, not about Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,11 @@ JSON = "application/json"
 CONFIG_MAPS = b"/api/v1/namespaces/default/configmaps"
 #: sends bytes, gives what comes back until the server closes
 Send = Callable[[bytes], Awaitable[bytes]]
+
+
+@pytest.fixture
+def server(inside: ApiServer) -> ApiServer:
+    return inside
 
 
 @asynccontextmanager

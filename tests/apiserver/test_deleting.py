@@ -51,7 +51,7 @@ async def test_a_pod_that_has_ended_vanishes_at_once(api: Api, phase: str) -> No
     assert (await api.get("pods", "a")).code == 404
 
 
-async def test_the_end_of_the_grace_is_written_down(api: Api) -> None:
+async def test_the_end_of_the_grace_is_written_down() -> None:
     async with running(clock=Clock(speed=0.001, start=datetime(2026, 1, 1, tzinfo=UTC))) as (_, slow):
         await slow.create("pods", pod("a"))
         await slow.bind("a", "n1")
@@ -96,10 +96,17 @@ async def test_preconditions(api: Api, field: str) -> None:
     assert (await api.delete("configmaps", "a", {"preconditions": {field: created.meta[field]}})).code == 200
 
 
-@pytest.mark.parametrize("options", [{"propagationPolicy": "Sideways"}, {"gracePeriodSeconds": "soon"}])
-async def test_options_that_mean_nothing(api: Api, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"propagationPolicy": "Sideways"}, 422),
+        ({"propagationPolicy": "Orphan", "orphanDependents": True}, 422),
+        ({"gracePeriodSeconds": "soon"}, 400),
+    ],
+)
+async def test_options_that_mean_nothing(api: Api, options: dict[str, Any], code: int) -> None:
     await api.create("configmaps", config_map("a"))
-    assert (await api.delete("configmaps", "a", options)).code == 400
+    assert (await api.delete("configmaps", "a", options)).code == code
 
 
 async def test_dependents_go_after_their_owner(api: Api) -> None:
@@ -172,6 +179,16 @@ async def test_orphans_stay(api: Api) -> None:
 
 
 async def test_a_namespace_is_emptied_and_then_goes(api: Api) -> None:
+    await api.create("namespaces", {"metadata": {"name": "team-b"}})
+    await api.create("pods", pod("a"), namespace="team-b")
+    answer = await api.delete("namespaces", "team-b")
+    assert answer.body["status"]["phase"] == "Terminating"
+    await api.gone("namespaces", "team-b")
+    assert (await api.list("pods", "team-b")).names == []
+
+
+@pytest.mark.embedded_only("a real server looks again after what holds a namespace only every ten seconds")
+async def test_a_namespace_waits_for_what_is_held(api: Api) -> None:
     await api.create("namespaces", {"metadata": {"name": "team"}})
     await api.create("pods", pod("a"), namespace="team")
     held = config_map("held", finalizers=["example.com/hold"])
@@ -189,7 +206,9 @@ async def test_a_namespace_is_emptied_and_then_goes(api: Api) -> None:
     await api.gone("namespaces", "team")
 
 
-async def test_every_namespace_has_a_default_account(api: Api) -> None:
+async def test_every_namespace_has_a_default_account(inside: ApiServer) -> None:
+    """On a real server a controller makes it."""
+    api = Api(inside.transport())
     await api.create("namespaces", {"metadata": {"name": "team"}})
     assert (await api.get("serviceaccounts", "default", "team")).code == 200
     assert (await api.get("serviceaccounts", "default", "default")).code == 200
@@ -221,11 +240,12 @@ def _pass_time(clock: Clock, seconds: float) -> None:
     clock._origin_s -= seconds / clock.speed
 
 
-async def test_a_deletion_in_a_list_of_owners_is_noticed_by_uid(api: Api, server: ApiServer) -> None:
+async def test_a_deletion_in_a_list_of_owners_is_noticed_by_uid(inside: ApiServer) -> None:
     """Index of owners: an owner reference that is taken away no longer binds."""
+    api = Api(inside.transport())
     owner = (await api.create("configmaps", config_map("owner"))).body
     await api.create("configmaps", config_map("child", ownerReferences=owned_by(owner)))
     await api.patch("configmaps", "child", {"metadata": {"ownerReferences": None}})
-    assert owner["metadata"]["uid"] not in server.storage.dependents
+    assert owner["metadata"]["uid"] not in inside.storage.dependents
     await api.delete("configmaps", "owner")
     assert (await api.get("configmaps", "child")).code == 200

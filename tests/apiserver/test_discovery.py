@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykai.apiserver.server import ApiServer
 from tests.apiserver.asking import Api, definition
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
@@ -51,24 +52,27 @@ async def test_the_aggregated_form_holds_the_same(api: Api) -> None:
     assert found["deployments"]["scope"] == "Namespaced"
     assert {below["subresource"] for below in found["deployments"]["subresources"]} == {"scale", "status"}
     core = (await api.ask("GET", "/api", accept=AGGREGATED)).body
-    assert [item["metadata"]["name"] for item in core["items"]] == [""]
+    assert [item["metadata"].get("name", "") for item in core["items"]] == [""]
 
 
 async def test_a_custom_kind_comes_and_goes(api: Api) -> None:
     assert (await api.ask("GET", "/apis/example.com/v1")).code == 404
-    await api.create("customresourcedefinitions", definition())
+    await api.define(definition())
     kinds = (await api.ask("GET", "/apis/example.com/v1")).body["resources"]
     assert [(entry["name"], entry.get("shortNames")) for entry in kinds] == [("widgets", ["wd"])]
-    assert "apis/example.com/v1" in (await api.ask("GET", "/openapi/v3")).body["paths"]
+    await api.until(lambda: api.ask("GET", "/openapi/v3"), lambda answer: "apis/example.com/v1" in answer.body["paths"])
     await api.delete("customresourcedefinitions", "widgets.example.com")
-    assert (await api.ask("GET", "/apis/example.com/v1")).code == 404
+    await api.until(lambda: api.ask("GET", "/apis/example.com/v1"), lambda answer: answer.code == 404)
 
 
 async def test_openapi_says_that_patches_can_be_validated(api: Api) -> None:
     document = (await api.ask("GET", "/openapi/v3/api/v1")).body
     patch = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
     assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
-    assert (await api.ask("GET", "/openapi/v2")).code == 404
+
+
+async def test_openapi_v2_is_not_there(inside: ApiServer) -> None:
+    assert (await Api(inside.transport()).ask("GET", "/openapi/v2")).code == 404
 
 
 async def test_questions_about_oneself(api: Api) -> None:
@@ -76,6 +80,5 @@ async def test_questions_about_oneself(api: Api) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     assert (await api.ask("POST", path, ask)).body["status"]["allowed"] is True
     whoami = await api.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
-    assert whoami.body["status"]["userInfo"]["username"] == "kubernetes-admin"
-    assert (await api.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {})).code == 404
+    assert whoami.body["status"]["userInfo"]["username"] in ("kubernetes-admin", "admin")
     assert (await api.ask("GET", path)).code == 405

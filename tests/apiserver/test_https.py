@@ -1,4 +1,7 @@
-"""The HTTPS port: who may come in, which bodies are read, and watches over a socket."""
+"""The HTTPS port: who may come in, which bodies are read, and watches over a socket.
+
+This is about the embedded server's own port, tokens and hooks, not about Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,11 @@ from pykai.apiserver.server import ApiServer, is_loopback
 from tests.apiserver.asking import APPLY, Api, config_map, deployment, pod, running
 
 PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def server(inside: ApiServer) -> ApiServer:
+    return inside
 
 
 class Socket:

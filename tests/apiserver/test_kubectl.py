@@ -1,4 +1,4 @@
-"""Real kubectl against the server, over HTTPS.
+"""Real kubectl against the embedded server, over HTTPS; tests/cluster/test_kubectl_real.py compares it with a real one.
 
 Each call of kubectl costs a process, so a test does several things with one object.  Without kubectl on the PATH the
 module is skipped, and says so.
@@ -95,7 +95,7 @@ WEB = """
         metadata: {labels: {app: web}}
         spec:
           containers:
-          - {name: main, image: registry.example/web:1, resources: {limits: {cpu: 1}}}
+          - {name: main, image: registry.example/web:1, resources: {limits: {cpu: "1"}}}
 """
 
 

@@ -1,4 +1,7 @@
-"""State on disk: what a restart finds, what a kill leaves, what a broken file says."""
+"""State on disk: what a restart finds, what a kill leaves, what a broken file says.
+
+This is about the embedded server's own insides, not about Kubernetes.
+"""
 
 from __future__ import annotations
 

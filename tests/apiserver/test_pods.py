@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykai.apiserver.server import ApiServer
 from tests.apiserver.asking import Api, path_of, pod
 
 
@@ -45,8 +46,13 @@ async def test_defaults_of_a_pod(api: Api) -> None:
     assert spec["dnsPolicy"] == "ClusterFirst"
     assert spec["schedulerName"] == "default-scheduler"
     assert spec["terminationGracePeriodSeconds"] == 30
-    assert spec["serviceAccountName"] == "default"
     assert spec["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+async def test_the_account_of_a_pod(inside: ApiServer) -> None:
+    """On a real server its admission says so, where it is on."""
+    spec = (await Api(inside.transport()).create("pods", pod("a"))).body["spec"]
+    assert spec["serviceAccountName"] == "default"
 
 
 async def test_a_pod_endures_lost_nodes_for_five_minutes(api: Api) -> None:
@@ -86,7 +92,9 @@ async def test_the_global_default_class(api: Api) -> None:
     spec = (await api.create("pods", pod("a"))).body["spec"]
     assert (spec["priorityClassName"], spec["priority"]) == ("usual", 7)
     another = {"metadata": {"name": "another"}, "value": 8, "globalDefault": True}
-    assert (await api.create("priorityclasses", another)).code == 422
+    refused = await api.create("priorityclasses", another)
+    assert refused.code == 403
+    assert "PriorityClass usual is already marked as default" in refused.body["message"]
 
 
 async def test_the_value_of_a_class_stays(api: Api) -> None:
@@ -109,12 +117,21 @@ async def test_the_spec_of_a_pod_stays(api: Api) -> None:
         {"schedulerName": "other"},
         {"restartPolicy": "Never"},
         {"schedulingGates": [{"name": "example.com/late"}]},
-        {"tolerations": []},
         {"nodeSelector": {"a": "b"}},
     )
     for change in changes:
         assert (await api.patch("pods", "a", {"spec": change})).code == 422, change
     assert (await api.get("pods", "a")).body == created
+
+
+async def test_tolerations_of_a_pod_only_grow(api: Api) -> None:
+    usual = (await api.create("pods", pod("a"))).body["spec"]["tolerations"]
+    own = {"key": "x", "operator": "Exists"}
+    more = await api.patch("pods", "a", {"spec": {"tolerations": [*usual, own]}})
+    assert more.body["spec"]["tolerations"] == [*usual, own]
+    assert (await api.patch("pods", "a", {"spec": {"tolerations": usual}})).code == 422
+    # Those that every pod has come back by themselves.
+    assert (await api.patch("pods", "a", {"spec": {"tolerations": [own]}})).code == 200
 
 
 async def test_what_may_change_in_a_pod(api: Api) -> None:
@@ -163,7 +180,11 @@ async def test_binding_means_one_pod(api: Api) -> None:
     await api.create("pods", pod("a"))
     assert (await api.bind("a", "n1", uid="another")).code == 409
     assert (await api.bind("b", "n1")).code == 404
-    assert (await api.ask("POST", path_of("pods", "a", "binding"), {"target": {}})).code == 422
+    assert (await api.ask("POST", path_of("pods", "a", "binding"), {"target": {"name": "n1"}})).code == 400
+    for target in ({}, {"kind": "Pod", "name": "n1"}):
+        odd = await api.ask("POST", path_of("pods", "a", "binding"), {"metadata": {"name": "a"}, "target": target})
+        assert odd.code == 500
+        assert odd.body["message"].startswith("target.")
 
 
 async def test_a_pod_that_goes_is_not_bound(api: Api) -> None:
@@ -178,8 +199,10 @@ async def test_a_gated_pod_is_not_bound_until_its_gates_are_gone(api: Api) -> No
     assert (await api.bind("a", "n1")).code == 409
     opened = await api.patch("pods", "a", {"spec": {"schedulingGates": None}})
     assert opened.code == 200
-    assert "conditions" not in opened.body["status"]
+    assert opened.body["status"]["conditions"][0]["reason"] == "SchedulingGated"
     assert (await api.bind("a", "n1")).code == 201
+    (condition,) = (await api.get("pods", "a")).body["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
 
 
 async def test_the_quality_of_a_pod_survives_a_new_status(api: Api) -> None:
@@ -201,7 +224,30 @@ async def test_eviction_deletes(api: Api) -> None:
     assert await evict(api, "none") == 404
 
 
-async def test_a_budget_stops_an_eviction(api: Api) -> None:
+async def test_a_budget_allows_so_many_evictions(api: Api) -> None:
+    for name in ("a", "b"):
+        await api.create("pods", pod(name, labels={"app": "web"}))
+        await api.bind(name, "n1")
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await api.patch("pods", name, {"status": ready}, "status")
+    budget = {"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}
+    await api.create("poddisruptionbudgets", budget)
+    healthy = {"expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 1}
+    late = {**healthy, "disruptionsAllowed": 1, "observedGeneration": 0}
+    await api.patch("poddisruptionbudgets", "web", {"status": late}, "status")
+    assert await evict(api, "a") == 429
+    await api.patch("poddisruptionbudgets", "web", {"status": {**late, "observedGeneration": 1}}, "status")
+    assert await evict(api, "a") == 201
+    status = (await api.get("poddisruptionbudgets", "web")).body["status"]
+    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["a"])
+    refused = await api.ask("POST", path_of("pods", "b", "eviction"), {"metadata": {"name": "b"}})
+    assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
+    assert refused.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
+
+
+async def test_a_budget_stops_an_eviction(inside: ApiServer) -> None:
+    """Where nobody writes its status, as on the embedded server."""
+    api = Api(inside.transport())
     for name in ("a", "b"):
         await api.create("pods", pod(name, labels={"app": "web"}))
         await api.bind(name, "n1")
@@ -214,12 +260,13 @@ async def test_a_budget_stops_an_eviction(api: Api) -> None:
     refused = await api.ask("POST", path_of("pods", "b", "eviction"), body)
     assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
     assert refused.headers["Retry-After"] == "10"
-    await api.patch("poddisruptionbudgets", "web", {"status": {"disruptionsAllowed": 1}}, "status")
+    await api.delete("poddisruptionbudgets", "web")
     assert await evict(api, "b") == 201
 
 
 @pytest.mark.parametrize("subresource", ["log", "exec", "attach", "portforward"])
-async def test_there_is_no_container(api: Api, subresource: str) -> None:
+async def test_there_is_no_container(inside: ApiServer, subresource: str) -> None:
+    api = Api(inside.transport())
     await api.create("pods", pod("a"))
     answer = await api.ask("GET", path_of("pods", "a", subresource))
     assert answer.code == 501

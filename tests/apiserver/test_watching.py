@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from pykai.apiserver import storage, watches
+from pykai.apiserver.server import ApiServer
 from tests.apiserver.asking import Api, config_map, pod
+from tests.servers import Server
 
 
 async def test_a_watch_tells_what_is_there_and_what_comes(api: Api) -> None:
@@ -87,8 +89,9 @@ async def test_initial_events_need_their_match(api: Api) -> None:
     assert (refused.code, refused.body["reason"]) == (422, "Invalid")
 
 
-async def test_bookmarks_come_to_those_who_ask(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bookmarks_come_to_those_who_ask(inside: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "BOOKMARK_S", 0.01)
+    api = Api(inside.transport())
     then = (await api.list("configmaps")).meta["resourceVersion"]
     await api.create("secrets", {"metadata": {"name": "s"}})
     async with api.watch("configmaps", resourceVersion=then, allowWatchBookmarks="true") as watch:
@@ -98,17 +101,19 @@ async def test_bookmarks_come_to_those_who_ask(api: Api, monkeypatch: pytest.Mon
         assert int(obj["metadata"]["resourceVersion"]) > int(then)
 
 
-async def test_a_forgotten_revision_is_410(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "HISTORY_EVENTS", 4)
-    then = (await api.create("configmaps", config_map("a"))).meta["resourceVersion"]
-    for number in range(10):
-        await api.patch("configmaps", "a", {"data": {"n": str(number)}})
-    answer = await api.list("configmaps", watch="true", resourceVersion=then, timeoutSeconds="1")
-    event = answer.body
-    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+async def test_a_forgotten_revision_is_410(api: Api, server: Server) -> None:
+    then = (await api.create("secrets", {"metadata": {"name": "s"}})).meta["resourceVersion"]
+    for text in ("MQ==", "Mg=="):
+        await api.patch("secrets", "s", {"data": {"n": text}})
+    server.compact()
+    async with api.watch("secrets", resourceVersion=then, timeoutSeconds="5") as watch:
+        type_, status = await watch.next()
+        assert (type_, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
+        assert await watch.rest() == []
 
 
-async def test_a_watch_that_falls_behind_ends_with_410(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_falls_behind_ends_with_410(inside: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Api(inside.transport())
     await api.create("configmaps", config_map("a"))
     async with api.watch("configmaps", timeoutSeconds="1") as watch:
         assert await watch.take(1) == [("ADDED", "a")]
@@ -122,7 +127,7 @@ async def test_a_watch_that_falls_behind_ends_with_410(api: Api, monkeypatch: py
 
 async def test_a_watch_ends_when_its_time_is_over(api: Api) -> None:
     await api.create("configmaps", config_map("a"))
-    async with api.watch("configmaps", timeoutSeconds="0") as watch:
+    async with api.watch("configmaps", timeoutSeconds="1") as watch:
         assert [type_ for type_, _ in await watch.rest()] == ["ADDED"]
 
 
@@ -138,12 +143,10 @@ async def test_many_watches_hear_the_same(api: Api) -> None:
     assert heard == [[("ADDED", f"c{number:02}") for number in range(20)]] * 5
 
 
-async def test_a_closed_server_ends_its_watches(api: Api, server: object) -> None:
-    from pykai.apiserver.server import ApiServer
-
-    assert isinstance(server, ApiServer)
+async def test_a_closed_server_ends_its_watches(inside: ApiServer) -> None:
+    api = Api(inside.transport())
     async with api.watch("configmaps") as watch:
         waiting = asyncio.create_task(watch.rest())
         await asyncio.sleep(0)
-        await server.close()
+        await inside.close()
         assert await waiting == []

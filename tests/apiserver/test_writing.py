@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pykai.apiserver.server import ApiServer
+from tests.api.test_quantity import CANONICAL
 from tests.apiserver.asking import (
     APPLY,
     JSON_PATCH,
@@ -91,7 +93,7 @@ async def test_an_update_without_a_version_takes_what_is_there(api: Api) -> None
 
 
 async def test_a_custom_object_is_only_replaced_with_its_version(api: Api) -> None:
-    await api.create("customresourcedefinitions", definition())
+    await api.define(definition())
     await api.create("widgets", widget("a", size=1))
     answer = await api.put("widgets", widget("a", size=2))
     assert (answer.code, answer.body["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
@@ -107,22 +109,29 @@ async def test_another_uid_means_another_object(api: Api) -> None:
 async def test_what_belongs_to_the_server_stays(api: Api) -> None:
     old = (await api.create("configmaps", config_map("a"))).body
     changed = old | {"data": {"x": "1"}}
-    changed["metadata"] = old["metadata"] | {
-        "creationTimestamp": "2001-01-01T00:00:00Z",
-        "deletionTimestamp": "2001-01-01T00:00:00Z",
-    }
+    changed["metadata"] = old["metadata"] | {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 9}
     answer = (await api.put("configmaps", changed)).ok()
     assert answer.meta["creationTimestamp"] == old["metadata"]["creationTimestamp"]
-    assert "deletionTimestamp" not in answer.meta
+    assert "generation" not in answer.meta
 
 
-async def test_a_write_that_changes_nothing_is_no_write(api: Api, server: ApiServer) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"deletionTimestamp": "2001-01-01T00:00:00Z"}, {"deletionGracePeriodSeconds": 5}, {"uid": "another"}],
+)
+async def test_what_is_settled_cannot_be_patched(api: Api, change: dict[str, Any]) -> None:
+    await api.create("configmaps", config_map("a"))
+    answer = await api.patch("configmaps", "a", {"metadata": change})
+    assert (answer.code, answer.body["details"]["causes"][0]["field"]) == (422, f"metadata.{next(iter(change))}")
+    assert "field is immutable" in answer.body["message"]
+
+
+async def test_a_write_that_changes_nothing_is_no_write(api: Api) -> None:
     old = (await api.create("pods", pod("web", labels={"a": "b"}))).body
-    before = server.storage.revision
     assert (await api.put("pods", old)).body == old
     assert (await api.patch("pods", "web", {"metadata": {"labels": {"a": "b"}}})).body == old
     assert (await api.patch("pods", "web", {"status": {"phase": "Pending"}}, "status")).body == old
-    assert server.storage.revision == before
+    assert (await api.get("pods", "web")).meta["resourceVersion"] == old["metadata"]["resourceVersion"]
 
 
 async def test_the_rest_of_a_status_stays_when_a_part_of_it_changes(api: Api) -> None:
@@ -133,17 +142,17 @@ async def test_the_rest_of_a_status_stays_when_a_part_of_it_changes(api: Api) ->
     assert after.body["status"] == {**before, "message": "hello"}
     wrong = await api.patch("pods", "web", {"status": {"phase": 7}}, "status")
     assert wrong.code == 422
-    assert "status.phase" in wrong.body["message"]
+    assert "phase" in wrong.body["message"]
     unknown = await api.patch("pods", "web", {"status": {"nonsense": 1, "message": "bye"}}, "status")
     assert unknown.body["status"] == {**before, "message": "bye"}
 
 
 async def test_status_has_its_own_door(api: Api) -> None:
     created = await api.create("deployments", deployment("web") | {"status": {"replicas": 9}})
-    assert "status" not in created.body
+    assert created.body["status"] == {}
     main = await api.patch("deployments", "web", {"spec": {"replicas": 3}, "status": {"replicas": 9}})
     assert main.body["spec"]["replicas"] == 3
-    assert "status" not in main.body
+    assert main.body["status"] == {}
     status = await api.patch("deployments", "web", {"spec": {"replicas": 7}, "status": {"replicas": 3}}, "status")
     assert status.body["spec"]["replicas"] == 3
     assert status.body["status"]["replicas"] == 3
@@ -161,7 +170,8 @@ async def test_unknown_fields_are_told_refused_or_ignored(api: Api) -> None:
     odd = pod("a")
     odd["spec"]["colour"] = "red"
     strict = await api.create("pods", odd, fieldValidation="Strict")
-    assert (strict.code, strict.body["message"]) == (400, 'strict decoding error: unknown field "spec.colour"')
+    said = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.colour"'
+    assert (strict.code, strict.body["message"]) == (400, said)
     warned = await api.create("pods", odd, fieldValidation="Warn")
     assert warned.headers["Warning"] == '299 - "unknown field \\"spec.colour\\""'
     assert "colour" not in warned.body["spec"]
@@ -169,19 +179,33 @@ async def test_unknown_fields_are_told_refused_or_ignored(api: Api) -> None:
     ignored = await api.create("pods", odd, fieldValidation="Ignore")
     assert ignored.code == 201
     assert "Warning" not in ignored.headers
-    assert (await api.create("pods", odd, fieldValidation="Maybe")).code == 400
+    assert "Warning" in (await api.create("pods", odd, dryRun="All")).headers
+    assert (await api.create("pods", odd, fieldValidation="Maybe")).code == 422
+    patched = await api.patch("pods", "b", {"spec": {"colour": "red"}}, fieldValidation="Strict")
+    assert patched.code == 422
+    assert 'strict decoding error: unknown field "spec.colour"' in patched.body["message"]
 
 
-async def test_a_dry_run_answers_and_stores_nothing(api: Api, server: ApiServer) -> None:
-    before = server.storage.revision
+async def test_a_field_of_the_wrong_type_makes_no_object_of_the_kind(api: Api) -> None:
+    for wrong in ({"priority": "high"}, {"tolerations": {"a": 1}}, {"containers": "none"}):
+        answer = await api.create("pods", pod("a", **wrong))
+        assert (answer.code, answer.body["reason"]) == (400, "BadRequest"), wrong
+        assert answer.body["message"].startswith('Pod in version "v1" cannot be handled as a Pod: ')
+        assert next(iter(wrong)) in answer.body["message"]
+    quantity = pod("a", containers=[{"name": "c", "image": "x", "resources": {"limits": {"cpu": "much"}}}])
+    answer = await api.create("pods", quantity)
+    assert answer.code == 400
+    assert "quantities must match the regular expression" in answer.body["message"]
+
+
+async def test_a_dry_run_answers_and_stores_nothing(api: Api) -> None:
     assert (await api.create("pods", pod("web"), dryRun="All")).body["status"]["phase"] == "Pending"
     assert (await api.get("pods", "web")).code == 404
-    assert server.storage.revision == before
-    await api.create("pods", pod("web"))
+    created = await api.create("pods", pod("web"))
     assert (await api.patch("pods", "web", {"metadata": {"labels": {"a": "b"}}}, dryRun="All")).meta["labels"]
     assert (await api.delete("pods", "web", dryRun="All")).code == 200
-    assert "labels" not in (await api.get("pods", "web")).meta
-    assert (await api.create("pods", pod("web"), dryRun="Some")).code == 400
+    assert (await api.get("pods", "web")).body == created.body
+    assert (await api.create("pods", pod("web"), dryRun="Some")).code == 422
 
 
 async def test_json_patches(api: Api) -> None:
@@ -201,7 +225,7 @@ async def test_strategic_patches_merge_lists_by_key(api: Api) -> None:
 
 
 async def test_custom_kinds_have_no_strategic_patch(api: Api) -> None:
-    await api.create("customresourcedefinitions", definition())
+    await api.define(definition())
     await api.create("widgets", widget("a"))
     assert (await api.patch("widgets", "a", {}, kind=STRATEGIC)).code == 415
 
@@ -235,15 +259,54 @@ async def test_apply_creates_and_owns(api: Api) -> None:
     assert refused.body["details"]["causes"][0]["field"] == ".spec.replicas"
     forced = await api.patch("deployments", "web", theirs, kind=APPLY, fieldManager="them", force="true")
     assert forced.body["spec"]["replicas"] == 3
-    assert (await api.patch("deployments", "web", mine, kind=APPLY)).code == 400
+    assert (await api.patch("deployments", "web", mine, kind=APPLY)).code == 422
 
 
-async def test_an_equal_apply_changes_nothing(api: Api, server: ApiServer) -> None:
+async def test_what_is_applied_must_be_in_the_schema(api: Api) -> None:
+    odd = deployment("web")
+    odd["spec"]["colour"] = "red"
+    refused = await api.patch("deployments", "web", odd, kind=APPLY, fieldManager="me")
+    assert refused.code == 500
+    what = "failed to create typed patch object (/web; apps/v1, Kind=Deployment)"
+    assert refused.body["message"] == f"{what}: .spec.colour: field not declared in schema"
+    nameless = {"metadata": {"name": "web"}, "spec": {}}
+    assert (await api.patch("deployments", "web", nameless, kind=APPLY, fieldManager="me")).code == 400
+
+
+async def test_an_equal_apply_changes_nothing(api: Api) -> None:
     mine = deployment("web", replicas=2)
-    await api.patch("deployments", "web", mine, kind=APPLY, fieldManager="me")
-    before = server.storage.revision
-    assert (await api.patch("deployments", "web", mine, kind=APPLY, fieldManager="me")).code == 200
-    assert server.storage.revision == before
+    first = await api.patch("deployments", "web", mine, kind=APPLY, fieldManager="me")
+    second = await api.patch("deployments", "web", mine, kind=APPLY, fieldManager="me")
+    assert (second.code, second.body) == (200, first.body)
+
+
+@pytest.mark.parametrize(("given", "kept"), CANONICAL)
+async def test_a_quantity_is_kept_as_it_is_in_the_canonical_form(api: Api, given: str | int | float, kept: str) -> None:
+    container = {"name": "c", "image": "x", "resources": {"limits": {"memory": given}}}
+    created = (await api.create("pods", pod("a", containers=[container]), dryRun="All")).ok()
+    assert created.body["spec"]["containers"][0]["resources"]["limits"] == {"memory": kept}
+
+
+async def test_quantities_come_back_in_their_shortest_form(api: Api) -> None:
+    limits = {"cpu": 1, "memory": "1024Mi", "nvidia.com/gpu": "2", "ephemeral-storage": "1000"}
+    given = deployment("web")
+    given["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    mine = await api.patch("deployments", "web", given, kind=APPLY, fieldManager="me")
+    (container,) = mine.ok().body["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {
+        "cpu": "1",
+        "memory": "1Gi",
+        "nvidia.com/gpu": "2",
+        "ephemeral-storage": "1k",
+    }
+    same = {"name": "main", "resources": {"limits": {"cpu": "1000m"}}}
+    patch = {"spec": {"template": {"spec": {"containers": [same]}}}}
+    unchanged = await api.patch("deployments", "web", patch, kind=STRATEGIC)
+    assert unchanged.meta["resourceVersion"] == mine.meta["resourceVersion"]
+    # Who applies is compared by the letter, so that two who write the same differently are in each other's way.
+    refused = await api.patch("deployments", "web", given, kind=APPLY, fieldManager="them")
+    fields = [cause["field"].rpartition(".")[2] for cause in refused.body["details"]["causes"]]
+    assert (refused.code, fields) == (409, ["cpu", "ephemeral-storage", "memory"])
 
 
 async def test_plain_writes_take_fields_from_an_applied_object(api: Api) -> None:
@@ -285,6 +348,9 @@ async def test_a_job_selects_its_own_pods(api: Api) -> None:
         "controller-uid": uid,
         "job-name": "train",
     }
+    assert created.meta["labels"] == created.body["spec"]["template"]["metadata"]["labels"]
+    labelled = (await api.create("jobs", {**job, "metadata": {"name": "tune", "labels": {"team": "a"}}})).ok()
+    assert labelled.meta["labels"] == {"team": "a"}
     assert (await api.patch("jobs", "train", {"spec": {"selector": None}})).code == 422
     job["metadata"] = {"name": "always"}
     job["spec"] = {"template": {"spec": pod(restartPolicy="Always")["spec"]}}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -275,6 +277,22 @@ async def test_each_answer_has_its_error(answer: Response, error: type[KubeError
     with pytest.raises(error) as caught:
         await Client(server).create(PODS, pod("a"))
     assert type(caught.value) is error
+
+
+async def test_an_error_goes_with_its_last_holder() -> None:
+    async def refused() -> weakref.ref[NotFound]:
+        try:
+            await Client(FakeServer()).get_raw(PODS, "nobody", "ns")
+        except NotFound as error:
+            return weakref.ref(error)
+        raise AssertionError("found")
+
+    gc.disable()
+    try:
+        error = await refused()
+        assert error() is None, "it waits for the garbage collector, with request and answer"
+    finally:
+        gc.enable()
 
 
 async def test_an_answer_that_is_no_status_is_shown() -> None:

@@ -116,6 +116,20 @@ def test_a_dead_leader_is_followed_after_the_whole_duration_as_seen_here() -> No
     in_fake_time(story())
 
 
+def test_a_lease_is_taken_when_it_runs_out_not_at_the_next_look() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+        server.put({"metadata": {"name": "kai-scheduler", "namespace": "kai"}, "spec": spec}, PATH)
+        heir = Candidate(server, "heir", retry_s=4)
+        await heir.began.wait()
+        assert 15 <= now() < 15.1
+        heir.stop.set()
+        await heir.task
+
+    in_fake_time(story())
+
+
 def test_a_lease_that_changes_has_not_expired() -> None:
     async def story() -> None:
         server = FakeServer()

@@ -109,6 +109,23 @@ def format_quantity(nanos: int, *, binary: bool = False) -> str:
     return f"{value}{_DECIMAL_SUFFIXES[power]}"
 
 
+@lru_cache(maxsize=1 << 16)
+def canonical_quantity(value: RawQuantity) -> RawQuantity:
+    """The same quantity as an API server gives it back: text, with the largest suffix that leaves no fraction.
+
+    What is no quantity stays as it is, as do quantities with an exponent and those beyond the bounds of this module.
+    """
+    try:
+        nanos = nano(value)
+    except QuantityError:
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    match = _GRAMMAR.fullmatch(text)
+    if match is None or match[5] is not None or abs(nanos) >= _MAX_NANOS:
+        return value
+    return format_quantity(nanos, binary=match[4] in _BINARY)
+
+
 def _rounded(nanos: int, step: int) -> int:
     size = min(-(-abs(nanos) // step), SATURATED)
     return -size if nanos < 0 else size

@@ -335,7 +335,7 @@ def _review(uid: str, request: AdmissionRequest, call: Call) -> JsonObject:
 
 def _refused(webhook: Webhook, status: Mapping[str, Any]) -> errors.ApiError:
     code = status.get("code")
-    code = code if isinstance(code, int) and 400 <= code < 600 else 403
+    code = code if isinstance(code, int) and 400 <= code < 600 else 400
     why = status.get("message") or status.get("reason")
     text = f'admission webhook "{webhook.name}" denied the request'
     text += f": {why}" if why else " without explanation"

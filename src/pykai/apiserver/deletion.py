@@ -36,11 +36,16 @@ def check_preconditions(kind: Kind, name: str, obj: JsonObject, options: Mapping
     """409 where another object or version is meant."""
     preconditions = options.get("preconditions") or {}
     meta = obj["metadata"]
-    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+    for field, label, became in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
         wanted = preconditions.get(field)
         if wanted and wanted != meta.get(field):
-            text = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {meta.get(field)}"
-            raise failures.conflict(kind.group, kind.plural, name, text)
+            text = (
+                f"the {label} in the precondition ({wanted}) does not match the {label} in record ({meta.get(field)})"
+            )
+            raise failures.conflict(kind.group, kind.kind, name, f"{text}. The object might have been {became}")
 
 
 def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
@@ -55,6 +60,10 @@ def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
     if query.get("propagationPolicy"):
         options["propagationPolicy"] = query["propagationPolicy"]
     if query.get("orphanDependents") or options.get("orphanDependents") is not None:
+        if options.get("propagationPolicy"):
+            text = "orphanDependents and deletionPropagation cannot be both set"
+            cause = failures.wrong("propagationPolicy", options["propagationPolicy"], text)
+            raise failures.invalid_options("DeleteOptions", cause)
         orphan = str(query.get("orphanDependents", options.get("orphanDependents"))).lower() == "true"
         options.setdefault("propagationPolicy", "Orphan" if orphan else "Background")
     preconditions = options.get("preconditions") or {}
@@ -63,9 +72,8 @@ def read_options(query: Mapping[str, str], body: Any) -> JsonObject:
     options["preconditions"] = preconditions
     policy = options.get("propagationPolicy")
     if policy not in (None, "", "Orphan", "Background", "Foreground"):
-        raise failures.bad_request(
-            f'propagationPolicy: Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"'
-        )
+        supported = ("Foreground", "Background", "Orphan", "nil")
+        raise failures.invalid_options("DeleteOptions", failures.unsupported("propagationPolicy", policy, *supported))
     return options
 
 

@@ -38,6 +38,13 @@ def wrong(field: str, value: object, text: str) -> Cause:
     return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {text}")
 
 
+def unsupported(field: str, value: object, *supported: str) -> Cause:
+    """A field whose value is none of those there are."""
+    listed = ", ".join(f'"{each}"' for each in supported)
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    return Cause(field, "FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}")
+
+
 def forbidden_field(field: str, text: str) -> Cause:
     """A field that must not be there, or not be changed."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {text}")
@@ -49,7 +56,7 @@ def qualified(group: str, plural: str) -> str:
 
 
 def _details(group: str, plural: str, name: str, **more: Any) -> JsonObject:
-    details: JsonObject = {"name": name, "kind": plural, **more}
+    details: JsonObject = {"name": name, "kind": plural, **more} if name else {"kind": plural, **more}
     if group:
         details["group"] = group
     return details
@@ -107,6 +114,11 @@ def invalid(group: str, kind: str, name: str, causes: Iterable[Cause]) -> errors
     )
 
 
+def invalid_options(kind: str, cause: Cause) -> errors.Invalid:
+    """What is wrong is in the query of the request: ListOptions, CreateOptions, ..."""
+    return invalid("meta.k8s.io", kind, "", [cause])
+
+
 def bad_request(text: str) -> errors.BadRequest:
     """The request itself cannot be understood."""
     return errors.BadRequest(400, "BadRequest", text)
@@ -158,6 +170,8 @@ def status_object(error: errors.ApiError) -> JsonObject:
         "reason": error.reason,
         "code": error.code,
     }
+    if not error.reason:
+        del status["reason"]
     if error.details:
         status["details"] = dict(error.details)
     if error.retry_after_s is not None:

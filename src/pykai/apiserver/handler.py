@@ -145,6 +145,8 @@ class Handler:
             self._reader.record(call)
             what = "`kubectl logs`" if call.subresource == "log" else f"`{call.subresource}`"
             return errors.ServerFailed(501, "NotImplemented", _NO_CONTAINER.format(what=what))
+        if call.kind.custom and call.name:
+            return failures.not_found(call.kind.group, call.kind.plural, call.name)
         return failures.no_such_path()
 
     async def _write(self, call: Call, request: Request) -> Response:
@@ -207,7 +209,7 @@ class Handler:
         if pod and call.subresource == "eviction" and call.verb == "create":
             body = read_body(request.body, request.content_type)
             record = self._reader.record(call)
-            pods.check_eviction(writer, record)
+            pods.check_eviction(writer, record, dry_run=call.dry_run)
             options = body.get("deleteOptions") if isinstance(body, dict) else None
             deleted = writer.delete_now(call, deletion.read_options(call.query, options))
             await self._storage.durable(deleted.record.revision)

@@ -26,6 +26,7 @@ _SHARED: Final[Document] = {
     f"{_META}.Time": {"type": "string", "format": "date-time"},
     f"{_META}.MicroTime": {"type": "string", "format": "date-time"},
     f"{_META}.Duration": {"type": "string"},
+    f"{_META}.FieldsV1": {"type": "object"},
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
         "format": "int-or-string",
@@ -146,7 +147,7 @@ def _add_fields(table: Mapping[str, Any], entry: Mapping[str, Any], properties: 
     for _, inner in entry.get("inline", ()):
         _add_fields(table, table[inner], properties, required)
     for field, facts in entry["fields"].items():
-        properties[field] = _property(facts)
+        properties[field] = _reference(f"{_META}.FieldsV1") if field == "fieldsV1" else _property(facts)
         if facts.get("r"):
             required.append(field)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykai.apiserver import failures, ownership
-from pykai.apiserver.calls import Call, check_type, report_unknown
+from pykai.apiserver.calls import Call, check_type
 from pykai.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
 from pykai.apiserver.schema.walk import pruned
 from pykai.kube import errors
@@ -70,10 +70,20 @@ def _refused(call: Call, error: PatchError) -> errors.ApiError:
     return errors.ApiError(error.code, reason, error.message)
 
 
+def _untyped(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerFailed:
+    """An apply of fields that nobody could own."""
+    texts = [f".{path}: field not declared in schema" for path in unknown]
+    listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
+    namespace = (config.get("metadata") or {}).get("namespace") or ""
+    what = f"{namespace}/{call.name}; {call.kind.group}/{call.kind.version}, Kind={call.kind.kind}"
+    return errors.ServerFailed(500, "", f"failed to create typed patch object ({what}): {listed}")
+
+
 def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:
     kind = call.kind
     if not call.query.get("fieldManager"):
-        raise failures.bad_request("fieldManager is required for apply patch")
+        cause = failures.required("fieldManager", "is required for apply patch")
+        raise failures.invalid_options("PatchOptions", cause)
     if not isinstance(config, dict) or not config.get("apiVersion") or not config.get("kind"):
         raise failures.bad_request("an apply configuration must hold apiVersion and kind")
     wanted = check_type(call, config)
@@ -86,7 +96,7 @@ def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObj
     if kind.schema is not None:
         wanted, unknown = pruned(kind.schema, wanted)
         if unknown:
-            report_unknown(call, unknown)
+            raise _untyped(call, config, unknown)
     if kind.status:
         # What the request may not write, it does not own.
         kept = ("apiVersion", "kind", "metadata")

@@ -205,6 +205,9 @@ def _removed(document: Any, tokens: list[str], op: str, path: str) -> Any:
 def _replaced(document: Any, tokens: list[str], value: Any, path: str) -> Any:
     if not tokens:
         return value
+    if len(tokens) == 1 and isinstance(document, dict):
+        # A field that is absent is added, against the letter of RFC 6902: Kubernetes does so.
+        return {**document, tokens[0]: value}
     container, child = _descended(document, tokens, "replace", path)
     return _put(container, tokens[0], _replaced(child, tokens[1:], value, path) if len(tokens) > 1 else value)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pykai.api import names
 from pykai.apiserver import failures
 from pykai.apiserver.calls import Call
 from pykai.apiserver.failures import Cause, forbidden_field
@@ -28,7 +29,6 @@ JsonObject = dict[str, Any]
 #: classes that every cluster has
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TOLERATION_S: Final = 300
-_NOT_READY: Final = "node.kubernetes.io/not-ready"
 _UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _DISRUPTION_S: Final = 10
 
@@ -63,20 +63,16 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
 
 
 def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
-    """The gate's condition goes with the last gate; what the server set stays."""
+    """What the server set stays, as do the tolerations that every pod has."""
     if call.subresource == "status":
         status, old = obj.get("status"), before.get("status") or {}
         if isinstance(status, dict) and "qosClass" not in status and "qosClass" in old:
             obj = {**obj, "status": {**status, "qosClass": old["qosClass"]}}
         return obj
-    if (before.get("spec") or {}).get("schedulingGates") and not (obj.get("spec") or {}).get("schedulingGates"):
-        status = dict(obj.get("status") or {})
-        kept = [c for c in status.get("conditions") or () if c.get("reason") != "SchedulingGated"]
-        if kept:
-            status["conditions"] = kept
-        else:
-            status.pop("conditions", None)
-        obj = {**obj, "status": status}
+    spec = obj.get("spec") or {}
+    if spec.get("tolerations") != (before.get("spec") or {}).get("tolerations"):
+        obj = {**obj, "spec": {**spec}}
+        _tolerate(obj["spec"])
     return obj
 
 
@@ -145,19 +141,18 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     target, given = binding.get("target") or {}, binding.get("metadata") or {}
     if not isinstance(target, dict) or not isinstance(given, dict):
         raise failures.bad_request("target and metadata of a Binding must be objects")
+    if given.get("name") != call.name:
+        raise failures.bad_request("name in URL does not match name in Binding object")
     found = metadata_problems(given, {})
     if found:
         raise failures.invalid("", "Binding", call.name, found)
     node = target.get("name")
+    # A real server does not call these errors Invalid either.
     if not node or not isinstance(node, str):
-        raise failures.invalid("", "Binding", call.name, [failures.required("target.name")])
+        raise errors.ServerFailed(500, "", "target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
-        supported = failures.Cause(
-            "target.kind",
-            "FieldValueNotSupported",
-            f'Unsupported value: "{target.get("kind")}": supported values: "Node"',
-        )
-        raise failures.invalid("", "Binding", call.name, [supported])
+        cause = failures.unsupported("target.kind", target.get("kind"), "Node", "<empty>")
+        raise errors.ServerFailed(500, "", f"{cause.field}: {cause.text}")
     pod = record.object()
     meta, spec = pod["metadata"], pod["spec"]
 
@@ -175,7 +170,12 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     if spec.get("schedulingGates"):
         raise refuse(f"pod {call.name} has non-empty .spec.schedulingGates")
     status = dict(pod.get("status") or {})
-    condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": writer.now()}
+    condition = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": writer.now(),
+    }
     status["conditions"] = [
         *[c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"],
         condition,
@@ -188,8 +188,8 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     return record if call.dry_run else writer.write(kind, new)
 
 
-def check_eviction(writer: Writer, pod: Record) -> None:
-    """429 where a disruption budget does not allow one pod less."""
+def check_eviction(writer: Writer, pod: Record, *, dry_run: bool = False) -> None:
+    """429 where a disruption budget does not allow one pod less; one that does allows one less afterwards."""
     budgets = writer.storage.collection(("policy", "poddisruptionbudgets"))
     begin, end = budgets.span(pod.namespace)
     status = pod.object().get("status") or {}
@@ -208,12 +208,14 @@ def check_eviction(writer: Writer, pod: Record) -> None:
         )
     for budget in found:
         allowed, wanted, healthy = _allowance(writer, budget, pod.namespace)
-        if allowed < 1:
-            name = budget["metadata"]["name"]
-            cause = {
-                "reason": "DisruptionBudget",
-                "message": f"The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently",
-            }
+        meta = budget["metadata"]
+        told = budget.get("status") or {}
+        late = "observedGeneration" in told and int(told["observedGeneration"]) < int(meta.get("generation") or 0)
+        if late or allowed < 1:
+            text = f"The disruption budget {meta['name']} needs {wanted} healthy pods and has {healthy} currently"
+            if late:
+                text = f"The disruption budget {meta['name']} is still being processed by the server."
+            cause = {"reason": "DisruptionBudget", "message": text}
             raise errors.TooManyRequests(
                 429,
                 "TooManyRequests",
@@ -221,14 +223,20 @@ def check_eviction(writer: Writer, pod: Record) -> None:
                 details={"causes": [cause]},
                 retry_after_s=_DISRUPTION_S,
             )
+        if "observedGeneration" in told and not dry_run:
+            gone = {**(told.get("disruptedPods") or {}), pod.key.rpartition("/")[2]: writer.now()}
+            told = {**told, "disruptionsAllowed": allowed - 1, "disruptedPods": gone}
+            kind = writer.registry.find("policy", "v1", "poddisruptionbudgets")
+            if kind is not None:
+                writer.write(kind, {**budget, "metadata": dict(meta), "status": told})
 
 
 def _allowance(writer: Writer, budget: JsonObject, namespace: str) -> tuple[int, int, int]:
     """How many pods of a budget may go now, how many must be healthy, and how many are."""
     status, spec = budget.get("status") or {}, budget.get("spec") or {}
-    if "disruptionsAllowed" in status:
+    if "observedGeneration" in status:
         return (
-            int(status["disruptionsAllowed"]),
+            int(status.get("disruptionsAllowed") or 0),
             int(status.get("desiredHealthy") or 0),
             int(status.get("currentHealthy") or 0),
         )
@@ -306,7 +314,7 @@ def _give_priority(writer: Writer, call: Call, spec: JsonObject) -> None:
 def _tolerate(spec: JsonObject) -> None:
     given = spec.get("tolerations")
     tolerations = list(given) if isinstance(given, list) else []
-    for key in (_NOT_READY, _UNREACHABLE):
+    for key in (names.NOT_READY_TAINT, _UNREACHABLE):
         if not any(
             isinstance(t, dict) and t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute")
             for t in tolerations

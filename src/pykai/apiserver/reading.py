@@ -132,10 +132,10 @@ class Reader:
             cause = failures.forbidden_field(
                 "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             )
-            raise failures.invalid("meta.k8s.io", "ListOptions", "", [cause])
+            raise failures.invalid_options("ListOptions", cause)
         if initial_asked is None and match:
             cause = failures.forbidden_field("resourceVersionMatch", "is forbidden for watch without sendInitialEvents")
-            raise failures.invalid("meta.k8s.io", "ListOptions", "", [cause])
+            raise failures.invalid_options("ListOptions", cause)
         version = query.get("resourceVersion", "")
         revision = _number(version, "resourceVersion")
         if revision > self._storage.revision:
@@ -152,7 +152,7 @@ class Reader:
             bookmarks=bookmarks,
             api_version=call.kind.api_version,
             kind=call.kind.kind,
-            timeout_s=float(_number(seconds, "timeoutSeconds")) if seconds else None,
+            timeout_s=float(_number(seconds, "timeoutSeconds")) or None,
         )
         if initial_asked is not None:
             initial = initial_asked in ("true", "1")
@@ -167,14 +167,18 @@ class Reader:
         asked = _number(version, "resourceVersion")
         current = self._storage.revision
         if match not in ("", "Exact", "NotOlderThan"):
-            raise failures.bad_request(f'resourceVersionMatch: Unsupported value: "{match}"')
+            raise failures.invalid_options(
+                "ListOptions", failures.unsupported("resourceVersionMatch", match, "Exact", "NotOlderThan", "")
+            )
         if match and not version:
-            raise failures.bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            raise failures.invalid_options("ListOptions", failures.forbidden_field("resourceVersionMatch", text))
         if asked > current:
             raise failures.too_large_revision(asked, current)
         if match == "Exact":
             if not asked:
-                raise failures.bad_request('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
+                text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                raise failures.invalid_options("ListOptions", failures.forbidden_field("resourceVersionMatch", text))
             return asked
         return current
 

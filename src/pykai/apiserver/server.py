@@ -98,6 +98,11 @@ class ApiServer:
         server.garbage.start()
         return server
 
+    def compact(self) -> None:
+        """Forget the past of all kinds: clients that go on from before have to list again."""
+        for collection in self.storage.collections():
+            collection.forget()
+
     def transport(self, user: str = "admin") -> Transport:
         """The way in for this process."""
         return LocalTransport(self, user_named(user))

@@ -177,6 +177,14 @@ class Collection:
         del self.events[:gone]
         self.first += gone
 
+    def forget(self) -> None:
+        """Forget the whole history: what was before its last event cannot be asked for any more."""
+        if self.events:
+            self.known_after = self.events[-1].revision
+            self.first += len(self.events)
+            self.events.clear()
+            self._bytes = 0
+
     def place_after(self, revision: int) -> int:
         """The place in the history of the first event after a revision; 410 where that is no longer known."""
         if revision < self.known_after:

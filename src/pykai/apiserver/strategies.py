@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pykai.apiserver import definitions, pods, workloads
+from pykai.api import names
+from pykai.apiserver import definitions, pods, resourceclaims, workloads
 from pykai.apiserver.calls import Call
-from pykai.apiserver.failures import Cause, forbidden_field, wrong
+from pykai.apiserver.failures import Cause, forbidden, forbidden_field, required, unsupported, wrong
 from pykai.apiserver.kinds import Kind, StoreKey
 
 if TYPE_CHECKING:
@@ -28,6 +29,27 @@ Check = Callable[["Writer", Call, JsonObject, JsonObject | None], list[Cause]]
 
 #: kinds whose creator may give a status
 _KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
+#: what the status of a new object says before anybody has written one
+_EMPTY_STATUS: Final[Mapping[StoreKey, JsonObject]] = {
+    ("apps", "deployments"): {},
+    ("apps", "replicasets"): {"replicas": 0},
+    ("apps", "statefulsets"): {"availableReplicas": 0, "replicas": 0},
+    ("batch", "jobs"): {},
+}
+#: fields of a volume that do not say what it is made of
+_NO_VOLUME_TYPE: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    }
+)
 #: kinds of which a status update may change labels and annotations too
 _STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
 
@@ -37,6 +59,8 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     kind = call.kind
     if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
         del obj["status"]
+    if kind.store in _EMPTY_STATUS:
+        obj = {**obj, "status": _EMPTY_STATUS[kind.store]}
     prepare = _CREATE.get(kind.store)
     return prepare(writer, call, obj) if prepare is not None else obj
 
@@ -102,12 +126,36 @@ def _namespace_update(writer: Writer, call: Call, before: JsonObject, obj: JsonO
     return obj
 
 
+def _node(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    """Closed to pods until its Ready condition is seen by whoever looks after nodes."""
+    spec = obj.get("spec") or {}
+    taints = spec.get("taints") or []
+    if any(each.get("key") == names.NOT_READY_TAINT and each.get("effect") == "NoSchedule" for each in taints):
+        return obj
+    closed = {"key": names.NOT_READY_TAINT, "effect": "NoSchedule"}
+    return {**obj, "spec": {**spec, "taints": [*taints, closed]}}
+
+
 def _claim(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     return {**obj, "status": {"phase": "Pending"}}
 
 
 def _volume(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
-    return {**obj, "status": {"phase": "Pending", **(obj.get("status") or {})}}
+    status = {"phase": "Pending", **(obj.get("status") or {})}
+    return {**obj, "status": {"lastPhaseTransitionTime": writer.now(), **status}}
+
+
+def _volume_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    status, old = obj.get("status") or {}, before.get("status") or {}
+    if call.subresource == "status" and status.get("phase") != old.get("phase"):
+        if status.get("lastPhaseTransitionTime") in (None, old.get("lastPhaseTransitionTime")):
+            obj = {**obj, "status": {**status, "lastPhaseTransitionTime": writer.now()}}
+    return obj
+
+
+def _volume_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    return [] if spec.keys() - _NO_VOLUME_TYPE else [required("spec", "must specify a volume type")]
 
 
 def _secret(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
@@ -145,13 +193,34 @@ def _priority_class(writer: Writer, call: Call, obj: JsonObject, before: JsonObj
     if obj.get("globalDefault") is True:
         for other in writer.storage.collection(call.kind.store).records.values():
             if other.key != call.key and other.object().get("globalDefault") is True:
-                found.append(wrong("globalDefault", True, f"PriorityClass {other.key} is already marked as default"))
+                text = f"PriorityClass {other.key} is already marked as default. Only one default can exist"
+                raise forbidden(call.kind.group, call.kind.plural, call.name, text)
+    return found
+
+
+def _webhooks(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """What a real server demands of webhooks beyond their types, as far as people get it wrong."""
+    found = []
+    for index, hook in enumerate(obj.get("webhooks") or ()):
+        where = f"webhooks[{index}]"
+        if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            found.append(unsupported(f"{where}.sideEffects", hook.get("sideEffects"), "None", "NoneOnDryRun"))
+        scheme, separator, _ = str((hook.get("clientConfig") or {}).get("url") or "").partition("://")
+        if separator and scheme != "https":
+            text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+            found.append(wrong(f"{where}.clientConfig.url", scheme, text))
+        for number, rule in enumerate(hook.get("rules") or ()):
+            resources = rule.get("resources") or ()
+            if "*/*" in resources and len(resources) > 1:
+                text = "if '*/*' is present, must not specify other resources"
+                found.append(wrong(f"{where}.rules[{number}].resources", list(resources), text))
     return found
 
 
 _CREATE: Final[Mapping[StoreKey, Prepare]] = {
     ("", "pods"): pods.prepare_create,
     ("", "namespaces"): _namespace,
+    ("", "nodes"): _node,
     ("", "persistentvolumeclaims"): _claim,
     ("", "persistentvolumes"): _volume,
     ("", "secrets"): _secret,
@@ -160,6 +229,7 @@ _CREATE: Final[Mapping[StoreKey, Prepare]] = {
 }
 _UPDATE: Final[Mapping[StoreKey, Revise]] = {
     ("", "namespaces"): _namespace_update,
+    ("", "persistentvolumes"): _volume_update,
     ("", "pods"): pods.prepare_update,
     ("", "secrets"): _secret_update,
     ("apiextensions.k8s.io", "customresourcedefinitions"): definitions.prepare_update,
@@ -167,9 +237,13 @@ _UPDATE: Final[Mapping[StoreKey, Revise]] = {
 _CHECKS: Final[Mapping[StoreKey, Check]] = {
     ("", "pods"): pods.problems_of,
     ("", "configmaps"): _immutable_data,
+    ("", "persistentvolumes"): _volume_problems,
     ("", "secrets"): _immutable_data,
     ("scheduling.k8s.io", "priorityclasses"): _priority_class,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhooks,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _webhooks,
     ("batch", "jobs"): workloads.job_problems,
+    (names.DRA_GROUP, "resourceclaims"): resourceclaims.problems_of,
     ("apps", "deployments"): workloads.selector_problems,
     ("apps", "replicasets"): workloads.selector_problems,
     ("apps", "statefulsets"): workloads.selector_problems,

@@ -24,13 +24,13 @@ OLD_NAME_LABEL: Final = "job-name"
 
 
 def prepare_job(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
-    """Selector and labels with the job's uid, unless the user sees to them."""
+    """Selector and labels with the job's uid, unless the user sees to them; a job without labels has its template's."""
     spec = obj.get("spec")
-    if not isinstance(spec, dict) or spec.get("manualSelector") is True:
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(template, dict):
         return obj
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        return obj
+    if spec.get("manualSelector") is True:
+        return _labelled(obj, template)
     meta = obj["metadata"]
     own = {
         OLD_UID_LABEL: meta["uid"],
@@ -40,7 +40,16 @@ def prepare_job(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
     }
     template_meta = template.get("metadata") or {}
     template = {**template, "metadata": {**template_meta, "labels": {**(template_meta.get("labels") or {}), **own}}}
-    return {**obj, "spec": {**spec, "selector": {"matchLabels": {UID_LABEL: meta["uid"]}}, "template": template}}
+    selector = {"matchLabels": {UID_LABEL: meta["uid"]}}
+    spec = {"manualSelector": False, **spec, "selector": selector, "template": template}
+    return _labelled({**obj, "spec": spec}, template)
+
+
+def _labelled(job: JsonObject, template: JsonObject) -> JsonObject:
+    """The job with the labels of its template, if it has none itself."""
+    labels = (template.get("metadata") or {}).get("labels")
+    meta = job["metadata"]
+    return job if meta.get("labels") or not labels else {**job, "metadata": {**meta, "labels": dict(labels)}}
 
 
 def job_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:

@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from pykai.apiserver import deletion, failures, metadata, strategies
 from pykai.apiserver.admission import Admission
-from pykai.apiserver.calls import Call, check_type, report_unknown
+from pykai.apiserver.calls import Call, check_type, report_unknown, unhandled
 from pykai.apiserver.kinds import Kind, Registry
 from pykai.apiserver.ownership import track_update
+from pykai.apiserver.schema.checks import TYPE_INVALID
 from pykai.apiserver.schema.model import FieldProblem
-from pykai.apiserver.schema.walk import transition_problems
+from pykai.apiserver.schema.walk import summary, transition_problems
 from pykai.apiserver.shaping import Shaper
 from pykai.apiserver.storage import Record, Storage, encode
 from pykai.kube.clock import Clock
@@ -43,11 +44,11 @@ _SERVER_FIELDS: Final = (
     "creationTimestamp",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
-    "generateName",
     "generation",
     "namespace",
     "uid",
 )
+_OTHER_NAMESPACE: Final = "the namespace of the provided object does not match the namespace sent on the request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,9 @@ class Writer:
             if not unconditional and not check_type(call, wanted)["metadata"].get("resourceVersion"):
                 raise failures.invalid(
                     call.kind.group,
-                    call.kind.kind,
+                    call.kind.plural,
                     call.name,
-                    [failures.wrong("metadata.resourceVersion", "", "must be specified for an update")],
+                    [failures.wrong("metadata.resourceVersion", 0, "must be specified for an update")],
                 )
             new = self._changed(call, before, wanted)
             if new is None:
@@ -196,10 +197,7 @@ class Writer:
         given = meta.get("namespace") or ""
         if call.kind.namespaced:
             if given and given != call.namespace:
-                raise failures.bad_request(
-                    f"the namespace of the provided object does not match the namespace sent on the request"
-                    f" ({given} and {call.namespace})"
-                )
+                raise failures.bad_request(_OTHER_NAMESPACE)
             meta["namespace"] = call.namespace
         elif given:
             meta.pop("namespace")
@@ -256,13 +254,12 @@ class Writer:
                 f"the name of the object ({meta.get('name')}) does not match the name on the URL ({call.name})"
             )
         if kind.namespaced and meta.get("namespace", call.namespace) != call.namespace:
-            raise failures.bad_request(
-                f"the namespace of the object ({meta.get('namespace')}) does not match the namespace on the URL"
-                f" ({call.namespace})"
-            )
+            raise failures.bad_request(_OTHER_NAMESPACE)
         given = meta.get("resourceVersion")
         if given and given != old_meta["resourceVersion"]:
             raise failures.conflict(kind.group, kind.plural, call.name)
+        if settled := _server_fields_changed(call, meta, old_meta):
+            raise failures.invalid(kind.group, kind.kind, call.name, settled)
         if meta.get("uid") and meta["uid"] != old_meta["uid"]:
             text = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta['uid']}"
             raise failures.conflict(kind.group, kind.plural, call.name, text)
@@ -331,6 +328,10 @@ class Writer:
         found += metadata.metadata_problems(meta, before["metadata"] if before is not None else {})
         if not found and before is not None and "deletionTimestamp" in before["metadata"]:
             found += deletion.finalizer_problems(before["metadata"], meta)
+        if not kind.custom and call.verb in ("create", "update"):
+            mistyped = [problem for problem in misshapen if problem.kind == TYPE_INVALID]
+            if mistyped:
+                raise failures.bad_request(unhandled(call, summary(mistyped)))
         found += [failures.Cause(problem.path, problem.kind, problem.message) for problem in misshapen]
         if found:
             raise failures.invalid(kind.group, kind.kind, meta["name"], found)
@@ -387,6 +388,18 @@ class Writer:
             return self.storage.write(kind.store, call.key, obj, fields)
         except (OverflowError, UnicodeError, TypeError) as error:
             raise failures.bad_request(f"the object cannot be written as JSON: {error}") from None
+
+
+def _server_fields_changed(call: Call, meta: JsonObject, old_meta: JsonObject) -> list[failures.Cause]:
+    """What an update says about fields that are settled; a plain update of another uid is a conflict instead."""
+    fields = ["deletionTimestamp", "deletionGracePeriodSeconds"]
+    if call.verb == "patch":
+        fields.append("uid")
+    return [
+        failures.wrong(f"metadata.{field}", meta[field], "field is immutable")
+        for field in fields
+        if meta.get(field) is not None and meta[field] != old_meta.get(field)
+    ]
 
 
 def _without_managed(obj: JsonObject) -> JsonObject:

@@ -67,7 +67,8 @@ def _check(program: Any, rule: str, entry: Mapping[str, Any], kind: str) -> Tran
         if reason == "FieldValueRequired":
             found.append(FieldProblem(at, reason, f"Required value: {problem or message}"))
         else:
-            found.append(FieldProblem(at, reason, f'Invalid value: "{kind}": {problem or message}'))
+            shown = "" if kind in ("array", "object") else f'"{kind}": '
+            found.append(FieldProblem(at, reason, f"Invalid value: {shown}{problem or message}"))
 
     return check
 

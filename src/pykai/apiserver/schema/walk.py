@@ -11,16 +11,16 @@ pruning compares names of fields as sets and looks into containers only, default
 objects are in order: a first pass says so without building paths and texts, and only where it does not a second one
 looks for the reasons.
 
-Subtle: a null stands for "absent" in a built-in kind and is dropped; in a CRD a null in a field that has a default and
-is not nullable is dropped before defaulting, any other stays and must be allowed by the schema.
+Subtle: a null stands for "absent" in a built-in kind and is dropped; in a CRD it is dropped from a field that is not
+nullable.  Elements of lists and values of maps stay, and must be allowed by the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pykai.api.quantity import QuantityError, nano
+from pykai.api.quantity import QuantityError, canonical_quantity, nano
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.apiserver.schema.checks import (
     DUPLICATE,
@@ -45,7 +45,7 @@ _DEEPEST: Final = 200
 
 
 def with_defaults(schema: Schema, obj: Object) -> Object:
-    """The object with its absent fields filled in."""
+    """The object with its absent fields filled in, and its quantities in the form they are given back."""
     if schema.defaulting is None:
         _find_defaults(schema)
     defaulted: Object = _defaulted(schema, obj)
@@ -91,7 +91,7 @@ def _find_defaults(root: Schema) -> None:
         if node not in nodes:
             nodes[node] = None
             waiting += _below(node)
-    has = {node for node in nodes if node.defaults or node.name in RULES}
+    has = {node for node in nodes if node.defaults or node.name in RULES or _is_rewritten(node)}
     grown = True
     while grown:
         more = {node for node in nodes if node not in has and any(child in has for child in _below(node))}
@@ -106,7 +106,13 @@ def _find_defaults(root: Schema) -> None:
 
 
 def _below(node: Schema) -> list[Schema]:
-    return [*node.deep.values(), *(child for child in (node.values, node.items) if child is not None)]
+    quantities = [child for child in node.fields.values() if _is_rewritten(child)]
+    return [*node.deep.values(), *quantities, *(child for child in (node.values, node.items) if child is not None)]
+
+
+def _is_rewritten(node: Schema) -> bool:
+    """Quantities of built-in kinds are given back in their shortest form, whatever they were sent as."""
+    return node.form == "quantity" and node.builtin
 
 
 def _defaulted(schema: Schema, value: Any) -> Any:
@@ -146,6 +152,8 @@ def _defaulted(schema: Schema, value: Any) -> Any:
         items = schema.items
         filled = [_defaulted(items, inner) for inner in value]
         return value if all(map(_is, filled, value)) else filled
+    if schema.form == "quantity" and schema.builtin and type(value) in (str, int, float):
+        return canonical_quantity(value)
     return value
 
 
@@ -168,7 +176,7 @@ def _known(schema: Schema, value: Any) -> bool:
             return values.scalar or all(_known(values, inner) for inner in value.values())
         if not value.keys() <= schema.fields.keys() and not schema.preserve:
             return False
-        if schema.builtin and None in value.values():
+        if None in value.values():
             return False
         deep = schema.deep
         for name, inner in value.items():  # noqa: SIM110 - a generator costs a third more on every write
@@ -194,8 +202,13 @@ def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
             prefix = f"{path}." if path else ""
             unknown += [f"{prefix}{name}" for name in value if name not in fields]
             result = {name: inner for name, inner in value.items() if name in fields}
-        if schema.builtin and None in result.values():
-            result = {name: inner for name, inner in result.items() if inner is not None}
+        if None in result.values():
+            if schema.builtin:
+                result = {name: inner for name, inner in result.items() if inner is not None}
+            else:
+                result = {
+                    name: inner for name, inner in result.items() if inner is not None or _may_be_null(fields, name)
+                }
         deep = schema.deep
         for name in deep.keys() & result.keys():
             inner = result[name]
@@ -213,6 +226,11 @@ def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
         kept = [_pruned(items, inner, f"{path}[{index}]", unknown) for index, inner in enumerate(value)]
         return value if all(map(_is, kept, value)) else kept
     return value
+
+
+def _may_be_null(fields: Mapping[str, Schema], name: str) -> bool:
+    field = fields.get(name)
+    return field is None or field.nullable or field.type == "any"
 
 
 def _pruned_map(schema: Schema, values: Schema, value: Object, path: str, unknown: list[str]) -> Object:
@@ -314,7 +332,7 @@ def _check(schema: Schema, value: Any, path: str, found: list[FieldProblem], dep
     elif not _scalar_fits(schema, value):
         found.append(_scalar_problem(schema, value, path))
         return
-    if schema.enum and value not in schema.enum and value != "":
+    if schema.enum and value not in schema.enum and (value != "" or not schema.builtin):
         found.append(unsupported(path, value, schema.enum))
     for check in schema.checks:
         check(value, path, found)
