@@ -1,4 +1,7 @@
-"""The definitions hold every field our types read, so that the API server prunes none of them away."""
+"""The definitions are what the specification says of them, and hold every field our types read.
+
+What the API server prunes away would be lost; what it refuses, other writers may rely on being refused.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pykai.api.crds import custom_resource_definitions
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import Topology
+from tests.api.crd_facts import DEFINITIONS, FIELDS, Field
 
 _DEFINITIONS = {each["spec"]["names"]["kind"]: each for each in custom_resource_definitions()}
 _TYPES: dict[str, type[Wire]] = {"Queue": Queue, "PodGroup": PodGroup, "BindRequest": BindRequest, "Topology": Topology}
@@ -54,22 +58,78 @@ def test_every_field_that_is_read_is_in_the_schema(kind: str) -> None:
     assert list(_missing(_TYPES[kind], _schema(kind))) == []
 
 
-def test_all_custom_resources_are_defined() -> None:
-    assert {each["metadata"]["name"]: each["spec"]["scope"] for each in _DEFINITIONS.values()} == {
-        "queues.scheduling.run.ai": "Cluster",
-        "podgroups.scheduling.run.ai": "Namespaced",
-        "bindrequests.scheduling.run.ai": "Namespaced",
-        "topologies.kai.scheduler": "Cluster",
-    }
+def test_the_table_knows_all_custom_resources() -> None:
+    assert list(DEFINITIONS) == list(FIELDS) == list(_TYPES)
+    assert set(_DEFINITIONS) == set(DEFINITIONS)
 
 
-def test_only_a_topology_has_no_status_of_its_own() -> None:
-    without = [
-        kind
-        for kind, each in _DEFINITIONS.items()
-        if "status" not in each["spec"]["versions"][0].get("subresources", {})
-    ]
-    assert without == ["Topology"]
+@pytest.mark.parametrize("kind", DEFINITIONS)
+def test_the_definition_is_that_of_the_table(kind: str) -> None:
+    fact = DEFINITIONS[kind]
+    names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": fact.plural, "singular": fact.singular}
+    if fact.short_names:
+        names["shortNames"] = list(fact.short_names)
+    found = _DEFINITIONS[kind]
+    assert found["metadata"] == {"name": f"{fact.plural}.{fact.group}"}
+    (version,) = found["spec"]["versions"]
+    rest = {key: value for key, value in found["spec"].items() if key != "versions"}
+    assert rest == {"group": fact.group, "scope": fact.scope, "names": names}, fact.said
+    assert (version["name"], version["served"], version["storage"]) == (fact.version, True, True)
+    assert version.get("subresources", {}) == ({"status": {}} if fact.status else {}), fact.said
+    columns = [(each["name"], each["jsonPath"], each["type"]) for each in version.get("additionalPrinterColumns", [])]
+    assert columns == [(name, path, "string") for name, path in fact.columns], fact.said
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """The type in the words of the table."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return "document"
+    if schema.get("additionalProperties", {}).get("x-kubernetes-int-or-string"):
+        return "resources"
+    form = schema.get("format")
+    if schema["type"] == "array":
+        return "list"
+    if schema["type"] == "integer" and form == "int64":
+        return "integer"
+    return {"date-time": "time"}.get(form, form) if form else str(schema["type"])
+
+
+def _rules(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a schema demands beyond the type of the value."""
+    structure = ("type", "format", "properties", "items", "additionalProperties", "required")
+    rules = {name: value for name, value in schema.items() if name not in structure}
+    rules.pop("x-kubernetes-preserve-unknown-fields", None)
+    if validations := rules.pop("x-kubernetes-validations", None):
+        rules["messages"] = [each["message"] for each in validations]
+    return rules
+
+
+def _fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for name, below in schema.get("properties", {}).items():
+        where = f"{path}.{name}" if path else name
+        required = {"required": True} if name in schema.get("required", ()) else {}
+        yield where, _type(below), {**required, **_rules(below)}
+        yield from _fields(below, where)
+    if "items" in schema:
+        yield f"{path}[]", _type(schema["items"]), _rules(schema["items"])
+        yield from _fields(schema["items"], f"{path}[]")
+
+
+def _agree(fact: Field, found: tuple[str, dict[str, Any]]) -> bool:
+    type_, rules = found
+    if fact.rules.get("pattern") is ...:
+        rules = rules | ({"pattern": ...} if "pattern" in rules else {})
+    return (fact.type, fact.rules) == (type_, rules)
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_every_field_is_that_of_the_table(kind: str) -> None:
+    own = {path: (type_, rules) for path, type_, rules in _fields(_schema(kind))}
+    for path in ("apiVersion", "kind", "metadata"):
+        assert own.pop(path)[0] in ("string", "object")
+    table = {each.path: each for each in FIELDS[kind]}
+    assert own.keys() == table.keys()
+    assert {path: found for path, found in own.items() if not _agree(table[path], found)} == {}
 
 
 def _walk(schema: Any) -> Iterator[dict[str, Any]]:
@@ -86,13 +146,3 @@ def _walk(schema: Any) -> Iterator[dict[str, Any]]:
 def test_no_schema_has_defaults(kind: str) -> None:
     """What is absent has a meaning of its own (queues:Q-13, workloads:PG-1)."""
     assert not [each for each in _walk(_schema(kind)) if "default" in each and "properties" not in each]
-
-
-def test_columns_of_queues_are_those_kubectl_shows_in_kai() -> None:
-    columns = _DEFINITIONS["Queue"]["spec"]["versions"][0]["additionalPrinterColumns"]
-    assert [(each["name"], each["jsonPath"]) for each in columns] == [
-        ("Priority", ".spec.priority"),
-        ("Parent", ".spec.parentQueue"),
-        ("Children", ".status.childQueues"),
-        ("DisplayName", ".spec.displayName"),
-    ]

@@ -10,6 +10,7 @@ from pykai.api.quantity import (
     SATURATED,
     QuantityError,
     RawQuantity,
+    canonical_quantity,
     format_quantity,
     milli,
     nano,
@@ -222,3 +223,33 @@ def test_any_text_reads_or_is_refused(text: str) -> None:
 def test_a_quantity_is_written_as_kubernetes_writes_it(value: str | int, binary: bool, text: str) -> None:
     assert format_quantity(nano(value), binary=binary) == text
     assert nano(text) == nano(value)
+
+
+#: as sent, and as an API server gives it back; tests/apiserver/test_writing.py asks one
+CANONICAL: list[tuple[RawQuantity, str]] = [
+    ("0.5", "500m"),
+    ("1000m", "1"),
+    ("1500m", "1500m"),
+    ("1.5Gi", "1536Mi"),
+    ("0.5Ki", "512"),
+    ("1000", "1k"),
+    ("1024", "1024"),
+    ("2048Ki", "2Mi"),
+    ("1.0001k", "1000100m"),
+    ("1e3", "1e3"),
+    ("0Gi", "0"),
+    (2, "2"),
+    (2.0, "2"),
+    (0.25, "250m"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), CANONICAL)
+def test_the_canonical_form(value: RawQuantity, text: str) -> None:
+    assert canonical_quantity(value) == text
+    assert nano(value) == nano(text)
+
+
+def test_what_is_no_quantity_stays() -> None:
+    assert canonical_quantity("much") == "much"
+    assert canonical_quantity("9E99") == "9E99"

@@ -161,13 +161,12 @@ def queue() -> dict[str, Any]:
 def pod_group() -> dict[str, Any]:
     """workloads:PG-1 to PG-8."""
     constraint = record(topology=text(), requiredTopologyLevel=text(), preferredTopologyLevel=text())
-    name = text(minLength=1, pattern=_SUB_GROUP_NAME)
     sub_group = record(
         ("name",),
-        name=name,
+        name=text(minLength=1, pattern=_SUB_GROUP_NAME),
         minMember=integer(minimum=0),
         minSubGroup=integer(minimum=0),
-        parent=name,
+        parent=text(pattern=_SUB_GROUP_NAME),
         topologyConstraint=constraint,
     )
     queue_details = record(

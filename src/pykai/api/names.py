@@ -322,6 +322,8 @@ CONDITION_REASON_PREEMPTION: Final = "PreemptionByScheduler"
 # Node conditions: the first must be True, the others must be False.
 NODE_READY: Final = "Ready"
 NODE_BAD_CONDITIONS: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+# What every new node carries, with the effect NoSchedule, until its Ready condition is True.
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 
 # Predicates, as they are named in messages.
 PREDICATE_HOST_PORTS: Final = "PodFitsHostPorts"
