@@ -6,12 +6,12 @@ created there: a queue or priority class that somebody has changed stays as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
-from pykai.operator.roles import RESERVATION_RULES, ROLES, role_name, rules
+from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
 
 #: name -> value (workloads:PR-1)
 PRIORITY_CLASSES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
@@ -37,33 +37,33 @@ def _object(api_version: str, kind: str, name: str, namespace: str = "", **field
 
 
 def _accounts() -> Iterator[dict[str, Any]]:
-    for service, table in ROLES.items():
-        role = role_name(service)
+    for service in ROLES:
         yield _object("v1", "ServiceAccount", service, names.DEFAULT_NAMESPACE)
-        yield _object(f"{_RBAC}/v1", "ClusterRole", role, rules=rules(table))
-        yield _object(
-            f"{_RBAC}/v1",
-            "ClusterRoleBinding",
-            role,
-            roleRef={"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-            subjects=[{"kind": "ServiceAccount", "name": service, "namespace": names.DEFAULT_NAMESPACE}],
-        )
+        for namespace, table in by_namespace(service).items():
+            yield from _granted(role_name(service), namespace, table, (service, names.DEFAULT_NAMESPACE))
     name, namespace = names.RESERVATION_APP, names.RESERVATION_NAMESPACE
     yield _object("v1", "ServiceAccount", name, namespace)
-    yield _object(f"{_RBAC}/v1", "Role", name, namespace, rules=rules(RESERVATION_RULES))
+    yield from _granted(name, namespace, RESERVATION_RULES, (name, namespace))
+
+
+def _granted(name: str, namespace: str, table: Iterable[Rule], to: tuple[str, str]) -> Iterator[dict[str, Any]]:
+    """A role in a namespace, or in all of them, and its binding to an account."""
+    kind = "Role" if namespace else "ClusterRole"
+    account, home = to
+    yield _object(f"{_RBAC}/v1", kind, name, namespace, rules=rules(table))
     yield _object(
         f"{_RBAC}/v1",
-        "RoleBinding",
+        f"{kind}Binding",
         name,
         namespace,
-        roleRef={"apiGroup": _RBAC, "kind": "Role", "name": name},
-        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        roleRef={"apiGroup": _RBAC, "kind": kind, "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": account, "namespace": home}],
     )
 
 
 def _priority_classes() -> Iterator[dict[str, Any]]:
     for name, value in PRIORITY_CLASSES.items():
-        yield _object(f"{names.PRIORITY_GROUP}/v1", "PriorityClass", name, value=value, globalDefault=False)
+        yield _object(f"{names.PRIORITY_GROUP}/v1", "PriorityClass", name, value=value)
 
 
 def _default_queues() -> Iterator[dict[str, Any]]:

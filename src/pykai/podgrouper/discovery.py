@@ -18,19 +18,10 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound, from_status
 from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
+from pykai.podgrouper.readable import WATCHED
 
 #: Kinds that need no asking.
-_KNOWN = {
-    (known.api_version, known.kind): known
-    for known in (
-        resources.PODS,
-        resources.JOBS,
-        resources.CRON_JOBS,
-        resources.DEPLOYMENTS,
-        resources.REPLICA_SETS,
-        resources.STATEFUL_SETS,
-    )
-}
+_KNOWN = {(known.api_version, known.kind): known for known in (resources.PODS, *WATCHED)}
 #: Cluster seconds after which a kind that was not there is asked for again.
 _ASK_AGAIN_S = 60.0
 

@@ -13,6 +13,7 @@ Owners that own each other in a circle are refused.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -64,6 +65,7 @@ class OwnerMemory:
         self._clock = clock
         self.keep_s = keep_s
         self._known: OrderedDict[str, tuple[float, Owner]] = OrderedDict()
+        self._asking: dict[str, asyncio.Event] = {}
 
     def get(self, uid: str) -> Owner | None:
         """The owner, if it was read not long ago."""
@@ -80,6 +82,22 @@ class OwnerMemory:
         self._known[owner.metadata.uid] = (self._clock.elapsed_s(), owner)
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
+
+    async def read(self, uid: str, ask: Callable[[], Awaitable[Owner]]) -> Owner:
+        """The owner, asked for once however many pods want it at the same moment."""
+        while (asking := self._asking.get(uid)) is not None:
+            await asking.wait()
+            found = self.get(uid)
+            if found is not None:
+                return found
+        done = self._asking[uid] = asyncio.Event()
+        try:
+            owner = await ask()
+            self.put(owner)
+            return owner
+        finally:
+            del self._asking[uid]
+            done.set()
 
 
 async def walk(pod: Pod, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> tuple[Owner, tuple[Owner, ...]]:
@@ -110,12 +128,11 @@ def controlling(references: list[OwnerReference]) -> OwnerReference | None:
 
 async def _read(reference: OwnerReference, namespace: str, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> Owner:
     which = ObjectName(reference.api_version, reference.kind, namespace, reference.name)
-    known = glance(which) or memory.get(reference.uid)
     # A cache may be behind and hold an earlier object of this name; the server knows.
-    if known is None or known.metadata.uid != reference.uid:
-        known = await _fetched(which, reference.uid, fetch)
-        memory.put(known)
-    return known
+    for known in (glance(which), memory.get(reference.uid)):
+        if known is not None and known.metadata.uid == reference.uid:
+            return known
+    return await memory.read(reference.uid, lambda: _fetched(which, reference.uid, fetch))
 
 
 async def _fetched(which: ObjectName, uid: str, fetch: Fetch) -> Owner:

@@ -49,17 +49,10 @@ from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
 from pykai.podgrouper.owners import JobProgress, OwnerMemory, Workload, controlling, walk
+from pykai.podgrouper.readable import WATCHED
 
 _log = logging.getLogger(__name__)
 
-#: Kinds of owners that are watched: their groupers read no more than metadata.
-_WATCHED: Final = (
-    resources.JOBS,
-    resources.CRON_JOBS,
-    resources.DEPLOYMENTS,
-    resources.REPLICA_SETS,
-    resources.STATEFUL_SETS,
-)
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
 #: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
@@ -123,7 +116,7 @@ class PodGrouper:
             )
             self._needed.append(self._default_maps)
         self._watched: dict[tuple[str, str], Store[Workload]] = {}
-        for resource in _WATCHED:
+        for resource in WATCHED:
             kind = (resource.group, resource.version, resource.kind)
             if groupers.get(kind) is GROUPERS[kind]:
                 into: type[Workload] = JobProgress if resource is resources.JOBS else Workload

@@ -1,0 +1,98 @@
+"""What the services did with their rights: the audit log of an API server against the table of roles.
+
+`forbidden` gives the requests of our accounts that no role allows.  `unused` gives what the table allows and nobody has
+asked for.  Both read audit documents, one per request, and nothing else.
+
+Subtle: a 403 may also come from admission or from a quota, which says nothing about roles; what authorization decided
+is an annotation of the document.  Discovery (`/apis`, `/version`) is open to everybody and has no object to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pykai.api import names
+from pykai.operator.roles import Rule
+
+Document = Mapping[str, Any]
+Table = Mapping[str, tuple[Rule, ...]]
+
+_DECISION = "authorization.k8s.io/decision"
+_ACCOUNTS = f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:"
+
+
+class Right(NamedTuple):
+    """One verb on one resource, for one service."""
+
+    service: str
+    group: str
+    #: `pods`, `pods/status`
+    resource: str
+    verb: str
+    #: empty: everywhere
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.service}: {self.verb} {kind}{where}"
+
+
+def forbidden(requests: Iterable[Document], services: Iterable[str]) -> list[str]:
+    """Requests of these services that authorization has refused, each once, with how often."""
+    ours = set(services)
+    counts: dict[str, int] = {}
+    for request in requests:
+        service = _service(request)
+        if service in ours and (request.get("annotations") or {}).get(_DECISION) == "forbid":
+            asked = f"{service}: {request.get('verb')} {request.get('requestURI')}"
+            counts[asked] = counts.get(asked, 0) + 1
+    return [f"{asked} ({count} times)" if count > 1 else asked for asked, count in sorted(counts.items())]
+
+
+def unused(requests: Iterable[Document], table: Table) -> list[str]:
+    """What the table allows and no request has needed."""
+    left = set(allowed(table))
+    for request in requests:
+        if not left:
+            break
+        right = _right(request)
+        if right is not None:
+            left.discard(right)
+            left.discard(right._replace(namespace=""))
+    return [str(right) for right in sorted(left)]
+
+
+def complaints(requests: Iterable[Document], table: Table, *, whole: bool) -> list[str]:
+    """What is wrong with the rights of our services, after a run; only a `whole` one can say what nobody uses."""
+    ours = [request for request in requests if _service(request) in table]
+    found = [f"forbidden, add a rule or mend the service: {each}" for each in forbidden(ours, table)]
+    if whole:
+        found += [f"never used, remove the rule or test its use: {each}" for each in unused(ours, table)]
+    return found
+
+
+def allowed(table: Table) -> Iterator[Right]:
+    """The table, right by right."""
+    for service, rules in table.items():
+        for rule in rules:
+            for resource in rule.resources:
+                for verb in rule.verbs:
+                    yield Right(service, rule.group, resource, verb, rule.namespace)
+
+
+def _service(request: Document) -> str:
+    user = str((request.get("user") or {}).get("username") or "")
+    return user.removeprefix(_ACCOUNTS) if user.startswith(_ACCOUNTS) else ""
+
+
+def _right(request: Document) -> Right | None:
+    service, what = _service(request), request.get("objectRef")
+    if not service or not isinstance(what, Mapping):
+        return None
+    resource = str(what.get("resource") or "")
+    if what.get("subresource"):
+        resource = f"{resource}/{what['subresource']}"
+    namespace = str(what.get("namespace") or "")
+    return Right(service, str(what.get("apiGroup") or ""), resource, str(request.get("verb")), namespace)

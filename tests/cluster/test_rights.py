@@ -1,0 +1,113 @@
+"""Reading audit documents against a table of roles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykai.api import names
+from pykai.operator.install import installation
+from pykai.operator.roles import LATER, ROLES, Rule
+from tests.cluster.rights import allowed, complaints, forbidden, unused
+
+TABLE = {
+    "writer": (
+        Rule("", ("pods", "pods/status"), ("patch",)),
+        Rule("apps", ("deployments",), ("get",)),
+        Rule("", ("secrets",), ("list",), "home"),
+    ),
+    "idler": (),
+}
+
+
+def asked(verb: str, resource: str, group: str = "", **more: Any) -> dict[str, Any]:
+    """A request of the writer; `namespace`, `user`, `decision`, `code`."""
+    plural, _, subresource = resource.partition("/")
+    what = {"resource": plural, "apiGroup": group, "subresource": subresource, "namespace": more.get("namespace")}
+    account = f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{more.get('user', 'writer')}"
+    return {
+        "verb": verb,
+        "user": {"username": account},
+        "requestURI": f"/api/v1/{resource}",
+        "objectRef": {key: value for key, value in what.items() if value},
+        "responseStatus": {"code": more.get("code", 200)},
+        "annotations": {"authorization.k8s.io/decision": more.get("decision", "allow")},
+    }
+
+
+ENOUGH = [
+    asked("patch", "pods", namespace="anywhere"),
+    asked("patch", "pods/status", namespace="anywhere"),
+    asked("get", "deployments", "apps"),
+    asked("list", "secrets", namespace="home"),
+]
+
+
+def test_what_everybody_uses_is_no_complaint() -> None:
+    assert complaints(ENOUGH, TABLE, whole=True) == []
+
+
+def test_a_right_that_nobody_uses_is_named_after_a_whole_run() -> None:
+    assert unused(ENOUGH[1:-1], TABLE) == ["writer: patch pods", "writer: list secrets in home"]
+    assert complaints(ENOUGH[1:], TABLE, whole=False) == []
+    assert complaints(ENOUGH[1:], TABLE, whole=True) == [
+        "never used, remove the rule or test its use: writer: patch pods"
+    ]
+    assert unused([*ENOUGH[:2], ENOUGH[3]], TABLE) == ["writer: get deployments.apps"]
+
+
+def test_neither_others_nor_other_places_use_a_right() -> None:
+    elsewhere = [asked("list", "secrets", namespace="away"), asked("list", "secrets", namespace="home", user="idler")]
+    assert unused([*ENOUGH[:3], *elsewhere], TABLE) == ["writer: list secrets in home"]
+
+
+def test_what_authorization_refused_is_named_once() -> None:
+    refused = asked("delete", "pods", decision="forbid", code=403)
+    assert complaints([*ENOUGH, refused, refused], TABLE, whole=False) == [
+        "forbidden, add a rule or mend the service: writer: delete /api/v1/pods (2 times)"
+    ]
+
+
+def test_refusals_of_admission_and_of_strangers_are_not_ours() -> None:
+    by_admission = asked("patch", "pods", code=403)
+    stranger = asked("delete", "pods", decision="forbid", code=403, user="stranger")
+    anonymous = {"verb": "get", "user": {"username": "system:anonymous"}, "requestURI": "/version"}
+    assert forbidden([by_admission, stranger, anonymous, {}], TABLE) == []
+
+
+def test_discovery_needs_no_rule() -> None:
+    discovery = {**asked("get", "x"), "requestURI": "/apis/ray.io/v1"}
+    del discovery["objectRef"]
+    assert complaints([*ENOUGH, discovery], TABLE, whole=True) == []
+
+
+def test_no_right_is_given_twice_and_none_by_a_star() -> None:
+    for service in ROLES:
+        rights = list(allowed({service: (*ROLES[service], *LATER.get(service, ()))}))
+        assert len(rights) == len(set(rights))
+        assert not [right for right in rights if "*" in (right.group, right.resource, right.verb)]
+        everywhere = {right[:4] for right in rights if not right.namespace}
+        assert not [right for right in rights if right.namespace and right[:4] in everywhere]
+
+
+def test_what_is_installed_is_the_table() -> None:
+    granted = set()
+    for role in (each for each in installation() if each["kind"] in ("Role", "ClusterRole")):
+        for rule in role["rules"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    place = role["metadata"].get("namespace", "")
+                    granted.add((role["metadata"]["name"], *rule["apiGroups"], resource, verb, place))
+    table = {service: (*ROLES[service], *LATER.get(service, ())) for service in ROLES}
+    ours = {(f"kai-{service}", *right) for service, *right in allowed(table)}
+    assert ours == {each for each in granted if each[0] != names.RESERVATION_APP}
+    bound = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"], each["metadata"].get("namespace", ""))
+        for each in installation()
+        if each["kind"].endswith("Binding")
+    }
+    made = {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", ""))
+        for each in installation()
+        if each["kind"] in ("Role", "ClusterRole")
+    }
+    assert bound == made

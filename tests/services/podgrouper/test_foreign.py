@@ -1,0 +1,18 @@
+"""Pods of other operators' workloads: the grouper reads every kind that its role names."""
+
+from __future__ import annotations
+
+from pykai.podgrouper.readable import FOREIGN
+from tests.services.podgrouper.grouped import assigned, definition, group_of, grouper
+from tests.services.workplace import Workplace
+
+
+async def test_every_foreign_kind_is_read_under_the_role(place: Workplace) -> None:
+    await place.ensure(*(definition(kind.group, kind.version, kind.plural, kind.kind) for kind in FOREIGN))
+    owners = {kind: await place.create(kind, f"o-{kind.plural}") for kind in FOREIGN}
+    for kind, owner in owners.items():
+        await place.pod(kind.plural, by=owner)
+    async with place.running(grouper()):
+        await place.pods.until(assigned(*(kind.plural for kind in FOREIGN)))
+    for kind, owner in owners.items():
+        assert group_of(place.pods, kind.plural) == f"pg-o-{kind.plural}-{owner['metadata']['uid']}"
