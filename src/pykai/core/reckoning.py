@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from pykai.core.decisions import Figures, NoPlace, OrphanPod, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
@@ -10,6 +12,8 @@ from pykai.core.hooks import Ask
 from pykai.core.place.details import node_details
 from pykai.core.session import Session
 from pykai.core.status import Status
+
+_KEY = attrgetter("key")
 
 
 def reckon(session: Session) -> Plan:
@@ -69,10 +73,8 @@ def _strays(gang: Gang) -> list[Refusal]:
 
 def _orphans(session: Session) -> list[OrphanPod]:
     """Pods that ask for this scheduler and have no group."""
-    found = [
-        OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in session.snapshot.ungrouped()
-    ]
-    return sorted(found, key=lambda orphan: (orphan.namespace, orphan.pod))
+    waiting = sorted(session.snapshot.ungrouped(), key=_KEY)
+    return [OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in waiting]
 
 
 def figures_of(session: Session, queue: int, allocated: list[float]) -> QueueFigures:

@@ -43,6 +43,8 @@ _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
 _MOST_SHAPES: Final = 20_000
 #: Groups after which others get a turn: one whose status is true waits for nothing.
 _BREATH: Final = 50
+#: A group of which nothing is placed waits so many times as long: mostly it is placed by then, and one write suffices.
+_PATIENT: Final = 5.0
 #: Wall seconds that load may add to the waiting.
 _LONGEST_SETTLE_S: Final = 10.0
 
@@ -174,7 +176,9 @@ class PodGroups:
         if key not in self._dirty:
             load_s = min(_LONGEST_SETTLE_S, len(self._dirty) / self._options.writes_per_s)
             self._dirty.add(key)
-            self._reconciler.enqueue(key, after_s=(self._options.settle_s + load_s) * self._clock.speed)
+            tally = self._tallies.get(key)
+            settle_s = self._options.settle_s * (1.0 if tally is not None and tally.allocated else _PATIENT)
+            self._reconciler.enqueue(key, after_s=(settle_s + load_s) * self._clock.speed)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod, key = change.new, change.key

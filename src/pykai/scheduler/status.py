@@ -10,7 +10,8 @@ Rules that keep it quiet:
 
 - events come with a changed text, and again every ten minutes while nothing changes;
 - a text that changes while the reason stays (figures that move in a busy cluster) is told every few seconds at most;
-- a pod without a PodGroup is given some time, because the pod grouper needs some.
+- a pod without a PodGroup is given some time, because the pod grouper needs some; while it works off a crowd, pods are
+  told only when others that came later have their groups already.
 
 All times here are those of the cluster's clock, as the cycle has it.
 """
@@ -41,6 +42,7 @@ from pykai.core.explain import (
 from pykai.core.snapshot import Snapshot
 from pykai.core.status import ACTIVE_ALLOCATED, Status
 from pykai.core.tasks import Task
+from pykai.scheduler.starts import without_start
 
 _SECOND = 1_000_000_000
 HEARTBEAT_NS = 600 * _SECOND
@@ -90,6 +92,9 @@ class News:
     cleared: list[str] = field(default_factory=list)
     #: group key -> annotations to set, None = to remove
     stamps: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    #: groups that run without a written start -> their pods, and how far back a start matters
+    unstamped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    protected_ns: int = 0
     #: group key, text
     stale: list[tuple[str, str]] = field(default_factory=list)
     #: pod key, uid, node
@@ -117,8 +122,14 @@ class StatusBook:
         self._told: dict[str, _Told] = {}
         self._stale: dict[str, tuple[str, int]] = {}
         self._orphans: dict[str, int] = {}
+        #: pods without a group at the last sweep: key -> uid and creation; when one got its group, and the newest such
+        self._ungrouped: dict[str, tuple[str, int]] = {}
+        self._grouped_ns: int | None = None
+        self._newest_grouped_ns = 0
+        #: the longest minimum run time so far
+        self._protected_ns = 0
         self._pipelined: dict[str, str] = {}
-        self._seen: tuple[object, object, object, object] | None = None
+        self._seen: tuple[object, object, object] | None = None
         self._sweep_ns = 0
         self._clearable: frozenset[str] | None = None
         self._content: Content | None = None
@@ -128,25 +139,32 @@ class StatusBook:
         self.__init__()  # type: ignore[misc]
 
     def digest(
-        self, plan: Plan, snapshot: Snapshot, conditioned: frozenset[str], held_back: Collection[str] = ()
+        self,
+        plan: Plan,
+        snapshot: Snapshot,
+        conditioned: frozenset[str],
+        held_back: Collection[str] = (),
+        *,
+        protected_ns: int = 0,
     ) -> News:
         """What is new in a plan.
 
         `conditioned` are the groups that have scheduling conditions, `held_back` those that pause after a failed bind:
-        they were told why already.
+        they were told why already.  `protected_ns` is the longest minimum run time of anybody.
         """
         news = News()
         now_ns = plan.now_ns
         due = now_ns >= self._sweep_ns
-        seen = (plan.unscheduled, plan.nominations, plan.stale, plan.orphans)
+        seen = (plan.unscheduled, plan.nominations, plan.stale)
         changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
-        self._stamp(plan, snapshot, news)
+        self._stamp(plan, snapshot, news, protected_ns)
         moved = self._content is None or not self._content.same(snapshot.content) or conditioned is not self._clearable
         if not (due or changed or moved):
             return news
         self._content = snapshot.content
         if due:
             self._sweep_ns = now_ns + SWEEP_NS
+            self._tell_orphans(plan, snapshot, news)
         self._seen = seen
         self._clearable = conditioned
         if due or changed:
@@ -160,7 +178,6 @@ class StatusBook:
                     self._waits(key, record, entry, queues, snapshot, now_ns, news)
             for key in self._told.keys() - waiting:
                 del self._told[key]
-            self._tell_orphans(plan, snapshot, news)
             self._tell_pipelined(plan, news)
         self._clear(plan, snapshot, conditioned, news)
         return news
@@ -219,12 +236,18 @@ class StatusBook:
             )
         )
 
-    def _stamp(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
-        """Annotations that remember when things happened (cycle:EXP-8)."""
+    def _stamp(self, plan: Plan, snapshot: Snapshot, news: News, protected_ns: int) -> None:
+        """Annotations that remember when things happened (cycle:EXP-8); starts where somebody may ask for them."""
         now = format_timestamp(plan.now_ns)
         stamps = news.stamps
-        for key in plan.started:
-            stamps.setdefault(key, {})[names.LAST_START_TIMESTAMP_ANNOTATION] = now
+        if protected_ns:
+            for key in plan.started:
+                stamps.setdefault(key, {})[names.LAST_START_TIMESTAMP_ANNOTATION] = now
+        if protected_ns > self._protected_ns:
+            started = set(plan.started)
+            news.unstamped = {key: pods for key, pods in without_start(snapshot).items() if key not in started}
+            news.protected_ns = protected_ns
+        self._protected_ns = protected_ns
         for eviction in plan.evictions:
             if not eviction.unbound:
                 stamps.setdefault(eviction.group, {})[names.LAST_EVICTION_TIMESTAMP_ANNOTATION] = now
@@ -259,19 +282,35 @@ class StatusBook:
                 news.cleared.append(key)
 
     def _tell_orphans(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
-        """Pods that have been without a group for too long."""
-        told: dict[str, int] = {}
+        """Pods that are overdue for a group: nobody gets one at present, or pods that came later have theirs."""
+        waiting: dict[str, tuple[str, int]] = {}
         for orphan in plan.orphans:
             key = f"{orphan.namespace}/{orphan.pod}"
-            task = snapshot.tasks.get(key)
-            if task is None or plan.now_ns - task.creation_ns < GROUPING_NS:
+            task = snapshot.records.get(key)
+            if task is not None:
+                waiting[key] = (task.uid, task.creation_ns)
+        now_ns = plan.now_ns
+        for key, (uid, creation_ns) in self._ungrouped.items():
+            if key not in waiting and (task := snapshot.records.get(key)) is not None and task.uid == uid:
+                self._grouped_ns = now_ns
+                self._newest_grouped_ns = max(self._newest_grouped_ns, creation_ns)
+        if self._grouped_ns is None:
+            # Who has just begun to look does not know yet how fast groups are made.
+            self._grouped_ns = now_ns
+        stalled = now_ns - self._grouped_ns >= GROUPING_NS
+        told: dict[str, int] = {}
+        texts = {f"{orphan.namespace}/{orphan.pod}": orphan for orphan in plan.orphans}
+        for key, (uid, creation_ns) in waiting.items():
+            overtaken = self._newest_grouped_ns - creation_ns >= GROUPING_NS
+            if now_ns - creation_ns < GROUPING_NS or not (stalled or overtaken):
                 continue
-            before = self._orphans.get(task.uid)
-            if before is None or plan.now_ns - before >= HEARTBEAT_NS:
-                news.pods.append(PodNews(key, task.uid, orphan_text(orphan), condition=True, event=True))
-                before = plan.now_ns
-            told[task.uid] = before
+            before = self._orphans.get(uid)
+            if before is None or now_ns - before >= HEARTBEAT_NS:
+                news.pods.append(PodNews(key, uid, orphan_text(texts[key]), condition=True, event=True))
+                before = now_ns
+            told[uid] = before
         self._orphans = told
+        self._ungrouped = waiting
 
     def _tell_pipelined(self, plan: Plan, news: News) -> None:
         told = {}

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from pykai.api import names
+from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import schedule
 from pykai.core.decisions import Plan
 from pykai.core.memory import Memory
@@ -36,9 +37,9 @@ class Cluster:
         snapshot = self.tables.snapshot(NOW_NS + int(after_s * SECOND))
         return schedule(snapshot, self.policy, self.memory), snapshot
 
-    def news(self, after_s: float = 0.0) -> News:
+    def news(self, after_s: float = 0.0, *, protected_s: int = 0) -> News:
         plan, snapshot = self.cycle(after_s)
-        return self.book.digest(plan, snapshot, self.conditioned)
+        return self.book.digest(plan, snapshot, self.conditioned, protected_ns=protected_s * SECOND)
 
 
 def crowded(pods: int = 1) -> Cluster:
@@ -185,3 +186,68 @@ def test_a_pod_without_a_group_is_given_time() -> None:
     (told,) = cluster.news(30).pods
     assert told.key == "ns/stray"
     assert not cluster.news(60).pods
+
+
+def moment(after_s: float = 0.0) -> str:
+    return format_timestamp(NOW_NS + int(after_s * SECOND))
+
+
+def lonely(*names_: str, born_s: float = 0.0) -> list[Any]:
+    """Pods of ours without a PodGroup."""
+    return [build.pod(name, namespace="ns", gpus=1, created=moment(born_s)) for name in names_]
+
+
+def test_a_pod_without_a_group_is_told_once_the_grouper_has_had_its_time() -> None:
+    cluster = Cluster(build.node("a", gpus=8), *lonely("alone"))
+    assert not cluster.news(after_s=1).pods
+    assert [pod.key for pod in cluster.news(after_s=25).pods] == ["ns/alone"]
+    assert not cluster.news(after_s=40).pods
+    assert cluster.news(after_s=25 + HEARTBEAT_NS / SECOND).pods
+
+
+def test_who_has_just_begun_to_look_gives_the_grouper_its_time() -> None:
+    cluster = Cluster(build.node("a", gpus=8), *lonely("old", born_s=-500))
+    assert not cluster.news().pods
+    assert cluster.news(after_s=20).pods
+
+
+def test_while_the_grouper_works_off_a_crowd_nobody_is_told() -> None:
+    cluster = Cluster(build.node("a", gpus=8), *lonely("one", "two", "three"))
+    cluster.news()
+    for after_s, name in ((11, "one"), (22, "two")):
+        cluster.tables.apply(build.pod_group(name, namespace="ns", queue="team"))
+        cluster.tables.apply(build.pod(name, namespace="ns", group=name, gpus=1, created=moment()))
+        assert not cluster.news(after_s=after_s).pods
+    assert [pod.key for pod in cluster.news(after_s=33).pods] == ["ns/three"]
+
+
+def test_a_pod_that_was_overtaken_is_told_though_others_get_their_groups() -> None:
+    cluster = Cluster(build.node("a", gpus=8), *lonely("forgotten"), *lonely("late", born_s=15))
+    cluster.news(after_s=16)
+    cluster.tables.apply(build.pod_group("late", namespace="ns", queue="team"))
+    cluster.tables.apply(build.pod("late", namespace="ns", group="late", gpus=1, created=moment(15)))
+    assert [pod.key for pod in cluster.news(after_s=27).pods] == ["ns/forgotten"]
+
+
+def test_a_pod_that_was_deleted_does_not_count_as_grouped() -> None:
+    cluster = Cluster(build.node("a", gpus=8), *lonely("gone", "stays"))
+    cluster.news()
+    cluster.tables.remove("Pod", "ns", "gone")
+    assert [pod.key for pod in cluster.news(after_s=15).pods] == ["ns/stays"]
+
+
+def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
+    def started() -> Cluster:
+        group = build.pod_group("job", namespace="ns", queue="team")
+        return Cluster(build.node("a", gpus=1), group, build.pod("job-0", namespace="ns", group="job", gpus=1))
+
+    assert started().news().stamps == {}
+    assert started().news(protected_s=60).stamps == {"ns/job": {names.LAST_START_TIMESTAMP_ANNOTATION: moment()}}
+
+
+def test_who_runs_without_a_stamp_is_found_when_the_minimum_run_time_grows() -> None:
+    cluster = crowded()
+    assert not cluster.news().unstamped
+    for after_s, protected_s, found in ((1, 60, True), (2, 60, False), (3, 90, True), (4, 30, False), (5, 90, True)):
+        news = cluster.news(after_s, protected_s=protected_s)
+        assert (news.unstamped == {"ns/runs": ("ns/runs-0",)}) is found

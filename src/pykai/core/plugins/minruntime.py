@@ -33,6 +33,11 @@ class MinRuntime:
         "reclaimResolveMethod": ("resolve", one_of(LCA, QUEUE)),
     }
 
+    def longest_ns(self, tree: QueueTree) -> int:
+        """The longest time that anybody is left alone for; 0 when nobody is, and no start need be known."""
+        spans = (*tree.preempt_min_runtime_ns, *tree.reclaim_min_runtime_ns)
+        return max(self.default_preempt_ns, self.default_reclaim_ns, *(span for span in spans if span is not None))
+
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Filters and gates with the times resolved once per queue, or pair of queues (queues:Q-310)."""
         tree = snapshot.tree
