@@ -53,7 +53,13 @@ PART_21 = {
 
 
 #: Flags upstream does not have; those that would change decisions are off by default.
-OURS = {"honour-preemption-policy": "false", "profile": "", "min-cycle-interval": "20ms", "fast-bind": "true"}
+OURS = {
+    "honour-preemption-policy": "false",
+    "profile": "",
+    "min-cycle-interval": "20ms",
+    "fast-bind": "true",
+    "shadow": "false",
+}
 
 
 def test_every_flag_of_part_21_is_there_with_its_default() -> None:

@@ -1,21 +1,22 @@
-"""A cluster in memory for the services around pods and groups, whose methods read like what people do.
+"""A cluster for the services around pods and groups, whose methods read like what people do.
 
-`running(service)` starts a service with caches of its own, as a process would; `Wire` notes what it writes and spoils
-what a test wants spoilt.  Waiting is on changes: `settled` returns when a service has nothing left to do.
+`running(service)` starts a service with caches of its own and under its own role, as a process would; `wire` gives it a
+transport that notes what it writes and spoils what a test wants spoilt.  Waiting is on changes: `settled` returns when
+a service has nothing left to do.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
+from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import PodGroup, Queue
-from pykai.apiserver.server import ApiServer
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -24,6 +25,8 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
+from tests.cluster.plane import install
+from tests.servers import Server, api_server
 
 Document = dict[str, Any]
 Labels = Mapping[str, str]
@@ -38,6 +41,26 @@ def refusal(code: int, reason: str) -> Response:
     return Response(code, msgspec.json.encode(body))
 
 
+class _Reworded:
+    """A watch, its words changed; a word that is cut in two by the network stays as it is."""
+
+    def __init__(self, inner: Stream, reword: Callable[[bytes], bytes]) -> None:
+        self._inner = inner
+        self._reword = reword
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            yield self._reword(chunk)
+
+
 class Wire:
     """A transport that notes writes and reads, and spoils some."""
 
@@ -48,6 +71,8 @@ class Wire:
         self.fault: Fault = lambda request: None
         #: asked once the server has done it: the answer is lost or replaced
         self.fault_after: Fault = lambda request: None
+        #: what the service reads in place of what the server says, in answers and in watches
+        self.reword: Callable[[Request, bytes], bytes] = lambda request, body: body
 
     async def send(self, request: Request) -> Response:
         notes = self.reads if request.method == "GET" else self.writes
@@ -58,16 +83,25 @@ class Wire:
             answer = await self._inner.send(request)
             spoilt = self.fault_after(request)
             if spoilt is None:
-                return answer
+                return (
+                    msgspec.structs.replace(answer, body=self.reword(request, answer.body))
+                    if request.method == "GET"
+                    else answer
+                )
         if isinstance(spoilt, Exception):
             raise spoilt
         return spoilt
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        return self._inner.stream(request)
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with self._inner.stream(request) as stream:
+            yield _Reworded(stream, lambda body: self.reword(request, body))
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+W = TypeVar("W", bound=Wire)
 
 
 class Worker(Protocol):
@@ -81,9 +115,10 @@ class Worker(Protocol):
 class Workplace:
     """The cluster, from outside."""
 
-    def __init__(self, server: ApiServer, clock: Clock) -> None:
+    def __init__(self, server: Server, clock: Clock, role: str) -> None:
         self.server = server
         self.clock = clock
+        self.role = role
         self.client = Client(server.transport())
         self.caches = Caches(self.client)
         self.pods: Store[Pod] = self.caches.store(resources.PODS, Pod)
@@ -91,12 +126,22 @@ class Workplace:
         self.queues: Store[Queue] = self.caches.store(resources.QUEUES, Queue)
         self.events = self.caches.store(resources.EVENTS, dict)
 
+    @overload
+    def wire(self) -> Wire: ...
+
+    @overload
+    def wire(self, kind: type[W]) -> W: ...
+
+    def wire(self, kind: type[Wire] = Wire) -> Wire:
+        """A way in for the service, observed."""
+        return kind(self.server.transport(self.role))
+
     @asynccontextmanager
     async def running(
-        self, make: Callable[[Runtime], Worker], *, transport: Transport | None = None, user: str = "admin"
+        self, make: Callable[[Runtime], Worker], *, transport: Transport | None = None
     ) -> AsyncIterator[Worker]:
         """A service at work in a process of its own; it is settled when the block ends."""
-        client = Client(transport or self.server.transport(user))
+        client = Client(transport or self.server.transport(self.role))
         caches = Caches(client)
         service = make(Runtime(client, caches, self.clock))
         await caches.start()
@@ -119,11 +164,9 @@ class Workplace:
                 quiet = quiet + 1 if service.idle() else 0
                 await asyncio.sleep(0 if quiet else 0.002)
 
-    def load(self, obj: Document) -> None:
-        """Put an object into storage as it is, uid included, past every rule."""
-        kind = self.server.registry.named(obj["apiVersion"], obj["kind"])
-        assert kind is not None, obj["kind"]
-        self.server.writer.write(kind, msgspec.json.decode(msgspec.json.encode(obj)))
+    async def ensure(self, *objects: Document) -> None:
+        """Definitions, roles and the like, which stay: what is there already is left alone."""
+        await install(self.server.transport(), list(objects))
 
     async def create(self, resource: Resource, name: str, **fields: Any) -> Document:
         """Create an object; `labels`, `annotations` and `owners` go into its metadata."""
@@ -221,6 +264,15 @@ class Workplace:
         await self.events.until(told, timeout_s)
         return found[0]
 
+    async def count(self, about: str, reason: str) -> int:
+        """How often something was told about an object."""
+        events = await self.client.list_raw(resources.EVENTS)
+        return sum(
+            event["count"]
+            for event in events
+            if event["involvedObject"].get("name") == about and event["reason"] == reason
+        )
+
 
 def reference(owner: Document) -> Document:
     """A controller's reference to an object."""
@@ -234,15 +286,14 @@ def reference(owner: Document) -> Document:
 
 
 @asynccontextmanager
-async def workplace(clock: Clock | None = None) -> AsyncIterator[Workplace]:
-    """An empty cluster."""
+async def workplace(role: str, clock: Clock | None = None) -> AsyncIterator[Workplace]:
+    """An empty cluster for the service of this role."""
     time = clock or Clock()
-    server = await ApiServer.open(clock=time)
-    place = Workplace(server, time)
-    await place.caches.start()
-    await place.caches.synced()
-    try:
-        yield place
-    finally:
-        await place.caches.stop()
-        await server.close()
+    async with api_server(time, namespaces=(names.DEFAULT_NAMESPACE,)) as server:
+        place = Workplace(server, time, role)
+        await place.caches.start()
+        await place.caches.synced()
+        try:
+            yield place
+        finally:
+            await place.caches.stop()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -47,12 +48,16 @@ from pykai.binder.metrics import BinderMetrics
 from pykai.binder.reservation import Reservations
 from pykai.binder.sync import GroupSync, groups_of_request
 from pykai.binder.verdicts import Verdicts
+from pykai.core.load import Load, shape_or_nothing
+from pykai.core.shapes import ShapeRegister
+from pykai.core.tasks import has_ended
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import (
     ApiError,
     Conflict,
     ConnectionLost,
+    Forbidden,
     KubeError,
     NotFound,
     ServerFailed,
@@ -68,6 +73,16 @@ log = logging.getLogger(__name__)
 _MOST_DISTURBANCES = 5
 #: stands for the document of a request of which nothing is copied
 _PLAIN: dict[str, Any] = {"spec": {}}
+#: index of the pods' store: those on a node
+PODS_ON = "binder-node"
+
+
+class _Unseen(KubeError):
+    """Whether a pod is bound cannot be seen now: a server that has just started knows no roles and forbids to look."""
+
+
+#: what the API server is to blame for
+_PASSING = (ConnectionLost, ServerFailed, TooManyRequests, Conflict, _Unseen)
 
 
 class Binding:
@@ -108,6 +123,8 @@ class Binding:
         #: key of a request -> its uid, once an attempt was made here
         self._tried: dict[str, str] = {}
         self._stopping = False
+        self._register = ShapeRegister()
+        pods.index(PODS_ON, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
     def request_gone(self, key: str) -> None:
         """The request was deleted, or is about to be."""
@@ -180,7 +197,7 @@ class Binding:
             return await self._failed(key, request, pod, failure)
         except Unauthorized:
             raise
-        except (ConnectionLost, ServerFailed, TooManyRequests, Conflict) as error:
+        except _PASSING as error:
             self._disturbed[key] = self._disturbed.get(key, 0) + 1
             if self._disturbed[key] < _MOST_DISTURBANCES:
                 raise
@@ -210,6 +227,7 @@ class Binding:
         try:
             await self._prepare_unless_ended(key, attempt)
             await self._check(key, attempt)
+            self._check_room(attempt)
             return await self._bind(attempt)
         except Unauthorized:
             raise
@@ -293,6 +311,19 @@ class Binding:
         for reserved in attempt.reserved:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
+
+    def _check_room(self, attempt: Attempt) -> None:
+        """Others may have come to the node since the scheduler chose it; a kubelet would refuse the pod."""
+        name = attempt.node.metadata.name
+        load = Load(self._register)
+        for pod in self._pods.by(PODS_ON, name):
+            if not has_ended(pod):
+                load.add(pod)
+        shape = shape_or_nothing(attempt.pod, self._register)
+        served = attempt.request.spec.extended_resource_claim_allocation is not None
+        wanted = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
+        if why := load.shortage(self._nodes.get(name) or attempt.node, wanted, shape):
+            raise BindFailure("room", f"others came to node {name}: {why}")
 
     async def _bind(self, attempt: Attempt) -> str:
         spec, metadata = attempt.request.spec, attempt.pod.metadata
@@ -388,6 +419,8 @@ class Binding:
             return await self._client.get(PODS, request.spec.pod_name, request.metadata.namespace, into=Pod)
         except NotFound:
             return None
+        except Forbidden as error:
+            raise _Unseen(str(error)) from error
 
 
 def _fresh_and_plain(request: BindRequest) -> bool:
@@ -417,4 +450,4 @@ def _check_number(attempt: Attempt) -> None:
 
 def _passing(error: Exception) -> bool:
     """Whether the API server is to blame, so that the attempt goes on where it stopped."""
-    return isinstance(error, (ConnectionLost, ServerFailed, TooManyRequests, Conflict))
+    return isinstance(error, _PASSING)

@@ -48,6 +48,7 @@ from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import BIND_REQUESTS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change, Store
+from pykai.kube.waiting import first_lists
 
 log = logging.getLogger(__name__)
 
@@ -151,29 +152,23 @@ class BinderService:
         return self._request_queue.idle() and self._group_queue.idle()
 
     async def _work(self, stop: asyncio.Event) -> None:
+        if not await first_lists(self._stores(), stop):
+            return
+        self._groups.everything()
+        self._binding.start()
+        for key in list(self._requests.keys()):
+            self._request_queue.enqueue(key)
+        ends = asyncio.Event()
         stopped = asyncio.ensure_future(stop.wait())
-        filled = asyncio.gather(*(store.synced.wait() for store in self._stores()))
+        queues = [asyncio.ensure_future(queue.run(ends)) for queue in (self._request_queue, self._group_queue)]
         try:
-            await asyncio.wait((stopped, filled), return_when=asyncio.FIRST_COMPLETED)
-            if not filled.done():
-                return
-            self._groups.everything()
-            self._binding.start()
-            for key in list(self._requests.keys()):
-                self._request_queue.enqueue(key)
-            ends = asyncio.Event()
-            queues = [asyncio.ensure_future(queue.run(ends)) for queue in (self._request_queue, self._group_queue)]
-            try:
-                await asyncio.wait((stopped, *queues), return_when=asyncio.FIRST_COMPLETED)
-                self._binding.stop()
-                ends.set()
-                await asyncio.gather(*queues)
-            finally:
-                for queue in queues:
-                    queue.cancel()
+            await asyncio.wait((stopped, *queues), return_when=asyncio.FIRST_COMPLETED)
+            self._binding.stop()
+            ends.set()
+            await asyncio.gather(*queues)
         finally:
-            stopped.cancel()
-            filled.cancel()
+            for task in (stopped, *queues):
+                task.cancel()
 
     def _stores(self) -> tuple[Store[Any], ...]:
         return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes)

@@ -405,7 +405,7 @@ class Client:
             except ConnectionLost as lost:
                 if not retry_lost:
                     raise
-                failure = lost
+                failure, again = lost, True
             else:
                 if 200 <= response.status < 300:
                     return response
@@ -413,10 +413,13 @@ class Client:
                 again = (retry_429 and isinstance(failure, TooManyRequests)) or (
                     retry_lost and isinstance(failure, ServerFailed)
                 )
-                if not again:
+            if not again or attempt == ATTEMPTS:
+                try:
                     raise failure
-            if attempt == ATTEMPTS:
-                raise failure
+                finally:
+                    # The error's traceback holds this frame. If this frame held the error, both would stay, with
+                    # request and answer, until the garbage collector comes by.
+                    del failure
             await self._pause(_pause_s(attempt, failure))
         raise AssertionError("unreachable")
 

@@ -139,8 +139,7 @@ class Recorder:
         self._grown.pop(key, None)
         self._entries[key] = self._new[key] = entry
         self._entries.move_to_end(key)
-        if len(self._entries) > _REMEMBERED:
-            self._entries.popitem(last=False)
+        self._forget(now_s)
         self._some_new.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -235,6 +234,11 @@ class Recorder:
             "reportingComponent": self.component,
             "reportingInstance": self._instance,
         }
+
+    def _forget(self, now_s: float) -> None:
+        """Let go of events that will not be counted up any more, and of the oldest of too many."""
+        while len(self._entries) > _REMEMBERED or next(iter(self._entries.values())).last_s <= now_s - _SAME_S:
+            self._entries.popitem(last=False)
 
     def _allowed(self, about: Reference, now_s: float) -> bool:
         allowance = self._allowances.get(about)

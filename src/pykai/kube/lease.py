@@ -1,7 +1,7 @@
 """Leader election: of several instances one works, the others stand by, warm.
 
-The leader is whom a Lease object names.  It renews the lease every `retry_s`; who stands by looks every `retry_s` and
-takes a lease that has not changed for its whole duration.  Writes carry the resource version that was read, so of two
+The leader is whom a Lease object names.  It renews the lease every `retry_s`; who stands by looks as often and takes a
+lease as soon as it has not changed for its whole duration.  Writes carry the resource version that was read, so of two
 that try at once one gets a `Conflict`.  At the end the lease is released, and the next instance need not wait.
 
 Subtle:
@@ -33,6 +33,9 @@ from pykai.kube.errors import (
 from pykai.kube.resources import LEASES
 
 log = logging.getLogger(__name__)
+
+#: so much later than at the very end a lease is looked at
+_MOMENT_S = 0.01
 
 
 def micro_time(moment: datetime) -> str:
@@ -104,19 +107,29 @@ class LeaderElection:
                 await self._release()
 
     async def _acquired(self, stop: asyncio.Event) -> bool:
+        leader = ""
         while not stop.is_set():
             try:
                 if await self._try():
                     return True
+                if self._holder() != leader:
+                    leader = self._holder()
+                    log.info("%s stands by, %s leads (%s/%s)", self.identity, leader, self._namespace, self._name)
             except (Unauthorized, CredentialsError):
                 raise
             except KubeError as error:
                 log.warning("lease %s/%s: %s", self._namespace, self._name, error)
             try:
-                await asyncio.wait_for(stop.wait(), self._retry_s)
+                await asyncio.wait_for(stop.wait(), self._pause_s())
             except TimeoutError:
                 continue
         return False
+
+    def _pause_s(self) -> float:
+        """Until the next look of one who stands by; a lease that runs out is not left lying until then."""
+        if not self._holder() or self._expired():
+            return self._retry_s
+        return min(self._retry_s, self._seen_s + self._lasts_s() - self._now() + _MOMENT_S)
 
     async def _keep(self) -> None:
         """Renew until it fails for too long; raises `LeaseLost`."""
@@ -187,10 +200,13 @@ class LeaderElection:
         return self._seen[0]
 
     def _expired(self) -> bool:
+        return self._now() >= self._seen_s + self._lasts_s()
+
+    def _lasts_s(self) -> float:
+        """How long the lease holds without a renewal."""
         duration = _spec(self._lease).get("leaseDurationSeconds")
         # A lease of another duration than ours may belong to another version of us; its own word counts.
-        duration_s = float(duration) if isinstance(duration, (int, float)) and duration > 0 else self._duration_s
-        return self._now() >= self._seen_s + duration_s
+        return float(duration) if isinstance(duration, (int, float)) and duration > 0 else self._duration_s
 
     def _ours(self, lease: dict[str, Any]) -> dict[str, Any]:
         now = micro_time(datetime.now(UTC))

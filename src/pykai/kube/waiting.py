@@ -11,7 +11,7 @@ from pykai.kube.store import Store
 
 async def first_lists(stores: Iterable[Store[Any]], stop: asyncio.Event, timeout_s: float | None = None) -> bool:
     """Wait until all stores have their first list; False if told to stop, or out of wall time, before."""
-    everything = asyncio.gather(*(store.synced.wait() for store in stores))
+    everything = asyncio.ensure_future(_all_first_lists(list(stores)))
     stopped = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((everything, stopped), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -19,3 +19,9 @@ async def first_lists(stores: Iterable[Store[Any]], stop: asyncio.Event, timeout
     finally:
         stopped.cancel()
         everything.cancel()
+
+
+async def _all_first_lists(stores: list[Store[Any]]) -> None:
+    # In a task of its own and not by asyncio.gather: one of those that is cancelled is logged as an error.
+    for store in stores:
+        await store.synced.wait()

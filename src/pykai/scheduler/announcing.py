@@ -26,6 +26,7 @@ from pykai.kube.events import Recorder, Reference
 from pykai.kube.resources import split_key
 from pykai.scheduler.conditions import conditions_patch, pod_condition, unschedulable
 from pykai.scheduler.intake import Intake
+from pykai.scheduler.starts import earliest_bind_ns
 from pykai.scheduler.status import GroupNews, News, PodNews
 from pykai.scheduler.statuswrites import Patch, StatusWrites
 
@@ -63,6 +64,7 @@ class Announcer:
         """Everything that changed with a plan."""
         for key, stamps in news.stamps.items():
             self.stamp(key, stamps)
+        self._stamp_starts(news)
         for key, text in news.stale:
             self.group_event(key, NORMAL, names.EVENT_STALE_JOB, text)
         for key, uid, node in news.pipelined:
@@ -201,6 +203,14 @@ class Announcer:
 
         self._intake.lay_over(key, _ANNOTATIONS, annotations=stamps)
         self._writes.put(f"group annotations {key}", make, done)
+
+    def _stamp_starts(self, news: News) -> None:
+        """Starts that nobody asked for so far, as the pods tell them."""
+        since_ns = now_ns(self._clock) - news.protected_ns
+        for key, pods in news.unstamped.items():
+            began_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)
+            if began_ns is not None and began_ns > since_ns:
+                self.stamp(key, {names.LAST_START_TIMESTAMP_ANNOTATION: format_timestamp(began_ns)})
 
     def _group_patch(self, group: PodGroup, content: Mapping[str, object], subresource: str) -> Patch:
         meta = group.metadata

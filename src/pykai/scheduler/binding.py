@@ -5,10 +5,12 @@ BindRequest, and the binder goes on from there.  Both end in an `Outcome`:
 
 - PLACED: the pod is bound, or its BindRequest is there;
 - GONE: there is no such pod any more;
+- OVERTAKEN: others have taken the place meanwhile, so nothing was written;
 - REFUSED: it will not come about this way, and `why` says so.
 
-Subtle: an answer that never came leaves open whether the write was carried out, so the object is looked at before the
-write is repeated.  A conflict may be the echo of our own write that was carried out unanswered.
+Subtle: an answer that never came, or that the server failed, leaves open whether the write was carried out, so the
+object is looked at before the write is repeated or given up, as often as it takes: as long as that is open nobody else
+may have the place.  A conflict may be the echo of our own write that was carried out unanswered.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class Outcome(Enum):
 
     PLACED = "placed"
     GONE = "gone"
+    OVERTAKEN = "overtaken"
     REFUSED = "refused"
 
 
@@ -67,8 +70,9 @@ class Result(NamedTuple):
 
 _PLACED = Result(Outcome.PLACED)
 _GONE = Result(Outcome.GONE, "the pod is gone")
-#: None = look again and repeat
-_Attempt = Callable[[], Awaitable[Result | None]]
+_Attempt = Callable[[], Awaitable[Result]]
+#: what became of a write with this answer; None = it was not carried out and may be repeated
+_Look = Callable[[KubeError], Awaitable[Result | None]]
 
 
 class Binding:
@@ -87,37 +91,69 @@ class Binding:
         self._pause = pause
         self._slots = asyncio.Semaphore(in_flight)
 
-    async def place(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result:
-        """Bind a pod, or ask the binder for it; returns when the outcome is known."""
-        if entry.request is None:
-            return await self._insist(lambda: self._bind(namespace, entry, labels))
-        return await self._insist(lambda: self._request(namespace, entry))
+    async def place(
+        self, namespace: str, entry: Planned, labels: dict[str, str], obstacle: Callable[[], str] = str
+    ) -> Result:
+        """Bind a pod, or ask the binder for it; returns when the outcome is known.
 
-    async def _insist(self, attempt: _Attempt) -> Result:
+        `obstacle` is asked right before each write, and what it says keeps the pod from being bound.
+        """
+        if entry.request is None:
+            return await self._insist(
+                lambda: self._bind(namespace, entry, labels),
+                lambda error: self._look(namespace, entry, error),
+                obstacle,
+            )
+        wanted = assumed_request(namespace, entry.uid, entry.spec())
+        return await self._insist(
+            lambda: self._request(namespace, entry, wanted),
+            lambda error: self._look_at_request(namespace, entry, wanted, error),
+            obstacle,
+        )
+
+    async def _insist(self, attempt: _Attempt, look: _Look, obstacle: Callable[[], str]) -> Result:
         """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
         failures = tries = 0
+        #: why we do not know whether the last write was carried out
+        doubt: KubeError | None = None
         while True:
             try:
                 async with self._slots:
-                    result = await attempt()
+                    if doubt is not None:
+                        if (found := await look(doubt)) is not None:
+                            return found
+                        failed, doubt = doubt, None
+                        if failures >= _FAILURES:
+                            return Result(Outcome.REFUSED, str(failed))
+                    if why := obstacle():
+                        return Result(Outcome.OVERTAKEN, why)
+                    try:
+                        result = await attempt()
+                    except (ConnectionLost, ServerFailed, Conflict, AlreadyExists) as error:
+                        doubt = error
+                        raise
                     # A transport within the process answers without ever waiting; others have a right to their turn.
                     await asyncio.sleep(0)
-                if result is not None:
-                    return result
+                return result
             except (ServerFailed, TooManyRequests) as error:
                 failures += 1
-                if failures >= _FAILURES:
+                if failures >= _FAILURES and doubt is None:
                     return Result(Outcome.REFUSED, str(error))
-            except ConnectionLost as error:
-                log.debug("no answer to a bind: %s", error)
+            except (ConnectionLost, Conflict, AlreadyExists) as error:
+                log.debug("a bind is in doubt: %s", error)
             except Unauthorized:
                 raise
-            except (ApiError, DecodeError) as error:
+            except DecodeError as error:
                 return Result(Outcome.REFUSED, str(error))
+            except ApiError as error:
+                if doubt is None:
+                    return Result(Outcome.REFUSED, str(error))
+                # A server that has just started knows no roles yet and forbids to look. That is no answer.
+                log.warning("what became of a bind cannot be seen: %s", error)
             tries += 1
             await self._pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16)))
 
-    async def _bind(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result | None:
+    async def _bind(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result:
         try:
             await self._client.bind(
                 namespace,
@@ -129,8 +165,6 @@ class Binding:
             )
         except NotFound:
             return _GONE
-        except (Conflict, ConnectionLost) as error:
-            return await self._look(namespace, entry, error)
         return _PLACED
 
     async def _look(self, namespace: str, entry: Planned, error: KubeError) -> Result | None:
@@ -143,18 +177,15 @@ class Binding:
             return _GONE
         if pod.spec.node_name == entry.node:
             return _PLACED
-        if isinstance(error, ConnectionLost) and not pod.spec.node_name:
+        if not isinstance(error, Conflict) and not pod.spec.node_name:
             return None
         why = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else str(error)
         return Result(Outcome.REFUSED, why)
 
-    async def _request(self, namespace: str, entry: Planned) -> Result | None:
-        wanted = assumed_request(namespace, entry.uid, entry.spec())
+    async def _request(self, namespace: str, entry: Planned, wanted: BindRequest) -> Result:
         content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
         try:
             await self._client.create(resources.BIND_REQUESTS, content, namespace, brief=True)
-        except (AlreadyExists, ConnectionLost) as error:
-            return await self._look_at_request(namespace, entry, wanted, error)
         except NotFound:
             return _GONE
         return _PLACED
@@ -170,7 +201,7 @@ class Binding:
             return None
         if same_placement(found, wanted) and found.status.phase != names.BIND_FAILED:
             return _PLACED
-        if isinstance(error, ConnectionLost):
+        if not isinstance(error, AlreadyExists):
             return None
         if found.status.phase == names.BIND_FAILED or entry.uid not in {
             owner.uid for owner in found.metadata.owner_references

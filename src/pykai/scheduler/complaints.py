@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from pykai.api import names
 from pykai.api.decode import KINDS, DecodeError
 from pykai.core.problems import Problem
-from pykai.scheduler.announcing import WARNING, Announcer
+from pykai.scheduler.announcing import WARNING
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.outlets import NewsOutlet
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ _MOST_AT_ONCE = 200
 class Complaints:
     """What was told about whom."""
 
-    def __init__(self, announcer: Announcer, metrics: SchedulerMetrics) -> None:
+    def __init__(self, announcer: NewsOutlet, metrics: SchedulerMetrics) -> None:
         self._announcer = announcer
         self._metrics = metrics
         self._problems: tuple[Problem, ...] = ()

@@ -10,6 +10,9 @@ because a bind was refused for good, the part that was bound is evicted, with an
 
 *Evictions.*  A bound pod is deleted, by uid; one that is only on its way loses its BindRequest instead.
 
+Right before each bind the node is looked at once more (`room`): a place that others have taken since the decision is
+given up, and the pod decided again at once.
+
 A pod whose bind was refused stays out of the cycles for a pause that doubles with every refusal; its condition says
 why.  Otherwise it would be decided and refused again many times a second.
 """
@@ -45,9 +48,12 @@ from pykai.scheduler.conditions import pod_condition
 from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.room import Room
 
 log = logging.getLogger(__name__)
 
+#: cluster seconds for a pod of a gang to find another place when others took its own
+_SECOND_CHANCE_S = 5.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _RETRY_S = 0.1
@@ -93,6 +99,7 @@ class Dispatcher:
         self._refused: dict[str, int] = {}
         #: pod key -> the end of its pause
         self._pauses: dict[str, asyncio.TimerHandle] = {}
+        self._room = Room(intake)
         self._leading = False
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
@@ -149,8 +156,8 @@ class Dispatcher:
 
     # -- a plan -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan) -> None:
-        """Assume what was decided, and start to write it."""
+    def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+        """Assume what was decided, and start to write it; `as_of` counts the arrivals that the cycle has seen."""
         groups: dict[str, list[Planned]] = {}
         for bind in plan.binds:
             entry = self._planned(bind)
@@ -162,9 +169,9 @@ class Dispatcher:
         for key, entries in groups.items():
             namespace = key.partition("/")[0]
             if len(entries) == 1 and key not in self._plans:
-                self._place(namespace, entries[0], None)
+                self._place(namespace, entries[0], None, as_of)
             else:
-                self._open_plan(key, entries)
+                self._open_plan(key, entries, as_of)
         for eviction in plan.evictions:
             self._start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
 
@@ -179,10 +186,10 @@ class Dispatcher:
         request = request_content(bind)
         return Planned(bind.pod, bind.uid, bind.node, request, dict(bind.annotations))
 
-    def _place(self, namespace: str, entry: Planned, plan: GangPlan | None) -> None:
+    def _place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
         """Start the write that binds a pod."""
         key = f"{namespace}/{entry.pod}"
-        task = self._start(self._bind(namespace, entry, plan), f"bind of {key}")
+        task = self._start(self._bind(namespace, entry, plan, as_of), f"bind of {key}")
         self._binds[key] = task
         task.add_done_callback(partial(self._bind_ended, key))
 
@@ -190,11 +197,15 @@ class Dispatcher:
         if self._binds.get(key) is task:
             del self._binds[key]
 
-    async def _bind(self, namespace: str, entry: Planned, plan: GangPlan | None) -> None:
+    async def _bind(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
         key = f"{namespace}/{entry.pod}"
         labels = self._announcer.pool_label()
         started_s = asyncio.get_running_loop().time()
-        result = await self._binding.place(namespace, entry, labels)
+        obstacle = partial(self._room.obstacle, namespace, entry, as_of)
+        result = await self._binding.place(namespace, entry, labels, obstacle)
+        if result.outcome is Outcome.OVERTAKEN:
+            self._overtaken(key, entry, plan, result.why)
+            return
         if result.outcome is Outcome.PLACED:
             self._metrics.bound(asyncio.get_running_loop().time() - started_s, self._waited_s(key))
             self._announcer.scheduled(key, entry.uid, entry.node)
@@ -213,6 +224,20 @@ class Dispatcher:
             if plan is not None:
                 plan.lose(entry.pod, result.why)
         if plan is not None:
+            self._check(plan)
+
+    def _overtaken(self, key: str, entry: Planned, plan: GangPlan | None, why: str) -> None:
+        """Others were quicker: the pod waits again.  One of a gang has some time to find another place."""
+        self._metrics.bind_overtaken()
+        log.info("pod %s is not bound to node %s: %s", key, entry.node, why)
+        self._intake.give_up_bind(key)
+        if plan is not None:
+            wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
+            asyncio.get_running_loop().call_later(wait_s, self._no_other_place, plan, entry, why)
+
+    def _no_other_place(self, plan: GangPlan, entry: Planned, why: str) -> None:
+        if self._leading and plan.open.get(entry.pod) is entry:
+            plan.lose(entry.pod, why)
             self._check(plan)
 
     def _waited_s(self, key: str) -> float | None:
@@ -236,7 +261,7 @@ class Dispatcher:
 
     # -- gangs ------------------------------------------------------------------------------------------------------
 
-    def _open_plan(self, key: str, entries: list[Planned]) -> None:
+    def _open_plan(self, key: str, entries: list[Planned], as_of: int) -> None:
         group = self._intake.groups.get(key)
         if group is None:
             for entry in entries:
@@ -246,16 +271,24 @@ class Dispatcher:
         if plan is None:
             plan = self._plans[key] = GangPlan(key, group.metadata.uid)
         plan.add(entries)
-        self._start(self._begin(plan, entries), f"plan of gang {key}")
+        self._start(self._begin(plan, entries, as_of), f"plan of gang {key}")
 
-    async def _begin(self, plan: GangPlan, entries: list[Planned]) -> None:
+    async def _begin(self, plan: GangPlan, entries: list[Planned], as_of: int) -> None:
         """Persist the plan, then bind."""
         why = await self._persist(plan)
+        if not why and (taken := self._room.keeps_back(plan, entries, as_of)):
+            log.info("gang %s does not begin: %s", plan.key, taken)
+            for entry in entries:
+                self._metrics.bind_overtaken()
+                self._intake.give_up_bind(f"{plan.namespace}/{entry.pod}")
+                plan.lose(entry.pod, taken)
+            self._check(plan)
+            return
         for entry in entries:
             key = f"{plan.namespace}/{entry.pod}"
             if not why:
                 if entry.pod in plan.open:
-                    self._place(plan.namespace, entry, plan)
+                    self._place(plan.namespace, entry, plan, as_of)
                 continue
             plan.lose(entry.pod, why)
             self._intake.give_up_bind(key)
@@ -376,7 +409,7 @@ class Dispatcher:
                 plan.lose(entry.pod, f"node {entry.node} is gone")
                 continue
             self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
-            self._place(plan.namespace, entry, plan)
+            self._place(plan.namespace, entry, plan, 0)
         self._check(plan)
 
     def _covers(self, group: PodGroup) -> bool:

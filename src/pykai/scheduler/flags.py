@@ -40,6 +40,11 @@ def a_switch(text: str) -> bool:
     raise ValueError("expected true or false")
 
 
+def a_promise(text: str) -> bool:
+    """A boolean that keeps us from writing: whatever does not deny it, typing mistakes included, counts as given."""
+    return text not in _FALSE
+
+
 def at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
     """A whole number between two bounds."""
 
@@ -254,6 +259,13 @@ FLAGS: tuple[Flag, ...] = (
         "true",
         a_switch,
         "bind pods that need nothing prepared without a BindRequest (not in KAI Scheduler)",
+        "cycle:OUT-1",
+    ),
+    Flag(
+        "shadow",
+        "false",
+        a_promise,
+        "decide and log beside another scheduler, write nothing (not in KAI Scheduler)",
         "cycle:OUT-1",
     ),
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),

@@ -148,6 +148,9 @@ class Intake:
         #: request key -> uid of the request we deleted
         self._withdrawn: dict[str, str] = {}
         self._overlays: dict[str, _Overlay] = {}
+        #: how often a pod came to a node without us, or a node changed, so far; and the number of the last, by node
+        self.arrivals = 0
+        self._came: dict[str, int] = {}
         self._follow(self.pods, self._on_pod)
         self._follow(self.groups, self._on_group)
         self._follow(self.requests, self._on_request)
@@ -192,7 +195,22 @@ class Intake:
         self._operations.append(operation)
         self.wake()
 
+    @property
+    def reservation_app(self) -> str:
+        """The label of pods that hold a GPU for others."""
+        return self._shard.reservation_app
+
+    def came_to(self, node: str) -> int:
+        """The number of the last arrival at a node, 0 when there was none; compare with an earlier `arrivals`."""
+        return self._came.get(node, 0)
+
+    def _arrived(self, node: str) -> None:
+        self.arrivals += 1
+        self._came[node] = self.arrivals
+
     def _on_node(self, change: Change[Node]) -> None:
+        if change.new is None or (change.old is not None and change.old.status != change.new.status):
+            self._arrived(change.key)
         if change.new is None:
             self._doubt(f"Node/{change.key}", ())
             self._add(("remove", ("Node", "", change.key)))
@@ -235,7 +253,11 @@ class Intake:
         ):
             del self._evicted[key]
         assumed = self._binds.get(key)
-        if assumed is not None and (pod.spec.node_name or pod.metadata.uid != _owner_uid(assumed)):
+        node = pod.spec.node_name
+        if node and (old is None or old.spec.node_name != node):
+            if assumed is None or assumed.spec.selected_node != node:
+                self._arrived(node)
+        if assumed is not None and (node or pod.metadata.uid != _owner_uid(assumed)):
             self._end_bind(key)
 
     def assume_bind(self, request: BindRequest) -> None:
@@ -246,6 +268,10 @@ class Intake:
             return
         self._binds[key] = request
         self._operations.append(("apply", request))
+
+    def assumed_binds(self) -> Collection[BindRequest]:
+        """The binds that were decided and neither seen nor given up."""
+        return self._binds.values()
 
     def assumes_bind(self, key: str) -> bool:
         """Whether a bind of this pod was decided and neither seen nor given up."""
@@ -304,6 +330,11 @@ class Intake:
             del self._binds[key]
         if change.old is None or assumed is not None or _differs(change.old, change.new):
             self._add(("apply", request))
+
+    def is_withdrawn(self, request: BindRequest) -> bool:
+        """Whether we deleted this request and have not seen it go."""
+        meta = request.metadata
+        return bool(meta.uid) and self._withdrawn.get(f"{meta.namespace}/{meta.name}") == meta.uid
 
     def assume_withdrawn(self, key: str, uid: str) -> None:
         """A BindRequest was deleted: it no longer speaks for its pod."""

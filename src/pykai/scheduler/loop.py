@@ -33,14 +33,15 @@ from pykai.core.snapshot import Snapshot
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.observe.logs import context
-from pykai.scheduler.announcing import Announcer, now_ns
+from pykai.scheduler.announcing import now_ns
 from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
-from pykai.scheduler.dispatch import Dispatcher
 from pykai.scheduler.flags import Flags
 from pykai.scheduler.intake import Intake, Operation
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
 from pykai.scheduler.quiet import collector_paused, settle
+from pykai.scheduler.starts import longest_ns
 from pykai.scheduler.status import StatusBook
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ T = TypeVar("T")
 #: failed cycles in a row before the tables are built anew
 _PATIENCE = 3
 _LONGEST_PAUSE_S = 30.0
+#: a cycle is followed by a pause of so many times what it took, at most the period
+_REST = 4.0
 #: waiting groups above which their news are found in the engine's thread
 _MANY = 20
 
@@ -73,8 +76,8 @@ class Loop:
     def __init__(
         self,
         intake: Intake,
-        dispatcher: Dispatcher,
-        announcer: Announcer,
+        dispatcher: PlanOutlet,
+        announcer: NewsOutlet,
         complaints: Complaints,
         metrics: SchedulerMetrics,
         clock: Clock,
@@ -155,7 +158,10 @@ class Loop:
             return
         await _either(stop, self._woken, period_s)
         if self.last_s is not None:
-            least_s = max(self._least_s, min(self._took_s, self._period_s))
+            # A stream of changes is taken in batches: most of the time is left to those who carry decisions out.
+            # At least half of it is, however fast the cluster's clock runs.
+            took_s = self._took_s
+            least_s = max(self._least_s, min(took_s, self._period_s), min(_REST * took_s, period_s))
             await _either(stop, None, self.last_s + least_s - loop.time())
 
     async def cycle(self) -> Plan | None:
@@ -179,12 +185,12 @@ class Loop:
 
     async def _cycle(self) -> Plan:
         loop = asyncio.get_running_loop()
-        operations = self.intake.take()
+        operations, as_of = self.intake.take(), self.intake.arrivals
         at_ns = now_ns(self._clock)
         worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy))
         plan = self.plan = worked.plan
         self._dispatcher.clear_away(worked.dead)
-        self._dispatcher.carry_out(plan)
+        self._dispatcher.carry_out(plan, as_of)
         for listener in self.listeners:
             listener(plan)
         self._metrics.cycle(open_s=worked.open_s, total_s=worked.total_s, changes=worked.changes)
@@ -195,7 +201,14 @@ class Loop:
         if self._conditions_changed:
             self._conditioned = frozenset(self._conditioned_now)
             self._conditions_changed = False
-        digest = partial(self._book.digest, plan, worked.snapshot, self._conditioned, self._dispatcher.held_back())
+        digest = partial(
+            self._book.digest,
+            plan,
+            worked.snapshot,
+            self._conditioned,
+            self._dispatcher.held_back(),
+            protected_ns=longest_ns(self.policy, worked.snapshot),
+        )
         news = digest() if len(plan.unscheduled) < _MANY else await self._in_thread(digest)
         self._announcer.announce(news)
         self._metrics.closed(loop.time() - began_s)

@@ -83,8 +83,13 @@ class SchedulerMetrics:
         self._cycles = make.counter("scheduling_cycles", "Scheduling cycles", ["result"])
         self._changes = make.counter("intake_changes", "Changes of objects taken in")
         self._refused = make.counter("bind_failures", "Binds that the API server refused")
+        self._overtaken = make.counter("binds_overtaken", "Binds not written because others had taken the place")
         self._broken = make.counter("gangs_broken", "Gangs that gave their nodes back because a bind was refused")
         self._problems = make.gauge("invalid_objects", "Objects with a part that cannot be used", ["kind"])
+        self._shadow_decisions = make.counter("shadow_decisions", "Decisions of a shadow, by kind", ["kind"])
+        self._shadow_comparisons = make.counter(
+            "shadow_comparisons", "Decisions of a shadow held against what happened", ["kind", "outcome"]
+        )
         self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
 
     def cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
@@ -145,9 +150,21 @@ class SchedulerMetrics:
         """The API server refused a bind for good."""
         self._refused.inc()
 
+    def bind_overtaken(self) -> None:
+        """Others had taken the place of a pod before it was bound."""
+        self._overtaken.inc()
+
     def gang_broken(self) -> None:
         """A gang gave back what it had."""
         self._broken.inc()
+
+    def shadow_decided(self, kind: str) -> None:
+        """A shadow would do this."""
+        self._shadow_decisions.labels(kind).inc()
+
+    def shadow_compared(self, kind: str, outcome: str) -> None:
+        """What became of a decision of a shadow."""
+        self._shadow_comparisons.labels(kind, outcome).inc()
 
     def evicted(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
         """A pod is being evicted."""

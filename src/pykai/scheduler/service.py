@@ -7,6 +7,8 @@ With `--leader-elect` several instances run and one leads.  The others keep cach
 a lease.  Whoever begins to lead first goes on with the gangs that are half-way to their nodes, then runs cycles.
 
 On the way out the cycle under way and the writes it started are finished, statuses are flushed, the lease is released.
+
+With `--shadow` a `Shadow` stands in the place of Dispatcher and Announcer, and the client cannot write.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import logging
 import socket
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
@@ -25,9 +28,11 @@ from prometheus_client import CollectorRegistry
 
 from pykai import __version__
 from pykai.api import names
+from pykai.kube.client import Client
 from pykai.kube.errors import KubeError
 from pykai.kube.events import Recorder
 from pykai.kube.lease import LeaderElection
+from pykai.kube.readonly import ReadOnly
 from pykai.kube.runtime import Runtime
 from pykai.observe.endpoint import Endpoint
 from pykai.scheduler.announcing import Announcer, now_ns
@@ -39,7 +44,9 @@ from pykai.scheduler.intake import DRA_KINDS, Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
 from pykai.scheduler.quiet import settle
+from pykai.scheduler.shadow import Shadow
 from pykai.scheduler.snapshotfile import snapshot_zip
 from pykai.scheduler.statuswrites import StatusWrites
 
@@ -83,6 +90,9 @@ class Scheduler:
     ) -> None:
         for problem in flags.problems:
             log.warning("%s", problem)
+        self._shadowing = flags.other["shadow"]
+        if self._shadowing:
+            runtime = replace(runtime, client=Client(ReadOnly(runtime.client.transport)))
         client, clock, shard = runtime.client, runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
@@ -90,17 +100,22 @@ class Scheduler:
         self.writes = StatusWrites(
             client, workers=flags.other["num-of-status-recording-workers"], busy=self._binds_go_out
         )
-        self.announcer = Announcer(self.intake, self.writes, self.recorder, shard, clock)
-        self.dispatcher = Dispatcher(
-            client,
-            self.intake,
-            self.announcer,
-            self.metrics,
-            shard,
-            clock,
-            fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
-            mark_evicted=flags.other["update-pod-eviction-condition"],
-        )
+        self.announcer: NewsOutlet
+        self.dispatcher: PlanOutlet
+        if self._shadowing:
+            self.announcer = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
+        else:
+            self.announcer = announcer = Announcer(self.intake, self.writes, self.recorder, shard, clock)
+            self.dispatcher = Dispatcher(
+                client,
+                self.intake,
+                announcer,
+                self.metrics,
+                shard,
+                clock,
+                fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
+                mark_evicted=flags.other["update-pod-eviction-condition"],
+            )
         self.complaints = Complaints(self.announcer, self.metrics)
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile)
         self.loop = Loop(
@@ -199,7 +214,9 @@ class Scheduler:
         return ""
 
     async def _lead_or_stand_by(self, stop: asyncio.Event) -> None:
-        if not self._flags.other["leader-elect"]:
+        if self._shadowing:
+            log.info("a shadow: what is decided is logged, nothing is written, no lease is taken")
+        if self._shadowing or not self._flags.other["leader-elect"]:
             await self._lead(stop)
             return
         shard = self._flags.shard

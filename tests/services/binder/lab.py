@@ -1,4 +1,4 @@
-"""A small cluster for tests of the binder: an API server in memory, nodes, pods, requests, and a kubelet that plays the
+"""A small cluster for tests of the binder: an API server, nodes, pods, requests, and a kubelet that plays the
 reservation program.  Methods are what people and the scheduler would do; `until_*` wait for what the binder does."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.apiserver.server import ApiServer
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import BinderService, make_binder
 from pykai.kube.caches import Caches
@@ -25,7 +24,6 @@ from pykai.kube.resources import (
     BIND_REQUESTS,
     CONFIG_MAPS,
     EVENTS,
-    NAMESPACES,
     NODES,
     PODS,
     Resource,
@@ -33,7 +31,7 @@ from pykai.kube.resources import (
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
 from pykai.kube.transport import Request, Response, Stream, Transport
-from pykai.webhooks.admission import pod_mutator
+from tests.servers import Server, api_server, ensure_namespace
 
 RESERVATIONS = names.RESERVATION_NAMESPACE
 JsonObject = dict[str, Any]
@@ -55,6 +53,8 @@ class Faulty:
         self.fault: Fault = lambda request: None
         #: asked after each request that the server has carried out
         self.fault_after: Fault = lambda request: None
+        #: what becomes of the bytes of a watch
+        self.garble: Callable[[bytes], bytes] = lambda chunk: chunk
 
     async def send(self, request: Request) -> Response:
         """Like the inner transport, faults apart."""
@@ -71,12 +71,32 @@ class Faulty:
         return instead
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """The inner transport's."""
-        return self._inner.stream(request)
+        """The inner transport's, garbled."""
+        return self._garbled(request)
+
+    @asynccontextmanager
+    async def _garbled(self, request: Request) -> AsyncIterator[Stream]:
+        async with self._inner.stream(request) as stream:
+            yield Garbled(stream, self)
 
     async def close(self) -> None:
         """The inner transport's."""
         await self._inner.close()
+
+
+class Garbled:
+    """A watch through a `Faulty`."""
+
+    def __init__(self, inner: Stream, through: Faulty) -> None:
+        self._inner = inner
+        self._through = through
+        self.status = inner.status
+        self.headers = inner.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The inner stream's, garbled."""
+        async for chunk in self._inner.chunks():
+            yield self._through.garble(chunk)
 
 
 class Dying(Faulty):
@@ -121,7 +141,7 @@ class Running:
 class Lab:
     """The cluster of a test."""
 
-    def __init__(self, server: ApiServer, clock: Clock) -> None:
+    def __init__(self, server: Server, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         self.client = Client(server.transport())
@@ -133,13 +153,16 @@ class Lab:
         #: what the kubelet is about
         self.tasks: set[asyncio.Task[None]] = set()
         self._given: set[str] = set()
-        self._written = asyncio.Event()
-        server.storage.listeners.append(lambda *_: self._written.set())
+        self._changed = asyncio.Event()
+        self._watched: set[Resource] = set()
+        self.pods.subscribe(lambda _: self._changed.set())
+        self._watch(BIND_REQUESTS)
+        self._watch(CONFIG_MAPS)
 
     async def open(self) -> None:
         """Namespaces, and the kubelet."""
         for name in (RESERVATIONS, names.SCALE_ADJUST_NAMESPACE, names.DEFAULT_NAMESPACE, "ns"):
-            await self.client.create(NAMESPACES, {"metadata": {"name": name}})
+            await ensure_namespace(self.client, name)
         await self.caches.start()
         await self.caches.synced()
         self.pods.subscribe(self._kubelet)
@@ -150,7 +173,11 @@ class Lab:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.caches.stop()
-        await self.server.close()
+
+    def _watch(self, resource: Resource) -> None:
+        if resource not in self._watched:
+            self._watched.add(resource)
+            self.caches.store(resource, dict).subscribe(lambda _: self._changed.set())
 
     def _kubelet(self, change: Change[Pod]) -> None:
         pod = change.new
@@ -208,6 +235,7 @@ class Lab:
         *,
         groups: tuple[str, ...] = (),
         owners: Sequence[tuple[str, str]] = (),
+        owners_version: str = "v1",
         **spec: Any,
     ) -> JsonObject:
         """What the scheduler decides about a pod; with groups it gets half of a GPU each."""
@@ -219,7 +247,7 @@ class Lab:
         else:
             wanted |= {"receivedResourceType": "Regular", "receivedGPU": {"count": 1, "portion": "1.00"}}
         pods = owners or [(metadata["name"], metadata["uid"])]
-        references = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in pods]
+        references = [{"apiVersion": owners_version, "kind": "Pod", "name": name, "uid": uid} for name, uid in pods]
         document = {
             "metadata": {
                 "name": metadata["name"],
@@ -259,25 +287,35 @@ class Lab:
         """The events of a reason."""
         return [event for event in await self.client.list_raw(EVENTS) if event["reason"] == reason]
 
-    async def until(self, holds: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-        """Wait, event by event of the whole server, until a coroutine function gives something true."""
+    async def until(self, holds: Callable[[], Any], *, of: Resource = PODS, timeout_s: float = 10.0) -> Any:
+        """Wait, change by change of pods, requests, ConfigMaps and of one more kind, until a coroutine function gives
+        something true."""
+        if of != PODS:
+            self._watch(of)
         async with asyncio.timeout(timeout_s):
             while True:
-                self._written.clear()
+                self._changed.clear()
                 found = await holds()
                 if found:
                     return found
-                await self._written.wait()
+                await self._changed.wait()
 
     async def until_phase(self, phase: str, name: str = "p", **status: Any) -> JsonObject:
         """Wait for a request to be in a phase."""
 
-        async def settled() -> JsonObject | None:
-            found = await self.get(BIND_REQUESTS, name)
-            told = (found or {}).get("status") or {}
-            return found if told.get("phase") == phase and all(told.get(k) == v for k, v in status.items()) else None
+        last: JsonObject | None = None
 
-        found: JsonObject = await self.until(settled)
+        async def settled() -> JsonObject | None:
+            nonlocal last
+            last = await self.get(BIND_REQUESTS, name)
+            told = (last or {}).get("status") or {}
+            return last if told.get("phase") == phase and all(told.get(k) == v for k, v in status.items()) else None
+
+        try:
+            found: JsonObject = await self.until(settled)
+        except TimeoutError:
+            state = "is gone" if last is None else f"has the status {last.get('status')}"
+            raise AssertionError(f"BindRequest {name} {state}, and is not {phase}") from None
         return found
 
     async def until_reservations(self, count: int) -> None:
@@ -326,11 +364,11 @@ class Lab:
 async def lab(*, speed: float = 1.0) -> AsyncIterator[Lab]:
     """A cluster with one node."""
     clock = Clock(speed=speed)
-    server = await ApiServer.open(clock=clock, mutators=[pod_mutator(random=lambda count: "x" * count)])
-    made = Lab(server, clock)
-    await made.open()
-    await made.node()
-    try:
-        yield made
-    finally:
-        await made.close()
+    async with api_server(clock, sharing=True) as server:
+        made = Lab(server, clock)
+        try:
+            await made.open()
+            await made.node()
+            yield made
+        finally:
+            await made.close()

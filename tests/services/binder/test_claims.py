@@ -24,12 +24,18 @@ EXTENDED = {
 }
 
 
-def allocation(device: str = "gpu-0", node: str = "n1", **extra: Any) -> JsonObject:
+def allocation(*devices: str, request: str = "r", node: str = "n1") -> JsonObject:
     """What the scheduler chose."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    result = {"request": "r", "driver": "d", "pool": node, "device": device, **extra}
+    chosen = devices or ("gpu-0",)
+    results = [{"request": request, "driver": "d", "pool": node, "device": device} for device in chosen]
     selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return {"devices": {"results": [result]}, "nodeSelector": selector}
+    return {"devices": {"results": results}, "nodeSelector": selector}
+
+
+def extended(node: str = "n1") -> JsonObject:
+    """What the scheduler chose for extended resources."""
+    return {**EXTENDED, "allocation": allocation("gpu-0", "gpu-1", request="container-0-request-0", node=node)}
 
 
 async def claim(it: Lab, name: str = "claim", **status_: Any) -> None:
@@ -41,6 +47,12 @@ async def claim(it: Lab, name: str = "claim", **status_: Any) -> None:
     made = await it.client.create(RESOURCE_CLAIMS, document)
     if status_:
         await it.client.update(RESOURCE_CLAIMS, {**made, "status": status_}, subresource="status")
+
+
+async def greedy_pod(it: Lab) -> JsonObject:
+    """A pod that asks for two GPUs as an extended resource."""
+    container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    return await it.pod(containers=[container])
 
 
 async def ask(it: Lab, given: JsonObject | None, *, name: str = "p", node: str = "n1") -> JsonObject:
@@ -63,11 +75,13 @@ def refuse_binding(request: Request) -> Response | None:
 async def test_a_claim_is_allocated_and_reserved_unpruned() -> None:
     async with lab() as it, it.working():
         await claim(it)
-        given = allocation(shareID="new-field")
+        given = allocation()
+        settings = {"driver": "d", "parameters": {"kind": "Sharing", "strategy": {"slices": [1, 2]}}}
+        given["devices"]["config"] = [{"source": "FromClass", "requests": ["r"], "opaque": settings}]
         uid = (await ask(it, given))["metadata"]["uid"]
         await it.until_phase("Succeeded")
         told = await claim_status(it)
-        assert told["allocation"]["devices"]["results"] == given["devices"]["results"]
+        assert told["allocation"]["devices"] == given["devices"]
         assert told["reservedFor"] == [{"resource": "pods", "name": "p", "uid": uid}]
 
 
@@ -157,8 +171,8 @@ async def test_a_lost_race_for_the_claim_is_tried_again() -> None:
 
 async def test_extended_resources_get_a_claim_of_their_own() -> None:
     async with lab() as it, it.working():
-        pod = await it.pod()
-        await it.request(pod, extendedResourceClaimAllocation={**EXTENDED, "allocation": allocation()})
+        pod = await greedy_pod(it)
+        await it.request(pod, extendedResourceClaimAllocation=extended())
         await it.until_phase("Succeeded")
         (made,) = await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns")
         metadata = made["metadata"]
@@ -168,7 +182,7 @@ async def test_extended_resources_get_a_claim_of_their_own() -> None:
         (owner,) = metadata["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (pod["metadata"]["uid"], True)
         assert made["spec"]["devices"]["requests"][0]["exactly"]["count"] == 2
-        assert made["status"]["allocation"]["devices"] == allocation()["devices"]
+        assert made["status"]["allocation"]["devices"] == extended()["allocation"]["devices"]
         assert [consumer["name"] for consumer in made["status"]["reservedFor"]] == ["p"]
         told = (await it.live())["status"]["extendedResourceClaimStatus"]
         assert told == {"resourceClaimName": metadata["name"], "requestMappings": EXTENDED["containerMappings"]}
@@ -177,8 +191,7 @@ async def test_extended_resources_get_a_claim_of_their_own() -> None:
 async def test_t75_a_failed_bind_takes_that_claim_back_however_often() -> None:
     async with lab(speed=1000) as it, it.working() as binder:
         binder.transport.fault = refuse_binding
-        wanted = {**EXTENDED, "allocation": allocation()}
-        await it.request(await it.pod(), extendedResourceClaimAllocation=wanted, backoffLimit=2)
+        await it.request(await greedy_pod(it), extendedResourceClaimAllocation=extended(), backoffLimit=2)
         await it.until_phase("Failed", failedAttempts=2)
         assert await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns") == []
         assert "extendedResourceClaimStatus" not in (await it.live())["status"]
@@ -187,13 +200,12 @@ async def test_t75_a_failed_bind_takes_that_claim_back_however_often() -> None:
 async def test_a_claim_that_an_interrupted_attempt_left_for_another_node_is_replaced() -> None:
     async with lab() as it:
         await it.node("n2")
-        pod = await it.pod()
-        elsewhere = {**EXTENDED, "allocation": allocation(node="n2")}
-        await it.request(pod, "n2", extendedResourceClaimAllocation=elsewhere)
+        pod = await greedy_pod(it)
+        await it.request(pod, "n2", extendedResourceClaimAllocation=extended("n2"))
         # Killed when the claim is made, allocated, and the pod knows of it.
         await it.binder_that_dies(after=3)
         await it.client.delete(BIND_REQUESTS, "p", "ns")
-        await it.request(pod, "n1", extendedResourceClaimAllocation={**EXTENDED, "allocation": allocation()})
+        await it.request(pod, "n1", extendedResourceClaimAllocation=extended())
         async with it.working():
             await it.until_phase("Succeeded")
         (made,) = await it.client.list_raw(RESOURCE_CLAIMS, namespace="ns")

@@ -112,6 +112,34 @@ async def test_an_answer_that_is_lost_at_any_write_does_no_harm(at: int, carried
         await binder.end()
 
 
+async def test_who_may_not_look_does_not_give_up_a_bind_without_an_answer() -> None:
+    async with lab() as it:
+        uid = (await hard_pod(it))["metadata"]["uid"]
+        wire = Faulty(it.server.transport("binder"))
+        binds = looks = 0
+
+        def unanswered(request: Request) -> ConnectionLost | None:
+            nonlocal binds
+            if not request.path.endswith("/binding"):
+                return None
+            binds += 1
+            return ConnectionLost("injected") if binds == 1 else None
+
+        def forbidden(request: Request) -> Response | None:
+            """So answers a server that has just started: the roles come a moment later."""
+            nonlocal looks
+            if request.method != "GET" or not request.path.endswith("/pods/p") or not binds:
+                return None
+            looks += 1
+            return status(403, "Forbidden", "injected") if looks == 1 else None
+
+        wire.fault_after, wire.fault = unanswered, forbidden
+        binder = await it.binder(replace(BinderOptions(), base_delay_s=0.01), transport=wire)
+        await bound_and_whole(it, uid)
+        await binder.end()
+        assert looks > 0
+
+
 @pytest.mark.parametrize("at", range(WRITES - 3))
 async def test_a_refusal_before_the_bind_is_undone_completely(at: int) -> None:
     async with lab() as it:

@@ -72,8 +72,8 @@ async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
 
 
 async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
-    async with lab() as it, reserving(it, timeout_s=0.05) as (reservations, _):
-        await reservations.reserve(POD, "n1", "g", nobody)
+    async with lab() as it, reserving(it) as (earlier, _), reserving(it, timeout_s=0.05) as (reservations, _):
+        await earlier.reserve(POD, "n1", "g", nobody)
         await it.caches.stop()
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
         with pytest.raises(BindFailure, match="failed waiting"):

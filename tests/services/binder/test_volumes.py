@@ -64,7 +64,7 @@ async def test_the_provisioner_is_told_the_node_and_the_pod_waits_for_the_volume
         await storage_class(it)
         await volume_claim(it)
         await it.request(await it.pod(volumes=USES_CLAIM), "host1")
-        assert await it.until(lambda: selected_node(it)) == "host1"
+        assert await it.until(lambda: selected_node(it), of=PERSISTENT_VOLUME_CLAIMS) == "host1"
         assert "nodeName" not in (await it.live())["spec"]
         await volume(it, "made", "5Gi")
         await bind_claim(it, "made")
@@ -90,7 +90,7 @@ async def test_the_smallest_volume_that_fits_and_is_reached_is_taken() -> None:
                 found = await it.client.get_raw(PERSISTENT_VOLUMES, "right")
                 return found["spec"].get("claimRef")
 
-            assert (await it.until(kept))["name"] == "claim"
+            assert (await it.until(kept, of=PERSISTENT_VOLUMES))["name"] == "claim"
             await bind_claim(it, "right")
             await it.until_phase("Succeeded")
             for other in ("big", "small", "far"):

@@ -13,14 +13,15 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
 from pykai.podgroups.service import PodGroups, PodGroupsOptions, make_podgroups
-from tests.services.workplace import Wire, Workplace, refusal, workplace
+from tests.servers import ensure_namespace
+from tests.services.workplace import Workplace, refusal, workplace
 
 GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[Workplace]:
-    async with workplace() as found:
+    async with workplace("podgroup-controller") as found:
         await found.classes()
         await found.queue("q")
         yield found
@@ -72,7 +73,7 @@ async def test_a_group_from_its_first_pod_to_its_last(place: Workplace) -> None:
 
 async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: Workplace) -> None:
     await place.group("g", minMember=200)
-    wire = Wire(place.server.transport())
+    wire = place.wire()
     async with place.running(writer(settle_s=0.3), transport=wire):
         for number in range(200):
             await place.pod(f"p{number}", group="g")
@@ -88,7 +89,7 @@ async def test_a_new_service_writes_nothing_twice(place: Workplace) -> None:
     await place.pod("a", group="g")
     async with place.running(writer()):
         await place.groups.until(sums("g", requested={"cpu": "1"}))
-    wire = Wire(place.server.transport())
+    wire = place.wire()
     async with place.running(writer(), transport=wire) as service:
         await place.settled(service)
         # Something that must be written shows that everything before it was looked at.
@@ -123,7 +124,7 @@ async def test_a_pod_that_changes_its_group_is_moved(place: Workplace) -> None:
 
 async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: Workplace) -> None:
     """workloads:PC-2."""
-    await place.create(resources.NAMESPACES, "other")
+    await ensure_namespace(place.client, "other")
     await place.group("g")
     await place.pod("a", group="g", namespace="other")
     await place.pod("b", group="g", scheduler="default-scheduler")
@@ -176,15 +177,30 @@ async def test_a_queue_that_comes_late_makes_its_groups_valid(place: Workplace) 
 
 
 async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
-    meta = {"name": "bad", "namespace": "default", "uid": "x", "resourceVersion": "1"}
-    group = {"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": meta}
-    place.load({**group, "spec": {"minMember": "many"}})
+    await place.group("bad", minMember=7)
     await place.group("g")
     await place.pod("a", group="bad")
     await place.pod("b", group="g")
-    async with place.running(writer()):
+    wire = place.wire()
+    wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
+    async with place.running(writer(), transport=wire):
         assert "spec.minMember" in await place.warned("bad", "Unreadable")
         await place.groups.until(sums("g", requested={"cpu": "1"}))
+
+
+async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
+    await place.group("bad", minMember=7)
+    wire = place.wire()
+    wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
+    async with place.running(writer(), transport=wire):
+        await place.warned("bad", "Unreadable")
+        await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 8}}, "default")
+        await place.groups.until(stands("bad", "Ready", "False"))
+        await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 7}}, "default")
+        # What comes later is seen later.
+        await place.group("last")
+        await place.groups.until(stands("last", "Ready", "False"))
+    assert await place.count("bad", "Unreadable") == 2
 
 
 async def test_a_refused_write_is_tried_again(place: Workplace) -> None:
@@ -194,7 +210,7 @@ async def test_a_refused_write_is_tried_again(place: Workplace) -> None:
     def fault(request: Request) -> Response | None:
         return refused.pop() if refused and request.method == "PATCH" else None
 
-    wire = Wire(place.server.transport())
+    wire = place.wire()
     wire.fault = fault
     place.clock.speed = 1000.0
     async with place.running(writer(), transport=wire):

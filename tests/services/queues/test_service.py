@@ -13,12 +13,12 @@ from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.queues.service import Queues, QueuesOptions, make_queues
-from tests.services.workplace import Wire, Workplace, workplace
+from tests.services.workplace import Workplace, workplace
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[Workplace]:
-    async with workplace() as found:
+    async with workplace("queue-controller") as found:
         yield found
 
 
@@ -76,7 +76,7 @@ async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace
     await asks(place, "g", "1")
     async with place.running(writer()):
         await place.queues.until(requests("top", "1"))
-    wire = Wire(place.server.transport())
+    wire = place.wire()
     async with place.running(writer(), transport=wire) as service:
         await place.settled(service)
         await place.queue("new")
@@ -87,7 +87,7 @@ async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace
 async def test_a_burst_is_few_writes(place: Workplace) -> None:
     await place.queue("top")
     await place.queue("q", "top")
-    wire = Wire(place.server.transport())
+    wire = place.wire()
 
     def make(runtime: Runtime) -> Queues:
         return make_queues(runtime, QueuesOptions(settle_s=0.2))
@@ -124,12 +124,28 @@ async def test_orphans_circles_and_nonsense_are_told(place: Workplace) -> None:
 
 
 async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
-    bad = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "bad", "uid": "x"}}
-    place.load({**bad, "spec": {"priority": "high"}})
+    await place.queue("bad", priority=7)
     await place.queue("good")
-    async with place.running(writer()):
+    wire = place.wire()
+    wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
+    async with place.running(writer(), transport=wire):
         assert "spec.priority" in await place.warned("bad", "Unreadable")
         await place.queues.until(stands("good", "Orphan", "False"))
+
+
+async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
+    await place.queue("bad", priority=7)
+    wire = place.wire()
+    wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
+    async with place.running(writer(), transport=wire):
+        await place.warned("bad", "Unreadable")
+        await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 8}})
+        await place.queues.until(stands("bad", "Orphan", "False"))
+        await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 7}})
+        # What comes later is seen later.
+        await place.queue("last")
+        await place.queues.until(stands("last", "Orphan", "False"))
+    assert await place.count("bad", "Unreadable") == 2
 
 
 async def test_a_queue_that_is_gone_leaves_no_series(place: Workplace) -> None:

@@ -1,4 +1,4 @@
-"""A cluster for tests of the scheduler service: the embedded API server, and sentences about what is in it.
+"""A cluster for tests of the scheduler service: an API server, and sentences about what is in it.
 
     async with cluster() as lab:
         await lab.node("a", gpus=8)
@@ -24,7 +24,6 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.apiserver.server import ApiServer
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -35,6 +34,7 @@ from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler, make_scheduler
+from tests.servers import Server, api_server, embedded
 
 Raw = dict[str, Any]
 #: the answer instead of the server's, None = let it pass; an exception is raised
@@ -130,7 +130,7 @@ class Faults:
 class Lab:
     """The server, a client of the test's own, and what it sees."""
 
-    def __init__(self, server: ApiServer, clock: Clock) -> None:
+    def __init__(self, server: Server, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         self.client = Client(server.transport())
@@ -139,7 +139,7 @@ class Lab:
         self.groups: Store[PodGroup] = self.caches.store(resources.POD_GROUPS, PodGroup)
         self.requests: Store[BindRequest] = self.caches.store(resources.BIND_REQUESTS, BindRequest)
         self.events: Store[dict[str, Any]] = self.caches.store(resources.EVENTS, dict)
-        self.faults = Faults(server.transport())
+        self.faults = Faults(server.transport("scheduler"))
 
     # -- objects ----------------------------------------------------------------------------------------------------
 
@@ -158,13 +158,14 @@ class Lab:
 
     async def store_as_is(self, resource: Resource, obj: Raw) -> None:
         """Put an object into storage past every check, as an older server or a broken writer may have left it."""
-        kind = self.server.registry.named(resource.api_version, resource.kind)
+        server = embedded(self.server)
+        kind = server.registry.named(resource.api_version, resource.kind)
         assert kind is not None
         meta = {"uid": f"uid-{obj['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z", **obj["metadata"]}
         whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": meta}
         key = resource.key(meta.get("namespace", ""), meta["name"])
-        record = self.server.storage.write(kind.store, key, whole, {})
-        await self.server.storage.durable(record.revision)
+        record = server.storage.write(kind.store, key, whole, {})
+        await server.storage.durable(record.revision)
 
     async def node(
         self,
@@ -185,7 +186,9 @@ class Lab:
             marks[names.GPU_COUNT_NODE_LABEL] = str(gpus)
         ready = {"type": "Ready", "status": "True"}
         status = {"allocatable": allocatable, "capacity": allocatable, "conditions": [ready]}
-        return await self.create(resources.NODES, {"metadata": {"name": name, "labels": marks}}, status=status)
+        await self.create(resources.NODES, {"metadata": {"name": name, "labels": marks}}, status=status)
+        # Nobody here plays the controller that opens a new node once it is ready.
+        return await self.client.patch(resources.NODES, name, {"spec": {"taints": None}})
 
     async def queue(self, name: str, *, parent: str = "", quota: float = -1, limit: float = -1) -> Raw:
         """A queue; the numbers are GPUs, CPU and memory are unlimited."""
@@ -310,14 +313,13 @@ async def running(scheduler: Scheduler) -> AsyncIterator[None]:
 async def cluster(*, speed: float = 1.0, queue: str = "team") -> AsyncIterator[Lab]:
     """A server with one leaf queue below a parent, unless none is wanted."""
     clock = Clock(speed)
-    server = await ApiServer.open(clock=clock)
-    lab = Lab(server, clock)
-    try:
-        await lab.caches.start()
-        if queue:
-            await lab.queue("department")
-            await lab.queue(queue, parent="department")
-        yield lab
-    finally:
-        await lab.caches.stop()
-        await server.close()
+    async with api_server(clock) as server:
+        lab = Lab(server, clock)
+        try:
+            await lab.caches.start()
+            if queue:
+                await lab.queue("department")
+                await lab.queue(queue, parent="department")
+            yield lab
+        finally:
+            await lab.caches.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykai.kube import resources
 from pykai.observe import metrics
 from pykai.scheduler.service import Scheduler
@@ -37,6 +39,7 @@ async def test_queues_that_are_each_others_parents() -> None:
             assert b'kai_invalid_objects{kind="Queue"}' in exposed(scheduler)
 
 
+@pytest.mark.embedded_only("stores nodes whose quantities a server refuses")
 async def test_a_node_that_lies_about_its_gpus() -> None:
     async with cluster() as lab:
         for name, gpus in (("negative", "-8"), ("absurd", "9e30"), ("unreadable", "eight")):
@@ -59,6 +62,7 @@ async def test_a_node_that_lies_about_its_gpus() -> None:
         assert lab.placed("other") == {"other-0": "sound"}
 
 
+@pytest.mark.embedded_only("stores an object that its schema refuses")
 async def test_an_object_that_got_past_its_schema() -> None:
     async with cluster() as lab:
         group = {"metadata": {"name": "odd", "namespace": "default"}, "spec": {"minMember": "many", "queue": "team"}}

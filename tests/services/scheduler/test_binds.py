@@ -73,6 +73,7 @@ async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
                 "spec": {
                     "capacity": {"storage": "1Gi"},
                     "accessModes": ["ReadWriteOnce"],
+                    "hostPath": {"path": "/disk"},
                     "claimRef": {"namespace": "default", "name": "data", "kind": "PersistentVolumeClaim"},
                 },
             },
@@ -152,6 +153,23 @@ async def test_a_bind_without_an_answer_is_looked_up(carried_out: bool) -> None:
             await lab.until_bound("job", 1)
             await lab.until_told("Scheduled", "job-0")
         assert len(lab.faults.written("POST", BINDING)) == (1 if carried_out else 2)
+        assert not lab.told("FailedBinding")
+
+
+@pytest.mark.parametrize("fast_bind", [True, False])
+async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast_bind: bool) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        written, seen = (BINDING, r"/pods/job-0$") if fast_bind else (r"/bindrequests$", r"/bindrequests/job-0$")
+        lab.faults.lose("POST", written, ConnectionLost("no answer"), carried_out=True)
+        # So answers a server that has just started: the roles come a moment later.
+        lab.faults.refuse("GET", seen, refusal(403, "Forbidden", "not yet"), times=3)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler(fast_bind=fast_bind):
+            await lab.until_told("Scheduled", "job-0") if fast_bind else await lab.requests.until(lambda r: len(r) == 1)
+            await lab.gang("next", pods=1, gpu=1)
+            await lab.pods.until(lambda _: lab.condition("next-0")[1] == "Unschedulable", 10)
+        assert len(lab.faults.written("POST", written)) == 1
         assert not lab.told("FailedBinding")
 
 

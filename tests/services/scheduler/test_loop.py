@@ -13,6 +13,7 @@ import pytest
 from pykai.core import tables as core_tables
 from pykai.kube import resources
 from pykai.scheduler.configuration import ConfigurationError
+from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import cluster, running
 
 
@@ -129,7 +130,7 @@ async def test_a_pod_that_fails_leaves_the_tables() -> None:
 
 async def test_one_of_two_leads_and_the_other_is_warm_and_takes_over() -> None:
     async with cluster() as lab:
-        await lab.create(resources.NAMESPACES, {"metadata": {"name": "kai-scheduler"}})
+        await ensure_namespace(lab.client, "kai-scheduler")
         await lab.node("a", gpus=2)
         first, second = (lab.make_scheduler(leader_elect=True) for _ in range(2))
         second.lease_retry_s = 0.05

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
+from pykai.scheduler.starts import longest_ns
 from tests.services.scheduler.cluster import Lab, cluster, refusal
 from tests.services.scheduler.test_evictions import running_pod
 
+SECOND = 1_000_000_000
 STATUS = r"/(pods|podgroups)/[^/]+/status$"
 
 
@@ -124,13 +126,47 @@ async def test_pods_are_not_marked_where_the_group_says_so() -> None:
         assert lab.condition("big-0") == ("", "", "")
 
 
-async def test_a_start_is_stamped() -> None:
+async def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
     async with cluster() as lab:
+        await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "1h"}})
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
             await lab.groups.until(lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10)
         assert len(lab.faults.written("PATCH", r"/podgroups/job$")) == 1
+
+
+async def test_a_start_that_nobody_asks_for_is_stamped_once_somebody_does() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.until_bound("job", 1)
+            await lab.until_told("Scheduled", "job-0")
+            assert not lab.faults.written("PATCH", r"/podgroups/job$")
+            await lab.client.patch(resources.QUEUES, "team", {"spec": {"reclaimMinRuntime": "1h"}})
+            await lab.groups.until(lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10)
+            pod = lab.pods.get("default/job-0")
+            assert pod is not None
+            bound = next(each for each in pod.status.conditions if each.type == names.CONDITION_POD_SCHEDULED)
+            assert lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION) == bound.last_transition_time
+
+
+async def test_a_start_before_the_minimum_run_time_is_not_worth_a_stamp() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.group("job")
+        await running_pod(lab, "job-0", "job", "a", gpu=1)
+        long_ago = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        await lab.client.patch(
+            resources.PODS, "job-0", {"status": {"conditions": [long_ago]}}, "default", subresource="status"
+        )
+        await lab.client.patch(resources.QUEUES, "team", {"spec": {"reclaimMinRuntime": "1m"}})
+        async with lab.scheduler() as scheduler:
+            await lab.gang("other", pods=1)
+            await lab.until_bound("other", 1)
+            assert await scheduler.loop.ask_engine(lambda snapshot, policy: longest_ns(policy, snapshot)) == 60 * SECOND
+        assert lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION) == ""
 
 
 async def test_a_broken_gang_is_stamped_told_and_evicted_after_its_grace() -> None:

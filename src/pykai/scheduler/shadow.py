@@ -1,0 +1,278 @@
+"""Shadow mode: decide as ever, say so in the log, write nothing.
+
+    plan --> Shadow --> log lines and counters
+    watch --> Shadow: what another scheduler did with the same pods
+
+A shadow runs beside the scheduler that works.  Its decisions are assumed like those of any scheduler, so that it does
+not promise one GPU twice, but only until the cluster says otherwise: a pod that another scheduler sends somewhere is
+there, whatever the shadow chose, and what nobody has carried out for a while (`PATIENCE_S`) is no longer assumed.  Then
+it is decided again; the log tells it again only if the decision is another one.
+
+One line for each decision, made to be searched for:
+
+    would bind ns/pod to node-3 (queue team, gang ns/train)
+    would evict ns/pod from node-3 (reclaim for ns/urgent) because ...
+    cannot place ns/group: ...
+    ns/pod was bound to node-5 by another scheduler; the shadow chose node-3
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.scheduling import BindRequest, PodGroup
+from pykai.core.decisions import Bind, Evict, Plan
+from pykai.core.shard import Shard
+from pykai.kube.clock import Clock
+from pykai.kube.store import Change
+from pykai.scheduler.bindrequests import assumed_request, request_spec
+from pykai.scheduler.gangplans import given_up
+from pykai.scheduler.intake import Intake
+from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.status import News
+
+log = logging.getLogger(__name__)
+
+#: cluster seconds that a decision is believed though nobody carries it out
+PATIENCE_S = 60.0
+
+AGREED = "agreed"
+DIFFERED = "differed"
+UNDECIDED = "undecided"
+EXPIRED = "expired"
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What was decided about one pod."""
+
+    uid: str
+    #: where it would go; of a victim: where it is
+    node: str
+    since_s: float
+    #: whether the tables count on it
+    assumed: bool = True
+    #: whether it was held against what happened
+    compared: bool = False
+
+
+class Shadow:
+    """Where everything ends that a shadow decides.  Lives on the event loop."""
+
+    #: nothing is ever under way
+    busy = False
+    open_plans = 0
+
+    def __init__(
+        self,
+        intake: Intake,
+        metrics: SchedulerMetrics,
+        shard: Shard,
+        clock: Clock,
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.patience_s = patience_s
+        self._intake = intake
+        self._metrics = metrics
+        self._shard = shard
+        self._clock = clock
+        #: pod key -> where it would go
+        self._binds: dict[str, _Choice] = {}
+        #: pod key -> that it would go
+        self._victims: dict[str, _Choice] = {}
+        #: group or pod without group -> why it finds no place, as last logged
+        self._waiting: dict[str, str] = {}
+        intake.pods.subscribe(self._on_pod)
+        intake.requests.subscribe(self._on_request)
+        intake.groups.subscribe(self._on_group)
+
+    # -- decisions --------------------------------------------------------------------------------------------------
+
+    def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+        """Assume what was decided, and log what is new about it."""
+        for bind in plan.binds:
+            self._bind(bind)
+        for eviction in plan.evictions:
+            self._evict(eviction)
+        self._expire()
+
+    def _bind(self, bind: Bind) -> None:
+        key = f"{bind.namespace}/{bind.pod}"
+        pod = self._intake.pods.get(key)
+        if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
+            # Gone or bound while the cycle ran.
+            return
+        self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
+        self._waiting.pop(bind.group, None)
+        if not self._again(self._binds, key, bind.uid, bind.node):
+            group = self._intake.groups.get(bind.group)
+            queue = group.spec.queue if group is not None else ""
+            log.info("would bind %s to %s (queue %s, gang %s)", key, bind.node, queue, bind.group)
+            self._metrics.shadow_decided("bind")
+
+    def _evict(self, eviction: Evict) -> None:
+        key = f"{eviction.namespace}/{eviction.pod}"
+        ours = self._binds.get(key)
+        if eviction.unbound and ours is not None and ours.assumed:
+            # It is on its way in the shadow's mind only.
+            del self._binds[key]
+            self._intake.give_up_bind(key)
+            log.info("would no longer bind %s to %s because %s", key, ours.node, _line(eviction.message))
+            return
+        self._intake.assume_evicted(key, eviction.uid)
+        if not self._again(self._victims, key, eviction.uid, eviction.node):
+            by = f"{eviction.action} for {eviction.preemptor}" if eviction.preemptor else eviction.action
+            log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _line(eviction.message))
+            self._metrics.shadow_decided("evict")
+
+    def _again(self, choices: dict[str, _Choice], key: str, uid: str, node: str) -> bool:
+        """Note a choice; whether it is the one that was logged last."""
+        before = choices.get(key)
+        if before is None or before.uid != uid or before.node != node:
+            choices[key] = _Choice(uid, node, self._now_s())
+            return False
+        if not before.assumed:
+            before.assumed, before.since_s = True, self._now_s()
+        return True
+
+    def _expire(self) -> None:
+        """Believe no longer what nobody carries out."""
+        late_s = self._now_s() - self.patience_s
+        for kind, choices in (("bind", self._binds), ("evict", self._victims)):
+            for key, choice in choices.items():
+                if not choice.assumed or choice.since_s > late_s:
+                    continue
+                choice.assumed = False
+                if kind == "bind":
+                    self._intake.give_up_bind(key)
+                else:
+                    self._intake.let_go(key)
+                if not choice.compared:
+                    choice.compared = True
+                    log.debug("nobody has carried out: %s %s, %s", kind, key, choice.node)
+                    self._metrics.shadow_compared(kind, EXPIRED)
+
+    def clear_away(self, keys: Iterable[str]) -> None:
+        """BindRequests that lead nowhere are those of another; their scheduler sees to them."""
+
+    def held_back(self) -> set[str]:
+        """Nobody pauses."""
+        return set()
+
+    def take_over(self) -> None:
+        """What others began is theirs."""
+
+    async def settle(self, timeout_s: float = 10.0) -> bool:
+        """Nothing goes out."""
+        return True
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+    # -- what is told -----------------------------------------------------------------------------------------------
+
+    def announce(self, news: News) -> None:
+        """Who waits, and for what."""
+        for group in news.groups:
+            self._cannot_place(group.key, group.text)
+        for pod in news.pods:
+            self._cannot_place(pod.key, pod.text)
+        for key, _, node in news.pipelined:
+            log.info("would keep %s for %s until there is room", key, node)
+            self._metrics.shadow_decided("nominate")
+        for key, text in news.stale:
+            log.info("stale gang %s: %s", key, _line(text))
+
+    def _cannot_place(self, key: str, text: str) -> None:
+        text = _line(text)
+        if self._waiting.get(key) != text:
+            self._waiting[key] = text
+            log.info("cannot place %s: %s", key, text)
+            self._metrics.shadow_decided("cannot place")
+
+    def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
+        """Whoever complains has logged it already."""
+
+    # -- what others do ---------------------------------------------------------------------------------------------
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        key, old, pod = change.key, change.old, change.new
+        if pod is None or (old is not None and old.metadata.uid != pod.metadata.uid):
+            self._gone(key)
+            if pod is None:
+                return
+        if pod.metadata.deletion_timestamp is not None:
+            self._gone(key)
+        elif pod.spec.node_name and old is not None and not old.spec.node_name:
+            self._went(key, pod.metadata.uid, pod.spec.node_name)
+            self._binds.pop(key, None)
+
+    def _gone(self, key: str) -> None:
+        self._binds.pop(key, None)
+        self._waiting.pop(key, None)
+        victim = self._victims.pop(key, None)
+        if victim is not None and victim.assumed:
+            log.debug("%s goes, as the shadow chose", key)
+            self._metrics.shadow_compared("evict", AGREED)
+
+    def _on_request(self, change: Change[BindRequest]) -> None:
+        request = change.new
+        if request is None or given_up(request):
+            return
+        key = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        pod = self._intake.pods.get(key)
+        if pod is None or pod.spec.node_name:
+            return
+        choice = self._binds.get(key)
+        if choice is not None:
+            self._went(key, pod.metadata.uid, request.spec.selected_node)
+            if choice.assumed:
+                choice.assumed = False
+                self._intake.give_up_bind(key)
+
+    def _went(self, key: str, uid: str, node: str) -> None:
+        """Another scheduler has sent a pod to a node."""
+        choice = self._binds.get(key)
+        if choice is None or choice.uid != uid:
+            self._surprise(key, node)
+        elif choice.node == node:
+            if not choice.compared:
+                log.debug("%s was bound to %s, as the shadow chose", key, node)
+                self._metrics.shadow_compared("bind", AGREED)
+            choice.compared = True
+        else:
+            if not choice.compared:
+                log.info("%s was bound to %s by another scheduler; the shadow chose %s", key, node, choice.node)
+                self._metrics.shadow_compared("bind", DIFFERED)
+            choice.compared = True
+
+    def _surprise(self, key: str, node: str) -> None:
+        """A pod found a node before the shadow had one for it."""
+        pod = self._intake.pods.get(key)
+        if pod is None or pod.spec.scheduler_name != self._shard.scheduler_name:
+            return
+        group = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+        why = self._waiting.get(group)
+        if why is not None:
+            log.info("%s was bound to %s by another scheduler; the shadow found no place: %s", key, node, why)
+            self._metrics.shadow_compared("bind", DIFFERED)
+        else:
+            log.debug("%s was bound to %s before the shadow had decided", key, node)
+            self._metrics.shadow_compared("bind", UNDECIDED)
+
+    def _on_group(self, change: Change[PodGroup]) -> None:
+        if change.new is None:
+            self._waiting.pop(change.key, None)
+
+    def _now_s(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _line(text: str) -> str:
+    """A text of several lines as one."""
+    return " ".join(text.split())

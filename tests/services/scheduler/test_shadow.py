@@ -1,0 +1,339 @@
+"""A shadow decides, says so once, writes nothing, and takes what others do for the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pykai.api import names
+from pykai.core import tables as core_tables
+from pykai.kube import resources
+from pykai.kube.client import Client, PatchKind
+from pykai.kube.clock import Clock
+from pykai.kube.errors import Forbidden
+from pykai.kube.readonly import ReadOnly
+from pykai.kube.transport import Request
+from pykai.scheduler.flags import read_flags
+from pykai.scheduler.service import Scheduler
+from pykai.scheduler.shadow import Shadow
+from tests.servers import api_server, ensure_namespace
+from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.test_evictions import an_unfair_cluster
+
+WATCHED = (
+    resources.PODS,
+    resources.NODES,
+    resources.QUEUES,
+    resources.POD_GROUPS,
+    resources.BIND_REQUESTS,
+    resources.EVENTS,
+    resources.LEASES,
+    resources.CONFIG_MAPS,
+)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.at_level(logging.INFO, "pykai.scheduler.shadow"):
+        yield caplog
+
+
+def lines(said: pytest.LogCaptureFixture, start: str = "") -> list[str]:
+    """What the shadow said, of what begins so."""
+    found = [each.getMessage() for each in said.records if each.name == "pykai.scheduler.shadow"]
+    return sorted(each for each in found if each.startswith(start))
+
+
+async def versions(lab: Lab) -> dict[str, str]:
+    """Every object of every kind that a scheduler writes, and its version."""
+    return {
+        f"{resource.plural}/{each['metadata'].get('namespace', '')}/{each['metadata']['name']}": each["metadata"][
+            "resourceVersion"
+        ]
+        for resource in WATCHED
+        for each in await lab.client.list_raw(resource)
+        # A server renews a lease of its own.
+        if each["metadata"].get("namespace") != "kube-system"
+    }
+
+
+@asynccontextmanager
+async def shadow(lab: Lab, patience_s: float = 3600.0, **flags: Any) -> AsyncIterator[Scheduler]:
+    """A shadow at work; whatever it does, nothing was written in the end but by the test."""
+    async with lab.scheduler(shadow="true", **flags) as scheduler:
+        assert isinstance(scheduler.dispatcher, Shadow)
+        scheduler.dispatcher.patience_s = patience_s
+        yield scheduler
+        # Writers run behind; they get the time they would need.
+        await scheduler.writes.flush()
+        await scheduler.recorder.flush()
+    assert lab.faults.writes == []
+
+
+async def cycles(scheduler: Scheduler, count: int = 5) -> None:
+    """So many more cycles end."""
+    for _ in range(count):
+        assert await scheduler.loop.cycle() is not None
+
+
+async def until_said(said: pytest.LogCaptureFixture, start: str, count: int = 1) -> list[str]:
+    """Wait until so many lines begin so."""
+    try:
+        async with asyncio.timeout(10):
+            while len(found := lines(said, start)) < count:
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"not {count} lines that begin with {start!r}: {lines(said)}") from None
+    return found
+
+
+def counted(scheduler: Scheduler, name: str, **labels: str) -> float:
+    """A counter of the shadow."""
+    found = scheduler.metrics.registry.get_sample_value(f"kai_shadow_{name}_total", labels)
+    return found or 0.0
+
+
+async def test_it_writes_nothing_whatever_it_decides(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        await lab.node("b", cpu="4")
+        await lab.gang("train", pods=3, cpu="1")
+        await lab.gang("big", pods=1, gpu=7)
+        await lab.gang("shared", pods=1, annotations={"gpu-fraction": "0.5"})
+        await lab.group("elsewhere", queue="nowhere")
+        before = await versions(lab)
+        async with shadow(lab) as scheduler:
+            await until_said(said, "would bind default/train-", 3)
+            await until_said(said, "would evict")
+            await until_said(said, "cannot place default/big")
+            await cycles(scheduler)
+        assert await versions(lab) == before
+        assert len(lines(said)) == len(set(lines(said)))
+        assert len(lines(said, "would bind default/train-")) == 3
+
+
+async def test_each_decision_is_one_line(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("train", pods=2, gpu=1)
+        await lab.gang("big", pods=1, gpu=7)
+        async with shadow(lab) as scheduler:
+            await until_said(said, "would bind", 2)
+            await until_said(said, "cannot place")
+            await cycles(scheduler)
+            assert lines(said, "would bind") == [
+                "would bind default/train-0 to a (queue team, gang default/train)",
+                "would bind default/train-1 to a (queue team, gang default/train)",
+            ]
+            (refusal,) = lines(said, "cannot place")
+            assert refusal.startswith("cannot place default/big: ")
+            assert "nvidia.com/gpu" in refusal or "GPU" in refusal
+            assert counted(scheduler, "decisions", kind="bind") == 2
+            assert counted(scheduler, "decisions", kind="cannot place") == 1
+
+
+async def test_a_victim_is_named_with_its_reason_and_stays(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with shadow(lab) as scheduler:
+            (line,) = await until_said(said, "would evict")
+            await cycles(scheduler)
+            assert lines(said, "would evict") == [line]
+            assert " from a (reclaim for default/needy) because " in line
+            assert lines(said, "would keep") == ["would keep default/needy-0 for a until there is room"]
+            victim = line.split()[2].removeprefix("default/")
+            assert victim in {"greedy0-0", "greedy1-0"}
+            await lab.client.delete(resources.PODS, victim, "default", grace_s=0)
+            await until_said(said, "would bind default/needy-0 to a")
+            assert counted(scheduler, "comparisons", kind="evict", outcome="agreed") == 1
+
+
+async def test_where_another_scheduler_bound_a_pod_is_where_it_is(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        for name in ("a", "b"):
+            await lab.node(name, gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with shadow(lab) as scheduler:
+            (line,) = await until_said(said, "would bind default/job-0")
+            chosen = line.split()[4]
+            other = {"a": "b", "b": "a"}[chosen]
+            await bind(lab, "job-0", other)
+            assert await until_said(said, "default/job-0") == [
+                f"default/job-0 was bound to {other} by another scheduler; the shadow chose {chosen}"
+            ]
+            await lab.gang("next", pods=1, gpu=1)
+            await until_said(said, f"would bind default/next-0 to {chosen}")
+            await bind(lab, "next-0", chosen)
+            await lab.until_bound("next", 1)
+            await until_counted(scheduler, kind="bind", outcome="agreed")
+            assert counted(scheduler, "comparisons", kind="bind", outcome="differed") == 1
+
+
+async def test_a_bind_request_of_another_scheduler_counts_before_the_pod_is_bound(
+    said: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster() as lab:
+        for name in ("a", "b"):
+            await lab.node(name, gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with shadow(lab) as scheduler:
+            (line,) = await until_said(said, "would bind default/job-0")
+            chosen = line.split()[4]
+            other = {"a": "b", "b": "a"}[chosen]
+            await request(lab, "job-0", other)
+            await until_said(said, f"default/job-0 was bound to {other} by another scheduler")
+            await lab.gang("next", pods=1, gpu=1)
+            await until_said(said, f"would bind default/next-0 to {chosen}")
+            await bind(lab, "job-0", other)
+            await lab.until_bound("job", 1)
+            await cycles(scheduler)
+            assert counted(scheduler, "comparisons", kind="bind", outcome="differed") == 1
+
+
+async def test_a_pod_that_another_found_a_place_for(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("big", pods=1, gpu=7)
+        async with shadow(lab) as scheduler:
+            await until_said(said, "cannot place default/big")
+            await bind(lab, "big-0", "a")
+            (line,) = await until_said(said, "default/big-0 was bound to a")
+            assert "; the shadow found no place: " in line
+            assert counted(scheduler, "comparisons", kind="bind", outcome="differed") == 1
+
+
+async def test_what_nobody_carries_out_is_believed_for_a_while_only(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        async with shadow(lab, patience_s=0.0) as scheduler:
+            await until_said(said, "would bind default/job-0 to a")
+            # Given up and decided again many times, and told once.
+            await cycles(scheduler, 10)
+            await until_counted(scheduler, kind="bind", outcome="expired")
+            assert len(lines(said, "would bind")) == 1
+            assert counted(scheduler, "comparisons", kind="bind", outcome="expired") == 1
+            await lab.node("b", gpus=1)
+            await lab.client.patch(resources.NODES, "a", {"spec": {"unschedulable": True}})
+            await until_said(said, "would bind default/job-0 to b")
+
+
+async def test_an_eviction_that_nobody_carries_out_is_told_once(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        async with shadow(lab, patience_s=0.0) as scheduler:
+            (line,) = await until_said(said, "would evict")
+            await cycles(scheduler, 10)
+            assert lines(said, "would evict") == [line]
+            assert counted(scheduler, "comparisons", kind="evict", outcome="expired") == 1
+
+
+async def test_cycles_that_fail_and_tables_built_anew_repeat_nothing(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("train", pods=2, gpu=1)
+        async with shadow(lab) as scheduler:
+            await until_said(said, "would bind", 2)
+            told = lines(said, "would bind")
+            old = scheduler.intake.tables
+            async with scheduler.loop.engine:
+                scheduler.intake.start_over()
+            assert scheduler.intake.tables is not old
+            assert isinstance(scheduler.intake.tables, core_tables.Tables)
+            await cycles(scheduler)
+            assert lines(said, "would bind") == told
+        async with shadow(lab) as scheduler:
+            # Another shadow knows nothing of the first.
+            await until_said(said, "would bind", 4)
+
+
+async def test_only_pods_of_the_scheduler_it_shadows_count(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        for name, scheduler_name in (("ours", names.SCHEDULER_NAME), ("theirs", "other-scheduler")):
+            await lab.group(name)
+            await lab.pod(f"{name}-0", name, gpu=1, schedulerName=scheduler_name)
+        async with shadow(lab) as scheduler:
+            await until_said(said, "would bind default/ours-0")
+            await cycles(scheduler)
+            assert not lines(said, "would bind default/theirs-0")
+            await bind(lab, "theirs-0", "a")
+            await cycles(scheduler)
+        said.clear()
+        async with shadow(lab, scheduler_name="other-scheduler") as scheduler:
+            await lab.group("more")
+            await lab.pod("more-0", "more", gpu=1, schedulerName="other-scheduler")
+            await until_said(said, "would bind default/more-0")
+            assert not lines(said, "would bind default/ours-0")
+
+
+async def test_it_takes_no_lease(said: pytest.LogCaptureFixture) -> None:
+    async with cluster() as lab:
+        await ensure_namespace(lab.client, "kai-scheduler")
+        await lab.node("a", gpus=1)
+        await lab.gang("job", pods=1, gpu=1)
+        before = await versions(lab)
+        async with shadow(lab, leader_elect=True):
+            await until_said(said, "would bind default/job-0")
+        assert await versions(lab) == before
+
+
+async def test_its_client_cannot_write() -> None:
+    async with api_server(Clock()) as server:
+        guard = ReadOnly(server.transport())
+        client = Client(guard)
+        pods = resources.PODS
+        for write in (
+            client.create(pods, {"metadata": {"name": "p", "namespace": "default"}}),
+            client.patch(pods, "p", {}, "default"),
+            client.patch(pods, "p", {}, "default", kind=PatchKind.STRATEGIC, subresource="status"),
+            client.delete(pods, "p", "default"),
+            client.bind("default", "p", uid="u", node="n"),
+        ):
+            with pytest.raises(Forbidden, match="this process only reads"):
+                await write
+        with pytest.raises(Forbidden):
+            guard.stream(Request("POST", "/api/v1/pods"))
+        assert guard.refused == 6
+        assert await client.list_raw(resources.NAMESPACES)
+
+
+async def test_a_shadow_has_such_a_client() -> None:
+    async with cluster() as lab:
+        scheduler = lab.make_scheduler(shadow="true")
+        with pytest.raises(Forbidden, match="this process only reads"):
+            await scheduler._runtime.client.create(resources.NODES, {"metadata": {"name": "n"}})
+        assert lab.faults.writes == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shadows"), [("true", True), ("yes", True), ("", True), ("flase", True), ("false", False), ("0", False)]
+)
+def test_whoever_misspells_the_value_has_a_shadow(value: str, shadows: bool) -> None:
+    assert read_flags({"shadow": value}).other["shadow"] is shadows
+
+
+async def bind(lab: Lab, pod: str, node: str) -> None:
+    """Another scheduler binds a pod."""
+    found = await lab.client.get_raw(resources.PODS, pod, "default")
+    await lab.client.bind("default", pod, uid=found["metadata"]["uid"], node=node)
+
+
+async def request(lab: Lab, pod: str, node: str) -> None:
+    """Another scheduler asks its binder to bind a pod."""
+    found = await lab.client.get_raw(resources.PODS, pod, "default")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": found["metadata"]["uid"]}
+    spec = {"podName": pod, "selectedNode": node, "receivedResourceType": "Regular", "receivedGPU": {"count": 1}}
+    await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": pod, "ownerReferences": [owner]}, "spec": spec})
+
+
+async def until_counted(scheduler: Scheduler, **labels: str) -> None:
+    """Wait until something was compared."""
+    async with asyncio.timeout(10):
+        while not counted(scheduler, "comparisons", **labels):
+            await asyncio.sleep(0.005)
