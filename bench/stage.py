@@ -1,0 +1,255 @@
+"""What measurements on a real API server share: the server, objects in it, the programs measured, and the meter.
+
+The server is one that runs already (`--kubeconfig`), or etcd and kube-apiserver of the tests (`make cluster-programs`),
+without controllers and kubelets.  Programs are given as command lines with `{kubeconfig}` in them; without any, PyKAI's
+five services run with their default flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.timestamp import format_timestamp
+from pykai.kube.client import Client
+from pykai.kube.credentials import connect
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.resources import NAMESPACES, NODES, QUEUES, Resource
+from pykai.kube.transport import Request, Transport
+from pykai.operator.install import installation
+from pykai.simulator.machines.nodes import MachineKind, node_objects
+from pykai.simulator.scenario import QueueEntry, Share, queue_object
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.plane import install
+
+Document = dict[str, Any]
+NAMESPACE = "bench"
+_AT_ONCE = 32
+_SERVICES = ("podgrouper", "scheduler", "binder", "podgroups", "queues")
+OURS = [f"{shlex.quote(sys.executable)} -m pykai run {name} --kubeconfig {{kubeconfig}}" for name in _SERVICES]
+#: no write for so long: everything that was to be written is
+SILENCE_S = 2.0
+_LOOK_EVERY_S = 0.1
+
+
+class _Spec(Wire):
+    node_name: str = ""
+
+
+class _Condition(Wire):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(Wire):
+    phase: str = ""
+    conditions: tuple[_Condition, ...] = ()
+
+
+class SeenPod(Wire):
+    """Of a pod: where it is, and what is said of it."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options all measurements have."""
+    parser.add_argument("--kubeconfig", type=Path, help="an API server that runs already; otherwise one is started")
+    parser.add_argument("--run", action="append", metavar="COMMAND", help="a program; {kubeconfig} is filled in")
+    parser.add_argument("--audit", action="store_true", help="keep an audit log in the folder; costs some speed")
+    parser.add_argument("--folder", type=Path, help="where logs go; otherwise they are deleted at the end")
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--pods", type=int, default=4000)
+
+
+@dataclass
+class Stage:
+    """An API server, and the programs started on it."""
+
+    kubeconfig: Path
+    folder: Path
+    transport: Transport
+    client: Client
+    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    plane: ControlPlane | None = None
+
+    async def start(self, commands: Sequence[str]) -> float:
+        """Start the programs; when the first one was."""
+        began = time.monotonic()
+        for command in commands or OURS:
+            words = shlex.split(command.format(kubeconfig=shlex.quote(str(self.kubeconfig))))
+            name = _name(words)
+            with (self.folder / f"{name}.log").open("wb") as log:
+                self.processes[name] = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
+        return began
+
+    async def stop(self) -> None:
+        """End the programs."""
+        for process in self.processes.values():
+            if process.returncode is None:
+                process.terminate()
+        for process in self.processes.values():
+            await process.wait()
+
+    async def revision(self) -> int:
+        """How often the server's storage was written in all: every write is a revision."""
+        answer = await self.transport.send(Request("GET", "/api/v1/namespaces", {"limit": "1"}))
+        return int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
+
+    async def silence(self) -> tuple[float, int]:
+        """Wait until nothing is written any more; when the last write was seen, and the revision then.
+
+        Single writes do not count: the API server renews leases of its own.
+        """
+        last, at = await self.revision(), time.monotonic()
+        while time.monotonic() - at < SILENCE_S:
+            self.must_live()
+            await asyncio.sleep(_LOOK_EVERY_S)
+            now = await self.revision()
+            if now > last + 1:
+                last, at = now, time.monotonic()
+        return at, last
+
+    def must_live(self) -> None:
+        """Raise where a program has ended."""
+        for name, process in self.processes.items():
+            if process.returncode is not None:
+                words = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
+                raise SystemExit(f"{name} ended with status {process.returncode}:\n" + "\n".join(words))
+
+    def costs(self) -> list[str]:
+        """Peak memory and processor time, a line a process."""
+        lines = [_cost(name, process.pid) for name, process in self.processes.items()]
+        pids = [process.pid for process in self.processes.values()]
+        lines.append(_cost("together", *pids))
+        if self.plane is not None:
+            lines += [f"{_cost(name, self.plane.pid(name))}, all in all" for name in self.plane.programs]
+        return lines
+
+    async def create_all(self, resource: Resource, documents: Iterable[Document], namespace: str = "") -> None:
+        """Create objects, several at a time."""
+        waiting = iter(documents)
+
+        async def worker() -> None:
+            for document in waiting:
+                with contextlib.suppress(AlreadyExists):
+                    await self.client.create(resource, document, namespace)
+
+        await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+
+    async def patch_all(
+        self, resource: Resource, patches: Iterable[tuple[str, Document, str]], namespace: str = ""
+    ) -> None:
+        """Merge (name, patch, subresource) into objects, several at a time."""
+        waiting = iter(patches)
+
+        async def worker() -> None:
+            for name, patch, subresource in waiting:
+                await self.client.patch(resource, name, patch, namespace, subresource=subresource)
+
+        await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+
+    async def furnish(self, nodes: int, queues: Sequence[QueueEntry]) -> list[str]:
+        """Our definitions, machines of eight GPUs, queues and a namespace; the names of the machines."""
+        await install(self.transport, installation())
+        await self.create_all(NAMESPACES, [{"metadata": {"name": NAMESPACE}}])
+        machines = node_objects(MachineKind(count=nodes, name="bench-{}", gpus=8), format_timestamp(time.time_ns()))
+        await self.create_all(NODES, machines)
+        found = [machine["metadata"]["name"] for machine in machines]
+        # There is no controller that would take away the taint new nodes get.
+        await self.patch_all(NODES, [(name, {"spec": {"taints": None}}, "") for name in found])
+        await self.create_all(QUEUES, [queue_object(entry) for entry in queues])
+        return found
+
+
+def gpu_pod(
+    name: str, queue: str, *, gpus: int = 1, scheduler: str = names.SCHEDULER_NAME, group: str = ""
+) -> Document:
+    """A pod that asks for GPUs; with a group it needs no grouper."""
+    asked = {
+        "requests": {"cpu": "1", "memory": "1Gi", names.NVIDIA_GPU: str(gpus)},
+        "limits": {names.NVIDIA_GPU: str(gpus)},
+    }
+    metadata: Document = {"name": name, "labels": {names.QUEUE_LABEL: queue}}
+    if group:
+        metadata["annotations"] = {names.POD_GROUP_ANNOTATION: group}
+    containers = [{"name": "main", "image": "none", "resources": asked}]
+    spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": containers}
+    return {"metadata": metadata, "spec": spec}
+
+
+def pod_group(name: str, queue: str, minimum: int = 1) -> Document:
+    """A PodGroup."""
+    return {
+        "metadata": {"name": name, "labels": {names.QUEUE_LABEL: queue}},
+        "spec": {"queue": queue, "minMember": minimum},
+    }
+
+
+def shared_queue(name: str, quota: float) -> QueueEntry:
+    """A queue with a quota of GPUs."""
+    return QueueEntry(name=name, gpu=Share(quota=quota))
+
+
+@contextlib.asynccontextmanager
+async def stage(options: argparse.Namespace) -> AsyncIterator[Stage]:
+    """The server of the options, or one of our own."""
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        plane = None
+        path = options.kubeconfig
+        if path is None:
+            plane = stack.enter_context(ControlPlane(folder / "plane", audit=options.audit))
+            path = plane.kubeconfig
+        transport = connect(path)
+        made = Stage(path, folder, transport, Client(transport), plane=plane)
+        try:
+            yield made
+        finally:
+            await made.stop()
+            await transport.close()
+
+
+def _cost(name: str, *pids: int) -> str:
+    peak, used = sum(map(peak_mib, pids)), sum(map(cpu_s, pids))
+    return f"  {name:<24} peak {peak:6.0f} MiB   {used:6.1f} s of processor"
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory a process has held."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _name(words: Sequence[str]) -> str:
+    """`kai run scheduler ...` is the scheduler; anything else goes by the name of its program."""
+    if "run" in words[:-1]:
+        return words[words.index("run") + 1]
+    return Path(words[0]).name
