@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from pykai.apiserver.server import ApiServer
-from pykai.cli.run import ALL, PARTS, parse_given
+from pykai.cli.run import ALL, PARTS, parse_given, run
 from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -35,6 +35,15 @@ def test_a_switch_at_the_end_is_on() -> None:
 def test_a_value_without_a_flag_is_an_error() -> None:
     with pytest.raises(click.UsageError, match="'stray' is neither"):
         parse_given(["--a", "1", "stray"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["scheduler", "--shadow-mode"], ["all", "--shadow"], ["binder", "--shadow"], ["machines", "--shadow"]]
+)
+def test_whoever_wants_a_shadow_gets_nothing_less(arguments: list[str]) -> None:
+    result = CliRunner().invoke(run, [*arguments, "--kubeconfig", "/dev/null"])
+    assert result.exit_code == 2
+    assert "nothing was started" in result.output
 
 
 def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:

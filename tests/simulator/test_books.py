@@ -99,6 +99,15 @@ def test_a_resource_that_the_machine_lacks_is_out_of() -> None:
     assert refused.reason == "OutOfnvidia.com/gpu"
 
 
+def test_of_several_resources_that_are_missing_the_one_is_named_that_a_kubelet_looks_at_first() -> None:
+    machine = a_machine(cpu="1", memory="1", pods="0", gpu="0")
+    missing = [names.PODS, names.CPU, names.MEMORY, names.NVIDIA_GPU]
+    for index, first in enumerate(missing):
+        refused = machine.admit("a", dict.fromkeys(sorted(missing[index:]), 2000))
+        assert refused is not None
+        assert refused.reason == f"OutOf{first}"
+
+
 def test_admitting_twice_books_once() -> None:
     machine = a_machine(cpu="2")
     assert machine.admit("a", {"cpu": 2000}) is None

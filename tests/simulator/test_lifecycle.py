@@ -133,9 +133,12 @@ def test_a_deleted_pod_stops_in_its_time_but_at_most_its_grace(grace: int, stop:
     assert (phase(seen), seen.remove) == ("Failed", True)
 
 
-def test_a_pod_that_never_ran_goes_without_a_word() -> None:
+def test_a_pod_that_never_ran_fails_and_goes_at_once() -> None:
     taken = step(ADMITTED, a_pod(deleted_with_grace=30), T0, facts())
-    assert (taken.status, taken.remove) == (None, True)
+    assert (phase(taken), taken.remove) == ("Failed", True)
+    assert taken.status is not None
+    states = [each["state"]["terminated"] for each in taken.status["containerStatuses"]]
+    assert [(state["exitCode"], state["reason"]) for state in states] == [(137, "ContainerStatusUnknown")]
 
 
 def test_a_finished_pod_goes_when_it_is_deleted_and_not_before() -> None:

@@ -170,3 +170,15 @@ def test_a_job_that_goes_before_it_has_completed_is_lost() -> None:
     assert told((1, "jobs", "default/j", {}), (2, "jobs", "default/j", None), ended=True) == [
         "2.00s: job default/j was deleted before it had completed"
     ]
+
+
+def test_a_job_that_its_user_gave_up_is_not_lost() -> None:
+    lines = [Seen(1, "jobs", "default/j", {}), Seen(2, "jobs", "default/j", None)]
+    assert not check(lines, grace_s=_GRACE_S, submitted=["default/j"], given_up=["default/j"])
+
+
+def test_a_job_that_was_submitted_and_never_seen_is_lost() -> None:
+    done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    lines = [Seen(1, "jobs", "default/a", done), Seen(2, "jobs", "default/a", None)]
+    problems = check(lines, grace_s=_GRACE_S, submitted=["default/a", "default/b"])
+    assert problems == ["2.00s: job default/b was submitted and never completed"]

@@ -29,6 +29,7 @@ from pykai.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
     JOBS,
+    NODES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -139,6 +140,9 @@ class World:
     async def node(self, name: str, count: int = 1, **kind: Any) -> None:
         await furnish(self.client, self.clock, [MachineKind(name=name, count=count, **kind)])
         await until(lambda: self.process.machines.machine(name if count == 1 else f"{name}-{count - 1}") is not None)
+        if not self.options.controllers:
+            for each in [name] if count == 1 else [f"{name}-{number}" for number in range(count)]:
+                await self.client.patch(NODES, each, {"spec": {"taints": list(kind.get("taints", ()))}})
 
     async def pod(self, name: str, *, node: str = "", **fields: Any) -> Document:
         return await self.client.create(PODS, pod(name, node=node, **fields))

@@ -194,6 +194,7 @@ class Led:
         from pykai.kube.lease import LeaderElection
 
         self._service = service
+        self._caches = runtime.caches
         self._election = LeaderElection(
             runtime.client, namespace=namespace, name=lease, identity=f"{socket.gethostname()}_{uuid.uuid4()}"
         )
@@ -208,8 +209,8 @@ class Led:
         await self._election.lead(stop, self._service.run)
 
     def ready(self) -> bool:
-        """A standby is ready too: its caches are warm."""
-        return not self._election.leading or self._service.ready()
+        """A standby is ready once its caches are filled: it can take over at any moment."""
+        return self._service.ready() if self._election.leading else self._caches.all_synced()
 
 
 class Endpoints:
@@ -273,6 +274,7 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
     from pykai.observe.logs import set_up_logging
 
     given = parse_given(flags)
+    _only_whole_shadows(service, given)
     chosen = ALL if service == "all" else (service,)
     set_up_logging(_number(given, "v", 3), as_json=given.get("log-json", "false") == "true")
     known = {name: set(PARTS[name].flags()) for name in chosen}
@@ -302,6 +304,14 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
             await client.close()
 
     run_until_signal(main)
+
+
+def _only_whole_shadows(service: str, given: Given) -> None:
+    """Who wants to write nothing must not be surprised: a misspelled flag, or services that would write beside it."""
+    for name in given:
+        if "shadow" in name and (service, name) != ("scheduler", "shadow"):
+            text = f"--{name}: shadow mode is `kai run scheduler --shadow`, of the scheduler alone; nothing was started"
+            raise click.UsageError(text)
 
 
 def _number(given: Given, name: str, otherwise: int) -> int:

@@ -18,6 +18,7 @@ from pykai.simulator.controllers.cronjobs import cron_jobs
 from pykai.simulator.controllers.deployments import deployments
 from pykai.simulator.controllers.jobs import jobs
 from pykai.simulator.controllers.nodes import lost_pods
+from pykai.simulator.controllers.nodetaints import node_taints
 from pykai.simulator.controllers.replicasets import replica_sets
 from pykai.simulator.controllers.resourceclaims import resource_claims
 from pykai.simulator.controllers.statefulsets import stateful_sets
@@ -44,6 +45,7 @@ def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Se
             stateful_sets,
             resource_claims,
             volumes,
+            node_taints,
             lost_pods,
             budgets,
         ):

@@ -18,8 +18,15 @@ from pykai.api.core import Node
 from pykai.simulator.machines.asks import Asks, amounts
 from pykai.simulator.machines.devices import DeviceBook
 
+#: A kubelet names the first of these that is missing, then any other resource.
+_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
 #: How many pods a machine runs that does not say it.
 DEFAULT_PODS = 110
+
+
+def _looked_at(ask: tuple[str, int]) -> tuple[int, str]:
+    resource = ask[0]
+    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Machine:
         """Book a pod, or say why there is no room."""
         if pod in self._admitted:
             return None
-        for resource, asked in sorted(asks.items()):
+        for resource, asked in sorted(asks.items(), key=_looked_at):
             used, capacity = self._used.get(resource, 0), self.capacity.get(resource, 0)
             if asked > 0 and used + asked > capacity:
                 return Rejection(

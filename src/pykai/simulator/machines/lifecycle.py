@@ -197,8 +197,10 @@ def _stop(life: Life, pod: MachinePod, now_s: float, facts: Facts) -> Step:
     stopping_s = now_s if life.stopping_s is None else life.stopping_s
     after = replace(life, stopping_s=stopping_s)
     if life.stage is Stage.ADMITTED:
-        # No container ever ran: there is nothing to stop and nothing to tell.
-        return Step(replace(after, stage=Stage.ENDED, since_s=now_s), remove=True)
+        # No container ever ran: there is nothing to stop. But who waits for its end must see one, as long as a
+        # finalizer holds the object.
+        status = statuses.never_ran(pod, stamp(now_s))
+        return Step(replace(after, stage=Stage.ENDED, since_s=now_s), status, remove=True)
     grace = pod.metadata.deletion_grace_period_seconds
     due_s = stopping_s + min(facts.course.stop_s, DEFAULT_GRACE_S if grace is None else grace)
     if now_s < due_s:

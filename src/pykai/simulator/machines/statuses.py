@@ -16,6 +16,8 @@ Status = dict[str, Any]
 _LATER: Status = {"waiting": {"reason": "PodInitializing"}}
 #: How a container ends that is told to stop: SIGTERM.
 STOPPED_EXIT_CODE = 143
+#: How one ends of which nobody knows: SIGKILL.
+KILLED_EXIT_CODE = 137
 
 
 def condition(kind: str, holds: bool, at: str, reason: str = "", message: str = "") -> Status:
@@ -142,6 +144,25 @@ def ended(
     if reason:
         status["reason"], status["message"] = reason, message
     return status
+
+
+def never_ran(pod: MachinePod, at: str) -> Status:
+    """The pod was deleted before its containers had started; a kubelet calls them killed."""
+    unknown = {
+        "exitCode": KILLED_EXIT_CODE,
+        "reason": "ContainerStatusUnknown",
+        "message": "The container could not be located when the pod was deleted",
+        "startedAt": None,
+        "finishedAt": None,
+    }
+    return {
+        "phase": "Failed",
+        "conditions": [
+            condition("Ready", False, at, "PodFailed"),
+            condition("ContainersReady", False, at, "PodFailed"),
+        ],
+        "containerStatuses": [_still(container, {"terminated": unknown}) for container in pod.spec.containers],
+    }
 
 
 def _hosted(host: str) -> Status:

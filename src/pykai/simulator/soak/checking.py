@@ -13,7 +13,8 @@ A recording is a file with one JSON document per line, written by a process that
   node never holds more whole GPUs, reservations included, than it has;
 - no GPU is given to two pods at once (the simulated device ids of a node);
 - no gang is half started for longer than the stale grace period;
-- at the end nothing is left: no reservation pod, no BindRequest, no pod that waits, and every Job has completed.
+- nothing is lost: every Job that was submitted has completed, unless its user gave it up;
+- at the end nothing is left: no reservation pod, no BindRequest, no pod that waits, no Job that has not completed.
 
 Subtle: the recorder may miss states between two watches, never invent them, so only what was seen counts.  A gang that
 is ending is not half started: pods that have succeeded count, also when they are gone.
@@ -74,6 +75,8 @@ class _World:
     on_node: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     members: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     gangs: dict[str, _Gang] = field(default_factory=lambda: defaultdict(_Gang))
+    #: Jobs that have completed or were given up
+    settled: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     now_s: float = 0.0
 
@@ -83,9 +86,20 @@ class _World:
             self.problems.append(f"{self.now_s:.2f}s: {problem}")
 
 
-def check(recording: Iterable[Seen], *, grace_s: float, ended: bool = True) -> list[str]:
-    """Every broken promise as a sentence; `grace_s` is how long a gang may be half started, in recorded seconds."""
-    world = _World(grace_s)
+def check(
+    recording: Iterable[Seen],
+    *,
+    grace_s: float,
+    ended: bool = True,
+    submitted: Iterable[str] = (),
+    given_up: Iterable[str] = (),
+) -> list[str]:
+    """Every broken promise as a sentence.
+
+    `grace_s` is how long a gang may be half started, in recorded seconds; `submitted` are keys of Jobs, `given_up`
+    those of them that their users deleted.
+    """
+    world = _World(grace_s, settled=set(given_up))
     for seen in recording:
         world.now_s = seen.at_s
         before = world.objects[seen.resource].get(seen.key)
@@ -95,8 +109,8 @@ def check(recording: Iterable[Seen], *, grace_s: float, ended: bool = True) -> l
             world.objects[seen.resource][seen.key] = seen.object
         if seen.resource == "pods":
             _pod_changed(world, seen.key, before, seen.object)
-        elif seen.resource == "jobs" and seen.object is None and before is not None and not is_complete(before):
-            world.say(f"lost/{seen.key}", f"job {seen.key} was deleted before it had completed")
+        elif seen.resource == "jobs":
+            _job_changed(world, seen.key, before, seen.object)
         elif seen.resource == "podgroups" and seen.object is not None:
             world.gangs[seen.key].minimum = _minimum(seen.object)
             _judge_gang(world, seen.key)
@@ -104,7 +118,16 @@ def check(recording: Iterable[Seen], *, grace_s: float, ended: bool = True) -> l
         _judge_gang(world, key)
     if ended:
         _judge_end(world)
+        for key in sorted(set(submitted) - world.settled):
+            world.say(f"lost/{key}", f"job {key} was submitted and never completed")
     return world.problems
+
+
+def _job_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    if new is not None and is_complete(new):
+        world.settled.add(key)
+    if new is None and old is not None and key not in world.settled:
+        world.say(f"lost/{key}", f"job {key} was deleted before it had completed")
 
 
 def _pod_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:

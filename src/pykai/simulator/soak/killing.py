@@ -1,20 +1,19 @@
-"""Starts every part of a cluster as a process of its own, kills them at random moments, and starts them again.
+"""Starts every service as a process of its own, kills them at random moments under load, and starts them again.
 
-The processes are those a user starts: `kai server`, `kai run scheduler`, ...  They are killed with SIGKILL, in the
-middle of whatever they do, and come back after a pause of up to two seconds.  The server keeps its state in SQLite.
+The processes are those a user starts: `kai run scheduler`, ...  They are killed with SIGKILL, in the middle of whatever
+they do, and come back after a pause of up to two seconds; so does the API server.  A run has three parts: kills and
+restarts under load; load alone, where the run is long enough to judge memory; and the end, when nothing new comes and
+everything must drain.
 
-`Soak.run` returns the problems that the checker found in the recording; an empty list is a pass.
+`Soak.run` returns the problems that the checker found in the recording, and how memory went; no problem is a pass.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import signal
-import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,38 +22,25 @@ from typing import Any
 from pykai.api.timestamp import format_timestamp
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
-from pykai.kube.errors import AlreadyExists, ConnectionLost, NotFound, ServerFailed
-from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, PODS, QUEUES, Resource
+from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, QUEUES, Resource
 from pykai.simulator.machines.nodes import node_objects
 from pykai.simulator.scenario import machine_kind, queue_object
 from pykai.simulator.soak import load
-from pykai.simulator.soak.checking import check, is_complete, read_recording
+from pykai.simulator.soak.checking import Seen, check, is_complete, read_recording
+from pykai.simulator.soak.memory import Life, Sampler, judge
+from pykai.simulator.soak.planes import KAI, Plane, free_port
+from pykai.simulator.soak.processes import Processes
 from pykai.simulator.soak.recording import READY
+from pykai.simulator.soak.users import Users
 
-#: what may be killed, and the arguments that start it; `{...}` are filled in
-PARTS: dict[str, tuple[str, ...]] = {
-    "server": ("server", "--data", "{data}", "--port", "{port}", "--kubeconfig", "{kubeconfig}"),
-    "machines": ("run", "machines", "--kubeconfig", "{kubeconfig}"),
-    "scheduler": (
-        *("run", "scheduler", "--kubeconfig", "{kubeconfig}"),
-        *("--listen-address", "", "--plugin-server-port", "{plugins}"),
-    ),
-    "binder": ("run", "binder", "--kubeconfig", "{kubeconfig}"),
-    "podgrouper": ("run", "podgrouper", "--kubeconfig", "{kubeconfig}"),
-    "podgroups": ("run", "podgroups", "--kubeconfig", "{kubeconfig}"),
-    "queues": ("run", "queues", "--kubeconfig", "{kubeconfig}"),
-}
-_KAI = "pykai"
 _RECORDER = "pykai.simulator.soak.recording"
 
 #: a gang may be half started that long: the default stale grace period of the scheduler
 GRACE_S = 60.0
-#: wall seconds after the last kill in which everything must be done
+#: wall seconds after the end of the load in which everything must be done
 PATIENCE_S = 300.0
-
-
-class SoakFailed(Exception):
-    """The soak itself could not go on."""
+#: from this many seconds on, kills fall into the first third of a run, and the rest shows what memory does
+_LONG_S = 900.0
 
 
 @dataclass(slots=True)
@@ -64,9 +50,27 @@ class SoakReport:
     problems: list[str]
     #: part -> how often it was killed
     kills: dict[str, int]
+    restarts: int
     jobs: int
+    given_up: int
+    scaled: int
     lines: int
     seconds: float
+    memory: list[Life]
+
+    def text(self) -> str:
+        """For people."""
+        killed = ", ".join(f"{part} {count}" for part, count in self.kills.items())
+        return "\n".join(
+            [
+                f"{sum(self.kills.values())} kills ({killed}), {self.restarts} restarts of the API server, "
+                f"{self.jobs} jobs of which {self.given_up} were given up, {self.scaled} times a service was scaled, "
+                f"{self.lines} changes seen, {self.seconds:.0f} s",
+                *(f"  {life}" for life in self.memory),
+                *(f"  {problem}" for problem in self.problems),
+                f"{len(self.problems)} promises were broken." if self.problems else "Every promise was kept.",
+            ]
+        )
 
 
 @dataclass(slots=True)
@@ -74,182 +78,170 @@ class Soak:
     """One run; everything it writes goes below `folder`."""
 
     folder: Path
+    plane: Plane
     kills: int
+    restarts: int = 0
+    #: how long the load lasts
+    seconds: float = 120.0
     seed: int = 1
-    #: jobs submitted for every kill, and the shortest and longest pause between kills
-    jobs_per_kill: int = 2
-    pause_s: tuple[float, float] = (0.2, 2.0)
+    #: how many jobs are open at any time
+    at_once: int = 12
     say: Callable[[str], None] = lambda text: None
-    _processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     _killed: dict[str, int] = field(default_factory=dict)
-    _settings: dict[str, str] = field(default_factory=dict)
-    _connected: Client | None = None
+    _ports: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> SoakReport:
         """Start, kill, wait until all work is done, stop, and check the recording."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        began_s = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._settings = {
-            "data": str(self.folder / "data"),
-            "kubeconfig": str(self.folder / "kubeconfig"),
-            "recording": str(self.folder / "recording.jsonl"),
-            "port": str(_free_port()),
-            "plugins": str(_free_port()),
-        }
-        count = self.kills * self.jobs_per_kill
+        processes = Processes(self.folder, self.say)
         try:
-            await self._begin()
-            await self._kill_and_submit(count)
-            await self._finish()
+            await self.plane.start()
+            client = Client(connect(self.plane.kubeconfig()))
+            try:
+                users = Users(client, seed=self.seed, at_once=self.at_once)
+                await self._begin(processes, users)
+                await self._under_load(processes, users)
+                await self._finish(processes, users)
+            finally:
+                await client.close()
         finally:
-            await self._stop_all()
-        lines = list(read_recording(self._path("recording")))
-        problems = check(lines, grace_s=GRACE_S)
-        return SoakReport(problems, dict(sorted(self._killed.items())), count, len(lines), loop.time() - began_s)
+            await processes.stop()
+            await self.plane.stop()
+        lines = 0
+
+        def counted() -> Iterator[Seen]:
+            nonlocal lines
+            for seen in read_recording(self._recording):
+                lines += 1
+                yield seen
+
+        self.say("checking the recording")
+        problems = check(counted(), grace_s=GRACE_S, submitted=users.submitted, given_up=users.given_up)
+        memory = judge(self._memory)
+        problems += [f"memory grows: {life}" for life in memory if life.judged and not life.flat]
+        return SoakReport(
+            problems,
+            dict(sorted(self._killed.items())),
+            self.restarts,
+            len(users.submitted),
+            len(users.given_up),
+            users.scaled,
+            lines,
+            time.monotonic() - began_s,
+            memory,
+        )
 
     @property
-    def _client(self) -> Client:
-        assert self._connected is not None
-        return self._connected
+    def _recording(self) -> Path:
+        return self.folder / "recording.jsonl"
 
-    def _path(self, name: str) -> Path:
-        return Path(self._settings[name])
+    @property
+    def _memory(self) -> Path:
+        return self.folder / "memory.jsonl"
 
-    async def _begin(self) -> None:
-        await self._start("server")
-        while not self._path("kubeconfig").exists():
-            self._must_live("server")
-            await asyncio.sleep(0.05)
-        self._connected = Client(connect(self._path("kubeconfig")))
+    async def _begin(self, processes: Processes, users: Users) -> None:
         for machines in load.machines():
-            for document in node_objects(machine_kind(machines), _now()):
-                await self._insist(NODES, document)
+            for document in node_objects(machine_kind(machines), format_timestamp(time.time_ns())):
+                await users.create(NODES, document)
         for entry in load.QUEUES:
-            await self._insist(QUEUES, queue_object(entry))
-        await self._launch("recorder", _RECORDER, ("--kubeconfig", "{kubeconfig}", "--out", "{recording}"))
-        for part in PARTS:
-            if part != "server":
-                await self._start(part)
-        await self._recording_ready()
+            await users.create(QUEUES, queue_object(entry))
+        arguments = ("--kubeconfig", str(self.plane.kubeconfig()), "--out", str(self._recording))
+        await processes.start("recorder", _RECORDER, arguments)
+        for part in self.plane.flags:
+            await self._start(processes, part)
+        while not (self._recording.exists() and _has_line_of(self._recording, READY)):
+            processes.must_live("recorder")
+            await asyncio.sleep(0.1)
 
-    async def _kill_and_submit(self, count: int) -> None:
+    async def _under_load(self, processes: Processes, users: Users) -> None:
+        def pids() -> Mapping[str, int]:
+            return {**processes.pids(), **self.plane.pids()}
+
+        ends = asyncio.Event()
+        working = asyncio.create_task(users.work(ends))
+        sampling = asyncio.create_task(Sampler(self._memory, pids).run())
+        ends_s = time.monotonic() + self.seconds
+        try:
+            await self._kill_in_turn(processes)
+            while (left_s := ends_s - time.monotonic()) > 0:
+                self._all_live(processes)
+                await asyncio.wait((working, sampling), timeout=min(1.0, left_s), return_when=asyncio.FIRST_COMPLETED)
+                for task in (working, sampling):
+                    if task.done():
+                        task.result()
+            ends.set()
+            await working
+        finally:
+            for task in (working, sampling):
+                task.cancel()
+            await asyncio.gather(working, sampling, return_exceptions=True)
+
+    async def _kill_in_turn(self, processes: Processes) -> None:
+        """Spread kills and restarts evenly; every part is killed in turn, in which order is drawn."""
         draw = random.Random(self.seed)
-        work = load.jobs(self.seed, count)
-        for number in range(self.kills):
-            for _ in range(self.jobs_per_kill):
-                await self._insist(JOBS, next(work))
-            await asyncio.sleep(draw.uniform(*self.pause_s))
-            # Every part is killed in turn; when and in which order is drawn.
-            if number % len(PARTS) == 0:
-                order = draw.sample(sorted(PARTS), len(PARTS))
-            part = order[number % len(PARTS)]
-            process = self._processes[part]
-            self._must_live(part)
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
+        count = self.kills + self.restarts
+        span_s = self.seconds / 3 if self.seconds >= _LONG_S else self.seconds * 0.9
+        parts = sorted(self.plane.flags)
+        restarts = {round((number + 1) * count / (self.restarts + 1)) - 1 for number in range(self.restarts)}
+        began_s, order, kills = time.monotonic(), list[str](), 0
+        for number in range(count):
+            at_s = began_s + span_s * (number + draw.uniform(0.1, 0.9)) / count
+            await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+            self._all_live(processes)
+            pause_s = draw.uniform(0.0, 2.0)
+            if number in restarts:
+                self.say(f"{time.monotonic() - began_s:.0f} s: the API server is killed and started again")
+                await self.plane.restart(pause_s)
+                continue
+            order = order or draw.sample(parts, len(parts))
+            part = order.pop()
+            await processes.kill(part)
+            kills += 1
             self._killed[part] = self._killed.get(part, 0) + 1
-            self.say(f"kill {number + 1} of {self.kills}: {part}")
-            await asyncio.sleep(draw.uniform(0.0, 2.0))
-            await self._start(part)
+            self.say(f"{time.monotonic() - began_s:.0f} s: kill {kills} of {self.kills}: {part}")
+            await asyncio.sleep(pause_s)
+            await self._start(processes, part)
 
-    async def _finish(self) -> None:
+    async def _finish(self, processes: Processes, users: Users) -> None:
         """Wait until every Job has completed, delete them, and wait until nothing of them is left."""
+        await users.leave()
         self.say("waiting until every job has completed")
-        await self._until(lambda: self._all(JOBS, is_complete), "jobs that do not complete")
-        for job in await self._listed(JOBS):
-            await self._insist_deleted(job["metadata"]["name"])
+        await self._until(processes, partial(_all, users, JOBS, is_complete), "jobs that do not complete")
+        for job in await users.listed(JOBS):
+            await users.delete(JOBS, job["metadata"]["name"])
         self.say("waiting until everything is cleaned up")
-        for resource in (JOBS, PODS, BIND_REQUESTS):
-            await self._until(partial(self._all, resource, lambda each: False), f"{resource.plural} that stay")
+        for resource in (JOBS, PODS, BIND_REQUESTS, POD_GROUPS):
+            gone = partial(_all, users, resource, lambda each: False)
+            await self._until(processes, gone, f"{resource.plural} that stay")
         # The recorder sees the last deletion a moment later.
         await asyncio.sleep(1.0)
 
-    async def _all(self, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:
-        return all(holds(each) for each in await self._listed(resource))
-
-    async def _until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + PATIENCE_S
+    async def _until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
         while not await holds():
-            for part in (*PARTS, "recorder"):
-                self._must_live(part)
-            if loop.time() > deadline_s:
+            self._all_live(processes)
+            if time.monotonic() > deadline_s:
                 # Not raised: the checker names what is left, with all the rest.
                 self.say(f"gave up after {PATIENCE_S:g} s: {what}")
                 return
             await asyncio.sleep(0.3)
 
-    async def _recording_ready(self) -> None:
-        path = self._path("recording")
-        while not (path.exists() and f'"resource":"{READY}"' in path.read_text(encoding="utf-8")):
-            self._must_live("recorder")
-            await asyncio.sleep(0.1)
+    def _all_live(self, processes: Processes) -> None:
+        processes.must_live()
+        self.plane.must_live()
 
-    async def _start(self, part: str) -> None:
-        await self._launch(part, _KAI, PARTS[part])
-
-    async def _launch(self, part: str, module: str, arguments: Sequence[str]) -> None:
-        filled = [each.format(**self._settings) for each in arguments]
-        with (self.folder / f"{part}.log").open("ab") as log:
-            self._processes[part] = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", module, *filled, stdout=log, stderr=log
-            )
-
-    def _must_live(self, part: str) -> None:
-        code = self._processes[part].returncode
-        if code is not None:
-            raise SoakFailed(f"{part} ended by itself with code {code}; see {self.folder / part}.log")
-
-    async def _stop_all(self) -> None:
-        """End the services first, the server last."""
-        for part, process in reversed(self._processes.items()):
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), 15)
-                except TimeoutError:
-                    self.say(f"{part} did not stop and is killed")
-                    process.kill()
-                    await process.wait()
-        if self._connected is not None:
-            await self._connected.close()
-
-    async def _insist(self, resource: Resource, document: dict[str, Any]) -> None:
-        """Create an object, however often the server dies meanwhile."""
-        namespace = "default" if resource.namespaced else ""
-        while True:
-            try:
-                await self._client.create(resource, document, namespace)
-                return
-            except AlreadyExists:
-                return
-            except (ConnectionLost, ServerFailed):
-                await asyncio.sleep(0.1)
-
-    async def _insist_deleted(self, name: str) -> None:
-        while True:
-            try:
-                await self._client.delete(JOBS, name, "default", propagation="Background")
-                return
-            except NotFound:
-                return
-            except (ConnectionLost, ServerFailed):
-                await asyncio.sleep(0.1)
-
-    async def _listed(self, resource: Resource) -> list[dict[str, Any]]:
-        while True:
-            try:
-                return await self._client.list_raw(resource)
-            except (ConnectionLost, ServerFailed):
-                await asyncio.sleep(0.1)
+    async def _start(self, processes: Processes, part: str) -> None:
+        arguments = ["run", part, "--kubeconfig", str(self.plane.kubeconfig(part)), *self.plane.flags[part]]
+        if part == "scheduler":
+            port = self._ports.setdefault(part, free_port())
+            arguments += ["--listen-address", "", "--plugin-server-port", str(port)]
+        await processes.start(part, KAI, arguments)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+async def _all(users: Users, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:
+    return all(holds(each) for each in await users.listed(resource))
 
 
-def _now() -> str:
-    return format_timestamp(time.time_ns())
+def _has_line_of(recording: Path, resource: str) -> bool:
+    return any(seen.resource == resource for seen in read_recording(recording))

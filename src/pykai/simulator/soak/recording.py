@@ -42,7 +42,15 @@ async def record(caches: Caches, path: Path, stop: asyncio.Event) -> None:
 
 
 def _write(out: TextIO, began_s: float, plural: str, change: Change[dict[Any, Any]]) -> None:
-    _line(out, {"at": time.monotonic() - began_s, "resource": plural, "key": change.key, "object": change.new})
+    _line(out, {"at": time.monotonic() - began_s, "resource": plural, "key": change.key, "object": _plain(change.new)})
+
+
+def _plain(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
+    """Without the notes of the server on who wrote which field: half of an object, and nobody reads them."""
+    if document is None or "managedFields" not in document.get("metadata", {}):
+        return document
+    metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
+    return {**document, "metadata": metadata}
 
 
 def _line(out: TextIO, document: dict[str, Any]) -> None:
