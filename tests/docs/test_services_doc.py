@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pykai.cli.main import COMMANDS
 from pykai.cli.run import PARTS
+from pykai.operator.roles import FOLLOW, ROLES
 from pykai.simulator.scenario import parse_story, step_objects
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,18 @@ def test_every_service_has_a_row() -> None:
     for name, part in PARTS.items():
         assert f"`{name}`" in rows
         assert not part.address or part.address in rows
+
+
+def test_every_account_has_a_row_with_all_it_changes() -> None:
+    section = DOC.partition("## What each service may do")[2].partition("\n## ")[0]
+    rows = {line.split("`")[1]: line.split("|")[-2] for line in section.splitlines() if line.startswith("| `")}
+    assert rows.keys() == ROLES.keys()
+    for service, table in ROLES.items():
+        changed = {resource for rule in table if {*rule.verbs} - {"get", *FOLLOW} for resource in rule.resources} - {
+            "events",
+            "leases",
+        }
+        assert set(re.findall(r"`([a-z/]+)`", rows[service])) == changed
 
 
 def test_links_lead_somewhere() -> None:

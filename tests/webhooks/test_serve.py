@@ -27,12 +27,16 @@ from pykai.apiserver.users import User
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
-from pykai.kube.resources import PODS
+from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
 from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, Certificate, json_patch
+from tests.kube.certificates import Authority
+from tests.servers import Server, api_server
 from tests.webhooks.test_gpusharing import HALF, a_pod, letters, mutated
 
 JsonObject = dict[str, Any]
+GUARDED = "guarded"
+JANE = "system:serviceaccount:default:jane"
 
 
 def write_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
@@ -66,8 +70,10 @@ def unchecked() -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[tuple[AdmissionServer, aiohttp.ClientSession]]:
-    server = AdmissionServer(*write_certificate(folder), port=0, random=letters)
+async def served(
+    folder: Path, certificate: tuple[Path, Path] | None = None
+) -> AsyncIterator[tuple[AdmissionServer, aiohttp.ClientSession]]:
+    server = AdmissionServer(*(certificate or write_certificate(folder)), port=0, random=letters)
     stop = asyncio.Event()
     running = asyncio.ensure_future(server.run(stop))
     await server.serving.wait()
@@ -182,6 +188,73 @@ def test_who_is_privileged(user: str, groups: tuple[str, ...], may: bool) -> Non
     assert is_privileged(user, groups) is may
 
 
+def configuration(port: int, path: str, operations: list[str], authority: bytes) -> JsonObject:
+    """What makes an API server ask our webhook about the pods of a namespace."""
+    url = f"https://127.0.0.1:{port}{path}"
+    hook = {
+        "name": "pods.kai.example",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": operations}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}},
+    }
+    return {"metadata": {"name": "guard"}, "webhooks": [hook]}
+
+
+@asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[Server]:
+    """An API server that asks our webhooks, about the pods of one namespace."""
+    authority = Authority()
+    issued = authority.issue("admission")
+    files = folder / "tls.crt", folder / "tls.key"
+    for file, content in zip(files, (issued.certificate, issued.key), strict=True):
+        file.write_bytes(content)
+    async with served(folder, files) as (hooks, _), api_server(Clock(), namespaces=[GUARDED]) as server:
+        admin = Client(server.transport())
+        for resource, path, operations in (
+            (MUTATING_WEBHOOKS, MUTATE_PATH, ["CREATE"]),
+            (VALIDATING_WEBHOOKS, VALIDATE_PATH, ["CREATE", "UPDATE"]),
+        ):
+            await admin.create(resource, configuration(hooks.port, path, operations, authority.pem))
+        async with asyncio.timeout(30):
+            while not await works(admin):
+                # The server reads its configurations now and then.
+                pass
+        yield server
+
+
+async def works(admin: Client) -> bool:
+    """Whether both webhooks are asked."""
+    try:
+        made = await admin.create(PODS, a_pod(HALF), GUARDED, dry_run=True)
+        await admin.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}), GUARDED, dry_run=True)
+    except Forbidden:
+        return names.SHARED_GPU_CONFIGMAP_ANNOTATION in made["metadata"]["annotations"]
+    return False
+
+
+async def test_an_api_server_asks_before_it_takes_a_pod(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as server:
+        jane, binder = Client(server.transport(JANE)), Client(server.transport("binder"))
+        made = await jane.create(PODS, a_pod(HALF), GUARDED)
+        assert made["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP_ANNOTATION] == "p-xxxxxxx-shared-gpu"
+        assert made["spec"]["runtimeClassName"] == "nvidia"
+        assert made["spec"]["volumes"][0]["configMap"]["name"] == "p-xxxxxxx-shared-gpu-0"
+        text = 'admission webhook "pods.kai.example" denied the request: '
+        with pytest.raises(Forbidden, match=f"{text}.*cannot be changed"):
+            await jane.patch(PODS, "p", {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.6"}}}, GUARDED)
+        label = {"metadata": {"labels": {names.GPU_GROUP_LABEL: "g"}}}
+        with pytest.raises(Forbidden, match=f"{text}.*written by the binder only"):
+            await jane.patch(PODS, "p", label, GUARDED)
+        await binder.patch(PODS, "p", label, GUARDED)
+        with pytest.raises(Forbidden, match=f"{text}.*positive number smaller"):
+            await jane.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="q"), GUARDED)
+        whole = await jane.create(PODS, a_pod(limits={"nvidia.com/gpu": "1"}, name="whole"), GUARDED)
+        assert "runtimeClassName" not in whole["spec"]
+
+
+@pytest.mark.embedded_only("functions within its process are what only the embedded server asks")
 async def test_the_embedded_server_admits_in_process() -> None:
     server = await ApiServer.open(clock=Clock(), mutators=[pod_mutator()], validators=[pod_validator()])
     try:

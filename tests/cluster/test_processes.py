@@ -1,0 +1,119 @@
+"""Our services as an operator runs them: processes, each with the token of its own account, on a real cluster.
+
+The controllers are Kubernetes' own; machines are played by a process of the simulator, as the administrator.  Users
+come with kubectl and the project's examples.  At the end everybody is asked to stop, and the audit log tells what they
+did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pykai.api import names
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.credentials import connect
+from pykai.operator.install import installation
+from pykai.operator.roles import ROLES
+from pykai.simulator.machines import furnish
+from pykai.simulator.machines.nodes import MachineKind
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.plane import install
+from tests.cluster.rights import complaints
+from tests.living.kubectl import EXAMPLES, Kubectl
+from tools import kubernetes
+
+pytestmark = [pytest.mark.cluster_only, pytest.mark.slow, pytest.mark.timeout(240)]
+
+#: what `kai run` calls a service -> its account
+SERVICES = {
+    "scheduler": "scheduler",
+    "binder": "binder",
+    "podgrouper": "pod-grouper",
+    "podgroups": "podgroup-controller",
+    "queues": "queue-controller",
+}
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path / "plane", controllers=("*",), service_accounts=True, audit=True) as found:
+        asyncio.run(_prepare(found))
+        found.start_controllers()
+        yield found
+
+
+async def _prepare(plane: ControlPlane) -> None:
+    transport = connect(plane.kubeconfig)
+    try:
+        await install(transport, installation())
+        await furnish(Client(transport), Clock(), [MachineKind(count=5, gpus=8)])
+    finally:
+        await transport.close()
+
+
+@contextmanager
+def processes(plane: ControlPlane, folder: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """`kai run` for everybody; whoever is left at the end is killed."""
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    flags = {
+        "scheduler": [f"--listen-address=127.0.0.1:{free_port()}", f"--plugin-server-port={free_port()}"],
+        "machines": ["--controllers=false", "--default-scheduler=false", "--default-run-seconds=1"],
+    }
+    try:
+        for name in ("machines", *SERVICES):
+            account = SERVICES.get(name)
+            kubeconfig = plane.kubeconfig_of(names.DEFAULT_NAMESPACE, account) if account else plane.kubeconfig
+            elect = ["--leader-elect=true"] if account else []
+            command = ["run", name, "--kubeconfig", str(kubeconfig), *elect, *flags.get(name, [])]
+            with (folder / f"{name}.log").open("wb") as log:
+                started[name] = subprocess.Popen([sys.executable, "-m", "pykai", *command], stdout=log, stderr=log)
+        yield started
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
+
+
+def await_condition(kubectl: Kubectl, *what: str) -> None:
+    """`kubectl wait`, as often as a busy machine needs it."""
+    until_s = time.monotonic() + PATIENCE_S
+    while (done := kubectl.tried("wait", *what, "--timeout=30s")).code:
+        assert time.monotonic() < until_s, done.err
+
+
+def test_examples_run_under_the_roles_of_the_services(plane: ControlPlane, tmp_path: Path) -> None:
+    kubectl = Kubectl(str(kubernetes.program_path("kubectl")), plane.kubeconfig)
+    with processes(plane, tmp_path) as started:
+        kubectl("apply", "-f", str(EXAMPLES / "queues.yaml"))
+        gang = (EXAMPLES / "gang.yaml").read_text(encoding="utf-8").replace('"60"', '"1"')
+        kubectl("apply", "-f", "-", given=gang)
+        for example in ("pod", "podgroup", "deployment"):
+            kubectl("apply", "-f", str(EXAMPLES / f"{example}.yaml"))
+        await_condition(kubectl, "--for=condition=complete", "job/training")
+        await_condition(kubectl, "--for=condition=Available", "deployment/chat")
+        await_condition(kubectl, "--for=condition=Ready", "pod/notebook", "pod/pair-0", "pod/pair-1")
+        await_condition(kubectl, "--for=jsonpath={.status.allocated.nvidia\\.com/gpu}=4", "queue/language")
+        groups = json.loads(kubectl("get", "podgroups", "-o", "json"))["items"]
+        # The gang, the pod, the pair, and one for each replica.
+        assert len(groups) == 5
+        for name in SERVICES:
+            started[name].terminate()
+        ends = {name: started[name].wait(PATIENCE_S) for name in SERVICES}
+        assert ends == dict.fromkeys(SERVICES, 0), {name: (tmp_path / f"{name}.log").read_text() for name in SERVICES}
+    leases = json.loads(kubectl("get", "leases", "-n", names.DEFAULT_NAMESPACE, "-o", "json"))["items"]
+    assert [lease["spec"]["holderIdentity"] for lease in leases] == [""] * len(SERVICES)
+    requests = list(plane.requests())
+    assert complaints(requests, ROLES, whole=False) == []
+    users = {request["user"]["username"] for request in requests}
+    assert {f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{account}" for account in SERVICES.values()} <= users
