@@ -8,6 +8,8 @@ CONFORMANCE_DIR ?= $(or $(KAI_CONFORMANCE_DIR),../shared/conformance)
 # More arguments for pytest, as in `make test PYTEST_ARGS="-k gang"`.
 PYTEST_ARGS ?=
 TEST_WORKERS ?= auto
+# More arguments for `make cluster`, as in `make cluster CLUSTER_ARGS="--no-controllers --folder /tmp/plane"`.
+CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
 SOAK_ARGS ?=
 # `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
@@ -15,10 +17,10 @@ UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
+.PHONY: help demo test soak cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/ready ## start a living cluster with 100 simulated GPUs; Ctrl-C ends it
 	@$(BIN)/kai up
@@ -39,8 +41,40 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 	echo "Running the tests"; \
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
-soak: $(VENV)/ready ## kill processes of a cluster 50 times under load and check what was seen (SOAK_ARGS adds arguments)
-	@$(BIN)/kai soak $(SOAK_ARGS)
+soak: $(VENV)/ready ## kill processes under load on a real control plane and check what was seen, 35 minutes (SOAK_ARGS adds arguments)
+	@if command -v go >/dev/null; then \
+		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
+		$(BIN)/python -m tests.cluster.soak $(SOAK_ARGS); \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO GO: etcd and Kubernetes cannot be built."; \
+		echo "**  The soak runs on the embedded API server, for a few minutes."; \
+		echo "**********************************************************************"; \
+		echo; \
+		$(BIN)/kai soak $(SOAK_ARGS); \
+	fi
+
+cluster: $(VENV)/ready ## start a real control plane with our definitions; Ctrl-C ends it; needs Go (CLUSTER_ARGS adds arguments)
+	@$(BIN)/python -m tests.cluster $(CLUSTER_ARGS)
+
+cluster-programs: $(VENV)/ready ## build etcd and Kubernetes' programs with Go into a cache outside the checkout
+	@$(BIN)/python tools/kubernetes.py --all
+
+test-cluster: $(VENV)/ready ## run the tests that need an API server on a real control plane; needs Go (PYTEST_ARGS adds arguments)
+	@if command -v go >/dev/null; then \
+		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
+		echo "Running the tests on a real control plane" && \
+		$(BIN)/python -m pytest --cluster -n0 tests/services tests/apiserver tests/kube tests/webhooks tests/cluster \
+			$(PYTEST_ARGS); \
+	else \
+		echo; \
+		echo "**********************************************************************"; \
+		echo "**  NO GO: etcd and Kubernetes cannot be built."; \
+		echo "**  Nothing is tested on a real control plane in this run."; \
+		echo "**********************************************************************"; \
+		echo; \
+	fi
 
 kubectl: $(VENV)/ready ## build kubectl v1.35.4 with Go into a cache outside the checkout, and print its path
 	@$(BIN)/python tools/kubernetes.py kubectl

@@ -15,6 +15,10 @@ tree, one copy a worker, mended after each mutant. A mutant is *caught* when pyt
 1), *survived* when all pass; anything else (the code no longer imports, no tests, no end) makes it *invalid*. The run
 fails unless all are caught. Recorded cases never count: the project's own tests must know its rules.
 
+Importing the project and collecting tests would cost several times what the tests do. A process that has done both
+forks for every mutant and changes the functions that the mutant touches (`tools/nursery.py`, `tools/patches.py`); where
+that might not be the same as importing the changed file, the file is imported.
+
 Subtle: Python trusts a cached .pyc of the same second and size, and mutants are often as long as what they replace.
 The copies are therefore compiled beforehand with caches that carry the hash of their source, and mutated runs write
 no caches.
@@ -30,7 +34,6 @@ import os
 import py_compile
 import queue
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -38,15 +41,21 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 #: What a copy of the tree holds.
 COPIED = ("src", "tests", "tools", "pyproject.toml")
 FIELDS = ("id", "title", "file", "old", "new", "tests")
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-q", "-o", "timeout=0", "--hypothesis-seed=0")
+#: What is spent on a failure is spent on every mutant: no one reads why a test failed that should.
+_TERSE = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=line")
+PYTEST = (*_TERSE, "-o", "timeout=0", "--hypothesis-seed=0", "-x", "-n", "0")
 CAUGHT, SURVIVED, INVALID = "caught", "survived", "invalid"
 #: Meaning of pytest's exit statuses other than 0 and 1.
 _STATUSES = {2: "the tests could not be collected", 3: "pytest failed", 4: "a test does not exist", 5: "no tests"}
@@ -82,6 +91,10 @@ class Result:
     mutant: Mutant
     verdict: str
     seconds: float
+    #: of the processor, which tells more than the clock when others work too
+    cpu_s: float
+    #: why the code was imported anew, instead of functions changed in a process that has imported it
+    imported: str
     #: why it is invalid, or the end of pytest's output
     note: str = ""
 
@@ -186,14 +199,53 @@ def chosen(mutants: Iterable[Mutant], pattern: str | None) -> list[Mutant]:
     ]
 
 
+class Nursery:
+    """A process that forks for every run of the tests; see `tools/nursery.py`."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("nursery.py")), *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """The next thing it tells."""
+        told = self._process.stdout
+        assert told is not None
+        line = told.readline()
+        if not line:
+            raise RuntimeError("the process that runs the tests has ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        """Have a run made; what became of it."""
+        asked = self._process.stdin
+        assert asked is not None
+        asked.write(json.dumps(request) + "\n")
+        asked.flush()
+        return self.answer()
+
+    def close(self) -> None:
+        """End it, and what it runs."""
+        self._process.terminate()
+        self._process.communicate()
+
+
 class Tree:
     """A private copy of the project in which tests run."""
 
-    def __init__(self, path: Path, timeout_s: float) -> None:
+    def __init__(self, path: Path, tests: Sequence[str], timeout_s: float) -> None:
         self.path = path
         self.timeout_s = timeout_s
-        self._process: subprocess.Popen[str] | None = None
-        self._nursery: subprocess.Popen[str] | None = None
+        self.tests = tests
+        self._nursery: Nursery | None = None
+        self._collected: Nursery | None = None
 
     def environment(self, *, write_caches: bool) -> dict[str, str]:
         """The environment in which the copy's own code is imported, and no recorded case is found."""
@@ -209,82 +261,65 @@ class Tree:
         for source in sorted((self.path / "src").rglob("*.py")):
             py_compile.compile(str(source), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
-    def pytest(self, *arguments: str, write_caches: bool = False) -> tuple[int | None, str]:
-        """Run pytest; its exit status, None when it did not end in time, and its output."""
-        process = subprocess.Popen(
-            [sys.executable, *PYTEST, *arguments],
-            cwd=self.path,
-            env=self.environment(write_caches=write_caches),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        self._process = process
-        try:
-            output, _ = process.communicate(timeout=self.timeout_s)
-        except subprocess.TimeoutExpired:
-            return None, ""
-        finally:
-            self.abort()
-            process.wait()
-        return process.returncode, output
+    def arguments(self, tests: Sequence[str]) -> list[str]:
+        """Pytest's command line: the first test that fails is enough, and what tests write does not outlive them."""
+        return [*PYTEST, f"--basetemp={self.path.with_suffix('.tmp')}", *tests]
 
-    def forked(self, *arguments: str) -> tuple[int | None, str]:
-        """The same in a process that has imported pytest already; see `tools/nursery.py`."""
-        if self._nursery is None:
-            self._nursery = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("nursery.py")), str(self.timeout_s)],
-                cwd=self.path,
-                env=self.environment(write_caches=False),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        asked, told = self._nursery.stdin, self._nursery.stdout
-        assert asked is not None
-        assert told is not None
-        asked.write(json.dumps([*PYTEST[2:], *arguments]) + "\n")
-        asked.flush()
-        status, output = json.loads(told.readline())
-        return status, output
+    def collect(self) -> str | None:
+        """Import the code and collect the tests, before anything is broken; pytest's output if that fails."""
+        if self._collected is not None:
+            return None
+        # Leaves pytest's caches of the tests for the others.
+        files = sorted({test.partition("::")[0] for test in self.tests})
+        self._collected = Nursery(self.path, self.environment(write_caches=True), *self.arguments(files))
+        answer = self._collected.answer()
+        return None if "collected" in answer else answer["output"]
 
-    def abort(self) -> None:
-        """End the tests that run here, if any."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    def run_unbroken(self, tests: Sequence[str]) -> tuple[int | None, str]:
+        """Run tests on the code as it is; pytest's exit status (None: it did not end) and output."""
+        answer = self._ask_collected(10 * self.timeout_s, tests=tests, statement="", change=None)
+        return answer.get("status", 4), answer.get("output", answer.get("import", ""))
 
-    def close(self) -> None:
-        """End everything that was started here."""
-        self.abort()
-        if self._nursery is not None:
-            self._nursery.terminate()
-            self._nursery.communicate()
-            self._nursery = None
+    def _ask_collected(self, timeout_s: float, **request: object) -> dict[str, Any]:
+        if failed := self.collect():
+            raise RuntimeError(f"the tests cannot be collected:\n{_tail(failed)}")
+        assert self._collected is not None
+        return self._collected.ask(timeout_s=timeout_s, **request)
 
     def run(self, mutant: Mutant) -> Result:
         """Apply a mutant, run its tests, mend the tree."""
         target = self.path / mutant.file
         original = target.read_bytes()
+        before = original.decode()
+        after = mutant.applied(before)
         began = time.monotonic()
         try:
-            target.write_text(mutant.applied(original.decode()), encoding="utf-8", newline="")
-            status, output = self.forked("-x", "-n", "0", *mutant.tests)
+            target.write_text(after, encoding="utf-8", newline="")
+            change = {"file": mutant.file, "texts": {"before": before, "after": after}}
+            answer = self._ask_collected(self.timeout_s, tests=mutant.tests, statement=mutant.id, change=change)
+            imported = answer.get("import", "")
+            if imported:
+                if self._nursery is None:
+                    self._nursery = Nursery(self.path, self.environment(write_caches=False))
+                answer = self._nursery.ask(arguments=self.arguments(mutant.tests), timeout_s=self.timeout_s)
         finally:
             target.write_bytes(original)
             shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)
         seconds = time.monotonic() - began
-        if status == 0:
-            return Result(mutant, SURVIVED, seconds)
-        if status == 1:
-            return Result(mutant, CAUGHT, seconds)
+        status = answer["status"]
+        verdict, note = {0: SURVIVED, 1: CAUGHT}.get(status, INVALID), ""
         if status is None:
-            return Result(mutant, INVALID, seconds, f"the tests had not ended after {self.timeout_s:g} s")
-        why = _STATUSES.get(status, f"exit status {status}")
-        return Result(mutant, INVALID, seconds, f"{why}\n{_tail(output)}")
+            note = f"the tests had not ended after {self.timeout_s:g} s"
+        elif verdict == INVALID:
+            note = f"{_STATUSES.get(status, f'exit status {status}')}\n{_tail(answer['output'])}"
+        return Result(mutant, verdict, seconds, answer["cpu_s"], imported, note)
+
+    def close(self) -> None:
+        """End everything that was started here."""
+        for nursery in (self._nursery, self._collected):
+            if nursery is not None:
+                nursery.close()
+        self._nursery = self._collected = None
 
 
 def _tail(output: str, lines: int = 12) -> str:
@@ -323,36 +358,51 @@ def imports_elsewhere(tree: Tree) -> list[str]:
     return [f"{name} is imported from {origin}" for name, origin in found.items() if str(tree.path) not in origin]
 
 
-def run_all(mutants: Sequence[Mutant], trees: Sequence[Tree]) -> list[Result]:
-    """Run the mutants, one worker a tree, and tell of each as it ends."""
+def shared_out(jobs: Iterable[Job], trees: Sequence[Tree], do: Callable[[Tree, Job], Done]) -> Iterator[Done]:
+    """Do the jobs, one worker a tree; what became of each as it ends."""
     free: queue.SimpleQueue[Tree] = queue.SimpleQueue()
     for tree in trees:
         free.put(tree)
     stop = threading.Event()
 
-    def run_one(mutant: Mutant) -> Result | None:
+    def do_one(job: Job) -> Done | None:
         if stop.is_set():
             return None
         tree = free.get()
         try:
-            return tree.run(mutant)
+            return do(tree, job)
         finally:
             free.put(tree)
 
-    results: list[Result] = []
     with ThreadPoolExecutor(len(trees)) as pool:
         try:
-            for done in as_completed([pool.submit(run_one, mutant) for mutant in mutants]):
-                result = done.result()
-                if result is not None:
-                    results.append(result)
-                    say(line_of(result))
-        finally:
+            for ended in as_completed([pool.submit(do_one, job) for job in jobs]):
+                done = ended.result()
+                if done is not None:
+                    yield done
+        except BaseException:
             stop.set()
             for tree in trees:
                 tree.close()
-    order = {mutant: position for position, mutant in enumerate(mutants)}
-    return sorted(results, key=lambda result: order[result.mutant])
+            raise
+
+
+def failing(trees: Sequence[Tree], tests: Sequence[str]) -> str | None:
+    """The output of tests that fail on the code as it is, each file of tests in a process of its own."""
+    files: dict[str, list[str]] = {}
+    for test in tests:
+        files.setdefault(test.partition("::")[0], []).append(test)
+    outputs = [output for status, output in shared_out(files.values(), trees, Tree.run_unbroken) if status != 0]
+    return outputs[0] if outputs else None
+
+
+def run_all(mutants: Sequence[Mutant], trees: Sequence[Tree]) -> list[Result]:
+    """Run the mutants, and tell of each as it ends."""
+    results: dict[Mutant, Result] = {}
+    for result in shared_out(mutants, trees, Tree.run):
+        results[result.mutant] = result
+        say(line_of(result))
+    return [results[mutant] for mutant in mutants if mutant in results]
 
 
 def say(text: str = "") -> None:
@@ -409,6 +459,8 @@ def write_json(path: Path, results: Sequence[Result]) -> None:
                 "file": result.mutant.file,
                 "verdict": result.verdict,
                 "seconds": round(result.seconds, 2),
+                "cpu_s": round(result.cpu_s, 3),
+                "imported": result.imported,
                 "note": result.note,
             }
             for result in results
@@ -422,7 +474,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants.py", description="Break the code; see that the tests notice.")
     parser.add_argument("--only", metavar="PATTERN", help="mutants with this id (* and ? allowed) or text in the title")
     parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="workers (default: CPUs)")
+    # One more than there are processors: tests that wait in vain for what a mutant prevents need none.
+    jobs = (os.cpu_count() or 1) + 1
+    parser.add_argument("--jobs", metavar="N", type=int, default=jobs, help=f"workers ({jobs}: the CPUs and one more)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results here too")
     parser.add_argument("--timeout", metavar="S", type=float, default=120, help="seconds a mutant may take (120)")
     parser.add_argument("--root", metavar="DIR", type=Path, default=Path(__file__).parents[1], help="the project")
@@ -443,7 +497,8 @@ def main(given: Sequence[str] | None = None) -> int:
         errors.append(f"no mutant fits {options.only!r}" if options.only else "no mutants are listed")
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
         # Whoever edits the tree meanwhile disturbs nobody: everything from here on looks at the copy.
-        first = Tree(Path(temporary).resolve() / "0", options.timeout)
+        tests = {test for mutant in selected for test in mutant.tests}
+        first = Tree(Path(temporary).resolve() / "0", sorted(tests), options.timeout)
         copy_tree(root, first.path)
         errors += check_mutants(selected, first.path)
         if options.list:
@@ -463,22 +518,25 @@ def _run(mutants: Sequence[Mutant], first: Tree, options: argparse.Namespace) ->
         say(f"error: the copy is not what runs: {'; '.join(elsewhere)}")
         return 1
     workers = max(1, min(options.jobs, len(mutants)))
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    say(f"Running the tests of {len(mutants)} mutants on the code as it is")
-    # This run may take as long as it likes, and leaves pytest's caches of the tests for the others.
-    baseline = Tree(first.path, timeout_s=3600)
-    status, output = baseline.pytest("-n", str(workers if workers > 1 else 0), *tests, write_caches=True)
-    if status != 0:
-        say(_tail(output, 40))
-        say("error: the tests must pass before anything is broken")
-        return 1
     trees = [first]
-    for number in range(1, workers):
-        path = first.path.with_name(str(number))
-        shutil.copytree(first.path, path)
-        trees.append(Tree(path, options.timeout))
-    say(f"Running {len(mutants)} mutants with {workers} workers")
-    results = run_all(mutants, trees)
+    try:
+        say(f"Running the tests of {len(mutants)} mutants on the code as it is")
+        failed = first.collect()
+        if failed is None:
+            for number in range(1, workers):
+                path = first.path.with_name(str(number))
+                shutil.copytree(first.path, path)
+                trees.append(Tree(path, first.tests, options.timeout))
+            failed = failing(trees, first.tests)
+        if failed is not None:
+            say(_tail(failed, 40))
+            say("error: the tests must pass before anything is broken")
+            return 1
+        say(f"Running {len(mutants)} mutants with {workers} workers")
+        results = run_all(mutants, trees)
+    finally:
+        for tree in trees:
+            tree.close()
     report(results, first.path)
     say(f"{time.monotonic() - began:.0f} s")
     if options.json is not None:

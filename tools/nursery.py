@@ -1,24 +1,43 @@
-"""A process that has imported everything but the project, and forks for every run of the tests.
+"""A process that has done once what every run of the tests needs, and forks for each run.
 
-Most of what a short run of pytest costs is importing pytest, Hypothesis and NumPy. `tools/mutants.py` starts one of
-these for each copy of the tree and asks it for run after run: a line of JSON with pytest's arguments comes in, a line
-with the exit status (null when the time was up) and the output goes out. Each run is a fork in a session of its own, so
-nothing it imports or changes stays, and whatever it started dies with it.
+Most of what a short run of pytest costs is importing pytest, Hypothesis, NumPy and the project, and collecting tests.
+`tools/mutants.py` starts up to two of these for each copy of the tree:
 
-    python tools/nursery.py SECONDS
+    python tools/nursery.py                     has imported everything but the project
+    python tools/nursery.py PYTEST-ARGUMENTS    has imported the project too, and collected these tests
+
+A line of JSON with a run to make comes in, one with what became of it goes out: the exit status (null when the time was
+up) and the output. The first takes pytest's arguments. The second takes the tests to run, the statement whose tests go
+first and, if any, the change of a source file: the file on disk has been changed already, for whatever is yet to be
+imported, and functions that live are changed in the fork (`tools/patches.py`); the answer is `import`, with the reason,
+when that cannot be done. Each run is a fork in a session of its own, so nothing it imports or changes stays, and
+whatever it started dies with it.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TextIO
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
+
+# The project that this file belongs to, for this import only: the tests import the `tools` of the copy they are in.
+sys.path[0] = str(Path(__file__).parents[1])
+from tools.patches import Functions, Replacement, Unpatchable, Watch  # noqa: E402
+
+del sys.path[0]
 
 #: What the tests import that is not the project's; a name that is not installed is passed over.
 FOREIGN = (
@@ -28,8 +47,10 @@ FOREIGN = (
     "click.testing",
     "rich.table",
     "cel_expr_python.cel",
+    "aiohttp.web",
     "pytest",
     "_pytest.pytester",
+    "pytest_asyncio.plugin",
     "pytest_timeout",
     "xdist.plugin",
     "hypothesis",
@@ -39,69 +60,216 @@ FOREIGN = (
 )
 
 
-def run(arguments: list[str], timeout_s: float) -> tuple[int | None, str]:
-    """Run pytest in a fork; its exit status, None when it did not end in time, and its output."""
+def run(begin: Callable[[int], None], timeout_s: float) -> dict[str, object] | None:
+    """Fork, and let the child begin with a file for its output; the parent gets what became of it.
+
+    The status is None when the child did not end in time. The child gets nothing and goes on behind the call.
+    """
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:
-            _be_pytest(arguments, output.fileno())
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            begin(output.fileno())
+            return None
 
         def end(*_: object) -> None:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            sys.exit(1)
+            os._exit(1)
 
         before = signal.signal(signal.SIGTERM, end)
-        status = _wait(child, time.monotonic() + timeout_s)
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        if status is None:
-            os.waitpid(child, 0)
+        status, cpu_s = _wait(child, time.monotonic() + timeout_s)
         signal.signal(signal.SIGTERM, before)
         output.seek(0)
-        return status, output.read().decode(errors="replace")
+        return {"status": status, "output": output.read().decode(errors="replace"), "cpu_s": cpu_s}
 
 
-def _be_pytest(arguments: list[str], output: int) -> None:
+def _wait(child: int, end: float) -> tuple[int | None, float]:
+    """The exit status of a child, None when the time was up, and the CPU seconds it took; its descendants are ended.
+
+    A child that a signal ended counts as pytest's failure.
+    """
+    pause = 0.001
+    done, status, usage = os.wait4(child, os.WNOHANG)
+    while not done and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.01)
+        done, status, usage = os.wait4(child, os.WNOHANG)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if not done:
+        _, _, usage = os.wait4(child, 0)
+        return None, usage.ru_utime + usage.ru_stime
+    code = os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 3
+    return code, usage.ru_utime + usage.ru_stime
+
+
+def _write_to(output: int) -> None:
+    for stream in (1, 2):
+        os.dup2(output, stream)
+
+
+class Unshrunk:
+    """A plugin of pytest: the first example that fails is as good as the smallest one, which may take long to find."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self) -> None:
+        """Leave the other settings of the project as they are."""
+        phases = [Phase.explicit, Phase.reuse, Phase.generate]
+        settings.register_profile("unshrunk", settings(), phases=phases)
+        settings.load_profile("unshrunk")
+
+
+def _be_pytest(arguments: Sequence[str], *plugins: object) -> int:
+    """Run pytest; in a fork that was made meanwhile, the process ends here."""
+    me = os.getpid()
     status = 3
     try:
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for stream in (1, 2):
-            os.dup2(output, stream)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        import pytest
-
-        status = int(pytest.main(arguments))
+        status = int(pytest.main(list(arguments), plugins=[Unshrunk(), *plugins]))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(status)
+        if os.getpid() != me:
+            os._exit(status)
+    return status
 
 
-def _wait(child: int, end: float) -> int | None:
-    """The exit status of a child, None when the time is up; a child that a signal ended counts as pytest's failure."""
-    pause = 0.001
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 3
-        if time.monotonic() > end:
+class Collected:
+    """A plugin of pytest: when the tests are collected, forks that run some of them, until nobody asks any more."""
+
+    def __init__(self, asked: Iterable[str], tell: Callable[[object], None]) -> None:
+        self.served = False
+        self._asked = asked
+        self._tell = tell
+        self._sources = Path.cwd() / "src"
+        self._watch = Watch(self._sources)
+        self._watch.start()
+        self._functions: Functions | None = None
+        self._choice: Choice | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """True once nobody asks any more; None where the tests are to be run."""
+        self._watch.stop()
+        if session.testsfailed:
             return None
-        time.sleep(pause)
-        pause = min(2 * pause, 0.02)
+        # Caches of the tests are welcome; from here on they would be caches of changed sources.
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        # Held by the plugin: a fork that left this method with them would spend most of its time on forgetting them.
+        self._functions = functions = Functions(self._sources, self._watch.called)
+        self._choice = choice = Choice(session.items)
+        gc.collect()
+        gc.freeze()
+        self.served = True
+        self._tell({"collected": len(session.items)})
+        for line in self._asked:
+            request = json.loads(line)
+            session.items = choice.of(request["tests"], request["statement"])
+            if not session.items:
+                self._tell({"import": "no collected test has this name"})
+                continue
+            try:
+                change = request["change"]
+                replacements = functions.replacements(Path.cwd() / change["file"], **change["texts"]) if change else []
+            except Unpatchable as reason:
+                self._tell({"import": str(reason)})
+                continue
+            done = run(partial(_begin, session, replacements), request["timeout_s"])
+            if done is None:
+                return None
+            self._tell(done)
+        return True
 
 
-def serve(asked: TextIO, told: TextIO, timeout_s: float) -> None:
+def _begin(session: pytest.Session, replacements: Iterable[Replacement], output: int) -> None:
+    """What the fork does before its tests: functions are changed, and the output of tests is kept apart."""
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    capture.stop_global_capturing()
+    _write_to(output)
+    # Files of its own: those of the parent may hold the output of a fork that was killed.
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
+    for replacement in replacements:
+        replacement.make()
+
+
+class Choice:
+    """Which of the collected tests a run is about."""
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        self._items = items
+        self._words = {item: _words(item) for item in items}
+
+    def of(self, tests: Sequence[str], statement: str) -> list[pytest.Item]:
+        """The items that pytest would run for these arguments; those that quote the statement go first.
+
+        The first test that fails ends the run, and most likely it is one of these.
+        """
+        found: dict[pytest.Item, None] = {}
+        for test in tests:
+            within = tuple(f"{test}{sign}" for sign in ("::", "[", "/"))
+            found |= dict.fromkeys(
+                each for each in self._items if each.nodeid == test or each.nodeid.startswith(within)
+            )
+        word = _flat(statement.rpartition(":")[2])
+        return sorted(found, key=lambda item: word not in self._words[item])
+
+
+def _words(item: pytest.Item) -> set[str]:
+    """What a test is called and what it says of itself: both `test_alc4_...` and a docstring may quote ALC-4."""
+    said = getattr(getattr(item, "function", None), "__doc__", None) or ""
+    return {_flat(word) for word in re.findall(r"[\w.-]+", f"{item.name.replace('_', ' ')} {said}")}
+
+
+def _flat(word: str) -> str:
+    return word.lower().replace("-", "").replace(".", "")
+
+
+def serve_collected(asked: Iterable[str], tell: Callable[[object], None], arguments: list[str]) -> None:
+    """Collect tests, then answer until nobody asks any more."""
+    plugin = Collected(asked, tell)
+    with tempfile.TemporaryFile() as log:
+        _write_to(log.fileno())
+        status = _be_pytest(arguments, plugin)
+        if not plugin.served:
+            log.seek(0)
+            tell({"status": status, "output": log.read().decode(errors="replace")})
+
+
+def serve(asked: Iterable[str], tell: Callable[[object], None]) -> None:
     """Answer until nobody asks any more."""
+    for line in asked:
+        request = json.loads(line)
+        done = run(_write_to, request["timeout_s"])
+        if done is None:
+            status = 3
+            try:
+                status = _be_pytest(request["arguments"])
+            finally:
+                os._exit(status)
+        tell(done)
+
+
+def main(arguments: list[str]) -> None:
+    """Keep the two ends of the conversation away from whatever runs here."""
+    asked = os.fdopen(os.dup(0), encoding="utf-8")
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def tell(answer: object) -> None:
+        told.write(json.dumps(answer) + "\n")
+        told.flush()
+
     for name in FOREIGN:
         with suppress(ImportError):
             importlib.import_module(name)
-    for line in asked:
-        status, output = run(json.loads(line), timeout_s)
-        told.write(json.dumps([status, output]) + "\n")
-        told.flush()
+    if arguments:
+        serve_collected(asked, tell, arguments)
+    else:
+        serve(asked, tell)
 
 
 if __name__ == "__main__":
-    serve(sys.stdin, sys.stdout, float(sys.argv[1]))
+    main(sys.argv[1:])

@@ -34,6 +34,56 @@ def test_nobody_is_paid_for_shopping() -> None:
     assert total(-3, 2) == 2
 """
 
+#: what changing a function of an imported module alone would not show: a constant, a function that is called while
+#: tests are collected, another process, a module that is imported late
+TANGLED_SOURCE = '''"""Prices in euros."""
+
+FACTOR = 2
+
+
+def rates() -> list[int]:
+    return [1, 2, 3]
+
+
+def in_cents(euros: int) -> int:
+    return euros * 100
+
+
+def printed(euros: int) -> str:
+    return f"{euros} EUR"
+'''
+TANGLED_TESTS = """import subprocess
+import sys
+
+import pytest
+
+from shop.euros import FACTOR, in_cents, rates
+
+
+def test_factor() -> None:
+    assert FACTOR == 2
+
+
+@pytest.mark.parametrize("rate", rates())
+def test_rates(rate: int) -> None:
+    assert rate < 4
+
+
+def test_another_process() -> None:
+    code = "from shop.euros import printed; print(printed(3))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"3 EUR\\n"
+
+
+def test_cents() -> None:
+    assert in_cents(2) == 200
+
+
+def test_late() -> None:
+    from shop.late import answer
+
+    assert answer() == 42
+"""
+
 NO_TAX = ("shop:1", "tax is taken off", "net + tax", "net - tax")
 NO_FLOOR = ("shop:2", "a net price may be negative", "net = 0", "pass")
 UNTESTED = ("shop:3", "spare is thrice", "net * 2", "net * 3")
@@ -110,6 +160,49 @@ def test_one_worker_mends_its_copy_after_each_mutant(run: Run) -> None:
     status, output = run(table(*NO_TAX), table(*UNTESTED), table(*NO_FLOOR))
     assert status == 1
     assert [line.split()[0] for line in output.splitlines() if "s)" in line] == ["caught", "SURVIVED", "caught"]
+
+
+def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(run: Run, shop: Path) -> None:
+    (shop / "src/shop/euros.py").write_text(TANGLED_SOURCE)
+    (shop / "src/shop/late.py").write_text("def answer() -> int:\n    return 42\n")
+    (shop / "tests/test_euros.py").write_text(TANGLED_TESTS)
+
+    def of(title: str, old: str, new: str, module: str = "euros") -> str:
+        return table("shop:1", title, old, new, file=f"src/shop/{module}.py", test="tests/test_euros.py")
+
+    status, output = run(
+        of("cents", "euros * 100", "euros * 10"),
+        of("constant", "FACTOR = 2", "FACTOR = 3"),
+        of("collected", "[1, 2, 3]", "[1, 2, 4]"),
+        of("process", "EUR", "USD"),
+        of("late", "42", "41", module="late"),
+        of("harmless", "euros * 100", "100 * euros"),
+        of("harmless constant", "FACTOR = 2", "FACTOR = int(2)"),
+        of("harmless order", "[1, 2, 3]", "[3, 2, 1]"),
+        of("no end", "return euros * 100", "while True:\n        pass"),
+        of("death", "return euros * 100", "import os\n    os.abort()"),
+        arguments=("--json", str(shop / "out"), "--timeout", "5"),
+    )
+    assert status == 1
+    found = {mutant["title"]: mutant for mutant in json.loads((shop / "out").read_text())["mutants"]}
+    assert {title: mutant["verdict"] for title, mutant in found.items()} == {
+        "cents": "caught",
+        "constant": "caught",
+        "collected": "caught",
+        "process": "caught",
+        "late": "caught",
+        "harmless": "survived",
+        "harmless constant": "survived",
+        "harmless order": "survived",
+        "no end": "invalid",
+        "death": "invalid",
+    }, output
+    assert {title for title, mutant in found.items() if mutant["imported"]} == {
+        "constant",
+        "collected",
+        "harmless constant",
+        "harmless order",
+    }
 
 
 @pytest.mark.parametrize(
