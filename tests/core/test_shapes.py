@@ -614,3 +614,21 @@ def test_unreadable_pods_are_one_shape_that_costs_a_pod_slot_only() -> None:
     assert register.unreadable() is register.unreadable()
     assert register.unreadable().requests == (("pods", 1),)
     assert register.unreadable().unsupported
+
+
+def test_the_random_name_of_a_token_volume_makes_no_difference() -> None:
+    def with_token(letters: str, *needed: str) -> Pod:
+        name = f"kube-api-access-{letters}"
+        sources = [{"configMap": {"name": each}} for each in needed]
+        return pod(
+            container({"cpu": "1"}, volumeMounts=[{"name": name, "mountPath": "/var/run"}]),
+            volumes=[{"name": name, "projected": {"sources": sources}}],
+        )
+
+    register = ShapeRegister()
+    shape = register.shape_of(with_token("aaaaa", "kube-root-ca.crt"))
+    assert shape.config_maps == ("kube-root-ca.crt",)
+    for letters in ("bbbbb", "ccccc"):
+        assert register.shape_of(with_token(letters, "kube-root-ca.crt")) is shape
+    assert register.specs_remembered == 1
+    assert register.shape_of(with_token("ddddd", "other")).config_maps == ("other",)

@@ -46,6 +46,9 @@ HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 
 #: Raw specs remembered; specs that differ in every pod must not eat the memory.
 _MOST_RAW_SPECS = 50_000
+#: The API server mounts the token of the service account under this name and five random letters in every pod; with
+#: them no two pods would be written alike, though they mean the same.
+_TOKEN_VOLUME = "kube-api-access-"
 
 
 class GpuKind(IntEnum):
@@ -412,6 +415,9 @@ class ShapeRegister:
         except OverflowError:
             # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
             return self._intern(_gather(pod, resolved))
+        for volume in pod.spec.volumes:
+            if volume.name.startswith(_TOKEN_VOLUME):
+                raw = raw.replace(volume.name.encode(), _TOKEN_VOLUME.encode())
         known = self._by_bytes.get(raw)
         if known is None:
             known = self._intern(_gather(pod, resolved))
@@ -419,6 +425,11 @@ class ShapeRegister:
                 self._by_bytes.clear()
             self._by_bytes[raw] = known
         return known
+
+    @property
+    def specs_remembered(self) -> int:
+        """How many ways of writing a pod are known by their bytes."""
+        return len(self._by_bytes)
 
     def unreadable(self) -> Shape:
         """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
