@@ -277,17 +277,22 @@ class Tree:
 
     def run_unbroken(self, tests: Sequence[str]) -> tuple[int | None, str]:
         """Run tests on the code as it is; pytest's exit status (None: it did not end) and output."""
+        self._have_collected()
         answer = self._ask_collected(10 * self.timeout_s, tests=tests, statement="", change=None)
         return answer.get("status", 4), answer.get("output", answer.get("import", ""))
 
-    def _ask_collected(self, timeout_s: float, **request: object) -> dict[str, Any]:
+    def _have_collected(self) -> None:
+        """What is imported must not be broken, so this comes before the first mutant."""
         if failed := self.collect():
             raise RuntimeError(f"the tests cannot be collected:\n{_tail(failed)}")
-        assert self._collected is not None
+
+    def _ask_collected(self, timeout_s: float, **request: object) -> dict[str, Any]:
+        assert self._collected is not None, "nothing is collected"
         return self._collected.ask(timeout_s=timeout_s, **request)
 
     def run(self, mutant: Mutant) -> Result:
         """Apply a mutant, run its tests, mend the tree."""
+        self._have_collected()
         target = self.path / mutant.file
         original = target.read_bytes()
         before = original.decode()

@@ -14,8 +14,8 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from cProfile import Profile
 from collections import defaultdict
+from cProfile import Profile
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
@@ -57,7 +57,8 @@ class Watch:
 
     def stop(self) -> None:
         """Look no longer."""
-        if sys.version_info < (3, 12) and sys.getprofile() is not self._profile:
+        profiler: object = sys.getprofile()
+        if sys.version_info < (3, 12) and profiler is not self._profile:
             raise RuntimeError("something else profiles: calls may have been missed")
         self._profile.disable()
         threading.settrace(None)

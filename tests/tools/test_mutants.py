@@ -177,11 +177,13 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
         of("process", "EUR", "USD"),
         of("late", "42", "41", module="late"),
         of("harmless", "euros * 100", "100 * euros"),
+        of("cents again", "euros * 100", "euros + 100"),
+        of("still harmless", "euros * 100", "100 * euros * 1"),
         of("harmless constant", "FACTOR = 2", "FACTOR = int(2)"),
         of("harmless order", "[1, 2, 3]", "[3, 2, 1]"),
         of("no end", "return euros * 100", "while True:\n        pass"),
         of("death", "return euros * 100", "import os\n    os.abort()"),
-        arguments=("--json", str(shop / "out"), "--timeout", "5"),
+        arguments=("--json", str(shop / "out"), "--timeout", "5", "--jobs", "3"),
     )
     assert status == 1
     found = {mutant["title"]: mutant for mutant in json.loads((shop / "out").read_text())["mutants"]}
@@ -192,6 +194,8 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
         "process": "caught",
         "late": "caught",
         "harmless": "survived",
+        "cents again": "caught",
+        "still harmless": "survived",
         "harmless constant": "survived",
         "harmless order": "survived",
         "no end": "invalid",
