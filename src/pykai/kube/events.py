@@ -43,7 +43,8 @@ _REMEMBERED = 4096
 _WAITING = 10_000
 #: wall seconds before a growing count is written
 _GROWTH_S = 2.0
-_WRITERS = 8
+#: few, so that under load events come after what they tell of
+_WRITERS = 3
 _LONGEST_MESSAGE = 1024
 _LONGEST_NAME = 253
 
