@@ -31,7 +31,9 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
     pods, size = options.pods, options.gangs
     await place.furnish(options.nodes, [shared_queue(_QUEUE, pods)])
     groups = [f"gang-{number}" for number in range(-(-pods // size))] if size else []
-    await place.create_all(POD_GROUPS, [pod_group(name, _QUEUE, size) for name in groups], NAMESPACE)
+    sizes = [min(size, pods - size * number) for number in range(len(groups))]
+    gangs = [pod_group(name, _QUEUE, minimum) for name, minimum in zip(groups, sizes, strict=True)]
+    await place.create_all(POD_GROUPS, gangs, NAMESPACE)
     documents = [
         gpu_pod(f"pod-{number}", _QUEUE, scheduler=options.scheduler_name, group=groups[number // size] if size else "")
         for number in range(pods)

@@ -178,6 +178,8 @@ class Follower:
         self._version = ""
         self._failures = 0
         self._brought = False
+        #: whether the last word of the server was a 410
+        self._outdated = False
         self._listed_s = 0.0
         self._opened_s: float | None = None
 
@@ -191,6 +193,9 @@ class Follower:
             except (Gone, OutOfOrder) as reason:
                 log.info("%s: listing again: %s", self._selection.resource.plural, reason)
                 self._version = ""
+                if isinstance(reason, Gone) and not self._outdated:
+                    # The server answers: the failures before, while it was away, are over.
+                    self._outdated, self._failures = True, 0
                 # The first 410 costs nothing but a list; a server that keeps saying so is not to be hammered.
                 await self._rest(reason, free=1 if isinstance(reason, Gone) else 0)
             except NotFound as missing:
@@ -288,6 +293,7 @@ class Follower:
         if version:
             self._version = version
         self._brought = True
+        self._outdated = False
         self._failures = 0
 
     async def _rest(self, failure: Exception, *, free: int = 0, quiet: bool = False) -> None:
