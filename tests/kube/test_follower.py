@@ -136,6 +136,23 @@ def test_a_server_that_always_says_gone_is_not_hammered() -> None:
     in_fake_time(story())
 
 
+def test_a_server_that_comes_back_without_history_is_listed_at_once() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        async with following(server):
+            await server.watched()
+            server.lose(times=10, watch=True)
+            server.answer(status(410, "Expired"), watch=True)
+            server.drop_watches()
+            await server.watched(12)
+            back_s = now()
+            await server.watched(13)
+            assert server.lists() == 2
+            assert now() == back_s
+
+    in_fake_time(story())
+
+
 def test_an_optional_kind_is_found_when_it_comes() -> None:
     async def story() -> None:
         server = FakeServer()

@@ -84,6 +84,20 @@ def test_more_whole_gpus_than_the_node_has() -> None:
     assert problems == ["2.00s: n1 has 1 GPUs and runs pods with 2"]
 
 
+def test_what_was_learnt_at_once_is_judged_at_once() -> None:
+    def of_a_list(more: bool) -> list[str]:
+        lines = [
+            Seen(0, "nodes", "n1", node("n1", 1)),
+            Seen(1, "pods", "default/b", pod("b", node="n1", gpus=1)),
+            Seen(9, "pods", "default/a", pod("a", node="n1", gpus=1), more),
+            Seen(9, "pods", "default/b", None),
+        ]
+        return check(lines, grace_s=_GRACE_S, ended=False)
+
+    assert of_a_list(more=True) == []
+    assert of_a_list(more=False) == ["9.00s: n1 has 1 GPUs and runs pods with 2"]
+
+
 def test_what_has_ended_holds_nothing() -> None:
     assert not told(
         (0, "nodes", "n1", node("n1", 1)),

@@ -6,6 +6,7 @@ A recording is a file with one JSON document per line, written by a process that
     {"at": 12.3, "resource": "pods", "key": "default/a", "object": {...}}
     {"at": 12.9, "resource": "pods", "key": "default/a", "object": null}
 
+Lines with `"more": true` belong together with the next one: they were learnt at once, in no order.
 `check` replays it and returns one sentence per broken promise:
 
 - no pod is bound twice: once set, the node of a pod never changes;
@@ -43,6 +44,8 @@ class Seen:
     resource: str
     key: str
     object: dict[str, Any] | None
+    #: whether the next line was learnt together with this one
+    more: bool = False
 
 
 def read_recording(path: Path) -> Iterator[Seen]:
@@ -52,7 +55,8 @@ def read_recording(path: Path) -> Iterator[Seen]:
             if not line.endswith("\n"):
                 return
             document = json.loads(line)
-            yield Seen(document["at"], document["resource"], document["key"], document["object"])
+            more = document.get("more", False)
+            yield Seen(document["at"], document["resource"], document["key"], document["object"], more)
 
 
 @dataclass(slots=True)
@@ -78,6 +82,9 @@ class _World:
     #: Jobs that have completed or were given up
     settled: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    #: nodes and gangs that have changed since they were judged
+    nodes_to_judge: set[str] = field(default_factory=set)
+    gangs_to_judge: set[str] = field(default_factory=set)
     now_s: float = 0.0
 
     def say(self, once: str, problem: str) -> None:
@@ -113,7 +120,10 @@ def check(
             _job_changed(world, seen.key, before, seen.object)
         elif seen.resource == "podgroups" and seen.object is not None:
             world.gangs[seen.key].minimum = _minimum(seen.object)
-            _judge_gang(world, seen.key)
+            world.gangs_to_judge.add(seen.key)
+        if not seen.more:
+            _judge_changed(world)
+    _judge_changed(world)
     for key in list(world.gangs):
         _judge_gang(world, key)
     if ended:
@@ -121,6 +131,15 @@ def check(
         for key in sorted(set(submitted) - world.settled):
             world.say(f"lost/{key}", f"job {key} was submitted and never completed")
     return world.problems
+
+
+def _judge_changed(world: _World) -> None:
+    for node in sorted(world.nodes_to_judge):
+        _judge_node(world, node)
+    for gang in sorted(world.gangs_to_judge):
+        _judge_gang(world, gang)
+    world.nodes_to_judge.clear()
+    world.gangs_to_judge.clear()
 
 
 def _job_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
@@ -143,10 +162,10 @@ def _pod_changed(world: _World, key: str, old: dict[str, Any] | None, new: dict[
     group = _group_of(new)
     if group:
         world.members[group][key] = new
-        _judge_gang(world, group)
+        world.gangs_to_judge.add(group)
     if node:
         world.on_node[node][key] = new
-        _judge_node(world, node)
+        world.nodes_to_judge.add(node)
 
 
 def _forget(world: _World, key: str, pod: dict[str, Any]) -> None:
@@ -154,7 +173,7 @@ def _forget(world: _World, key: str, pod: dict[str, Any]) -> None:
     world.on_node[node].pop(key, None)
     if group:
         world.members[group].pop(key, None)
-        _judge_gang(world, group)
+        world.gangs_to_judge.add(group)
 
 
 def _judge_node(world: _World, node: str) -> None:

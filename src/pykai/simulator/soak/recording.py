@@ -2,6 +2,9 @@
 
 The recorder is a process of its own, so that whatever dies, the recording goes on: it survives restarts of the API
 server like any client.  `checking.check` reads only the file.
+
+Subtle: who was cut off lists anew and learns many changes at once, in no order of time.  What lies between two of them
+was never true, so all lines of a list but its last say `more`.
 """
 
 from __future__ import annotations
@@ -11,15 +14,14 @@ import asyncio
 import json
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
 from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, Resource
-from pykai.kube.store import Change
+from pykai.kube.store import Change, Store
+from pykai.kube.watch import Follower, Selection
 
 #: what is recorded
 RECORDED: tuple[Resource, ...] = (NODES, PODS, POD_GROUPS, BIND_REQUESTS, JOBS)
@@ -27,22 +29,60 @@ RECORDED: tuple[Resource, ...] = (NODES, PODS, POD_GROUPS, BIND_REQUESTS, JOBS)
 READY = "ready"
 
 
-async def record(caches: Caches, path: Path, stop: asyncio.Event) -> None:
-    """Record until told to stop."""
+class Recorded(Store[dict[str, Any]]):
+    """Objects of one kind, whose changes go to a file."""
+
+    def __init__(self, resource: Resource, out: TextIO, began_s: float) -> None:
+        super().__init__(resource, dict)
+        self._out = out
+        self._began_s = began_s
+        #: the lines of a list that is being read; None: changes come one by one
+        self._list: list[dict[str, Any]] | None = None
+        self.subscribe(self._changed)
+
+    def begin_list(self) -> None:
+        """See `watch.Sink`."""
+        self._list = self._list or []
+        super().begin_list()
+
+    def end_list(self, resource_version: str) -> None:
+        """See `watch.Sink`."""
+        super().end_list(resource_version)
+        lines, self._list = self._list or [], None
+        for line in lines:
+            line["at"] = time.monotonic() - self._began_s
+        for line in lines[:-1]:
+            line["more"] = True
+        for line in lines:
+            _line(self._out, line)
+
+    def _changed(self, change: Change[dict[str, Any]]) -> None:
+        at_s, plural = time.monotonic() - self._began_s, self.resource.plural
+        line = {"at": at_s, "resource": plural, "key": change.key, "object": _plain(change.new)}
+        if self._list is None:
+            _line(self._out, line)
+        else:
+            self._list.append(line)
+
+
+async def record(client: Client, path: Path, stop: asyncio.Event) -> None:
+    """Record until told to stop, or until the server no longer knows us."""
     began_s = time.monotonic()
     with path.open("a", encoding="utf-8") as out:
-        stores = [caches.store(resource, dict) for resource in RECORDED]
-        for resource, store in zip(RECORDED, stores, strict=True):
-            store.subscribe(partial(_write, out, began_s, resource.plural))
-        await caches.start()
-        await caches.synced()
-        _line(out, {"at": time.monotonic() - began_s, "resource": READY, "key": "", "object": None})
-        await stop.wait()
-        await caches.stop()
-
-
-def _write(out: TextIO, began_s: float, plural: str, change: Change[dict[Any, Any]]) -> None:
-    _line(out, {"at": time.monotonic() - began_s, "resource": plural, "key": change.key, "object": _plain(change.new)})
+        stores = [Recorded(resource, out, began_s) for resource in RECORDED]
+        tasks = [asyncio.create_task(Follower(client, Selection(each.resource), each).run()) for each in stores]
+        told = asyncio.create_task(stop.wait())
+        try:
+            for store in stores:
+                await store.synced.wait()
+            _line(out, {"at": time.monotonic() - began_s, "resource": READY, "key": "", "object": None})
+            ended, _ = await asyncio.wait((*tasks, told), return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in (*tasks, told):
+                task.cancel()
+            await asyncio.gather(*tasks, told, return_exceptions=True)
 
 
 def _plain(document: dict[Any, Any] | None) -> dict[Any, Any] | None:
@@ -67,7 +107,7 @@ async def _main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     client = Client(connect(options.kubeconfig))
     try:
-        await record(Caches(client), options.out, stop)
+        await record(client, options.out, stop)
     finally:
         await client.close()
 
