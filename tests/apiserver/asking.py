@@ -147,10 +147,15 @@ class Api:
         return await self.ask("DELETE", path_of(plural, name), options, **query)
 
     async def bind(self, pod: str, node: str, **metadata: Any) -> Answer:
-        """Bind a pod."""
-        return await self.ask(
+        """Bind a pod, and wait until the server's own cache knows: a real one deletes by what that says."""
+        answer = await self.ask(
             "POST", path_of("pods", pod, "binding"), {"metadata": {"name": pod, **metadata}, "target": {"name": node}}
         )
+        while answer.code == 201:
+            cached = await self.ask("GET", path_of("pods", pod), resourceVersion="0")
+            if cached.body["spec"].get("nodeName"):
+                break
+        return answer
 
     @asynccontextmanager
     async def watch(self, plural: str, namespace: str | None = "default", **query: str) -> AsyncIterator[Watched]:
