@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import shlex
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from bench.flood import cpu_s, peak_mib
 from pykai.api import names
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.timestamp import format_timestamp
@@ -232,20 +232,6 @@ async def stage(options: argparse.Namespace) -> AsyncIterator[Stage]:
 def _cost(name: str, *pids: int) -> str:
     peak, used = sum(map(peak_mib, pids)), sum(map(cpu_s, pids))
     return f"  {name:<24} peak {peak:6.0f} MiB   {used:6.1f} s of processor"
-
-
-def peak_mib(pid: int) -> float:
-    """The most memory a process has held."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def cpu_s(pid: int) -> float:
-    """The processor time a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _name(words: Sequence[str]) -> str:
