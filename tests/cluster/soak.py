@@ -154,6 +154,9 @@ def main() -> int:
     except SoakFailed as error:
         say(f"The soak could not go on: {error}")
         return 1
+    except KeyboardInterrupt:
+        say(f"Told to end before the time was over: nothing is judged.  What was recorded is in {folder}")
+        return 130
     say(report.text())
     return 1 if report.problems else 0
 

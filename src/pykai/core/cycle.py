@@ -78,7 +78,9 @@ def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -
     if memory is None:
         session = open_session(snapshot, policy)
         run(session)
-        return reckon(session)
+        plan = reckon(session)
+        session.close()
+        return plan
     plan = memory.recall(snapshot, policy)
     if plan is None:
         figures = Figures(snapshot.columns, snapshot.foreign, snapshot.census)
@@ -88,6 +90,7 @@ def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -
         plan = reckon(session)
         memory.keep(snapshot, policy, plan, session.state.until_ns, figures)
         known.gangs = session.untouched()
+        session.close()
     return plan
 
 

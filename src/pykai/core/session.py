@@ -55,7 +55,7 @@ class Session:
         self.rules = rules
         self.state = state
         self.rankings = rankings = Rankings(rules)
-        state.allowed = lambda ask: rankings.of(state, ask, EVERY_NODE).allowed
+        state.allowed = lambda state, ask: rankings.of(state, ask, EVERY_NODE).allowed
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
@@ -87,6 +87,15 @@ class Session:
         self._waiting: list[Gang] | None = None
         #: sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)
         self.task_order: TaskKey = rules.task_order
+
+    def close(self) -> None:
+        """Let go of what refers back to the session or its snapshot, so that all of a cycle is freed when it ends.
+
+        Otherwise every cycle would wait for the garbage collector, which seldom comes (`scheduler/quiet.py`).
+        """
+        self.memo.clear()
+        self.snapshot.memo.clear()
+        self.state.allowed = None
 
     def refuse(self, gang: Gang, refusal: Refusal) -> None:
         """Record why a gang waits."""

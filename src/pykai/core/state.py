@@ -118,7 +118,7 @@ class State:
         #: whether the queues of a gang may take on some amounts; None = nobody asks
         self.quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
         #: [node] where a task (`hooks.Ask`) may go as far as no eviction can change it; None = nobody tells
-        self.allowed: Callable[[Any], BoolArray] | None = None
+        self.allowed: Callable[[State, Any], BoolArray] | None = None
         #: how plugins rate a shared GPU (None = a whole one) for a task: (state, ask, row, device)
         self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
         #: node rows changed, in order, undo included

@@ -130,27 +130,25 @@ class _Walk:
         own = narrowed_to(self._session.snapshot, node)[1]
         return max([own, *map(self._deepest, node.children)]) if isinstance(node, BranchRun) else own
 
-    def _sets(self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet) -> Iterator[NodeSet]:
+    def _sets(
+        self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet, position: int = 0
+    ) -> Iterator[NodeSet]:
         """The node sets of a subgroup, those of one plugin inside those of the one before it (topo:T-39)."""
-
-        def narrowed(given: NodeSet, position: int) -> Iterator[NodeSet]:
-            if position == len(makers):
-                yield given
-                return
-            offered = makers[position](self._session.state, self._gang, node, tasks, given)
-            if isinstance(offered, NoSets):
-                self.failure = Failure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
-                return
-            none = True
-            for each in offered:
-                none = False
-                yield from narrowed(each, position + 1)
-            if none:
-                text = "no set of nodes can hold the subgroup"
-                self.failure = Failure(0, self._first_batch(tasks), 0, text, {}, False)
-
         makers = self._session.rules.sets_for(self._gang)
-        return narrowed(nodes, 0)
+        if position == len(makers):
+            yield nodes
+            return
+        offered = makers[position](self._session.state, self._gang, node, tasks, nodes)
+        if isinstance(offered, NoSets):
+            self.failure = Failure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
+            return
+        none = True
+        for each in offered:
+            none = False
+            yield from self._sets(node, tasks, each, position + 1)
+        if none:
+            text = "no set of nodes can hold the subgroup"
+            self.failure = Failure(0, self._first_batch(tasks), 0, text, {}, False)
 
     def _first_batch(self, tasks: list[Task]) -> int:
         return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)

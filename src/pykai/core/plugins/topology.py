@@ -152,7 +152,7 @@ class _Search:
             if task.shape not in asks:
                 vector = self._state.snapshot.vectors[task.shape]
                 asks[task.shape] = Ask(task, self._gang, leaves[task.subgroup], vector)
-        masks = {shape: allowed(ask) for shape, ask in asks.items()}
+        masks = {shape: allowed(self._state, ask) for shape, ask in asks.items()}
         if all(mask[self._rows].all() for mask in masks.values()):
             return chosen
         room = self._demand.room(self._tree, self._rows, masks.__getitem__)
