@@ -209,12 +209,14 @@ class Intake:
         self._came[node] = self.arrivals
 
     def _on_node(self, change: Change[Node]) -> None:
-        if change.new is None or (change.old is not None and change.old.status != change.new.status):
-            self._arrived(change.key)
         if change.new is None:
+            self._came.pop(change.key, None)
             self._doubt(f"Node/{change.key}", ())
             self._add(("remove", ("Node", "", change.key)))
-        elif change.old is None or _differs(change.old, change.new):
+            return
+        if change.old is None or change.old.status != change.new.status:
+            self._arrived(change.key)
+        if change.old is None or _differs(change.old, change.new):
             node, problems = believable(change.new)
             self._doubt(f"Node/{change.key}", problems)
             self._add(("apply", node))

@@ -44,12 +44,12 @@ class Room:
 
     def obstacle(self, namespace: str, entry: Planned, as_of: int) -> str:
         """Why a pod that was given its node as of then does not fit there any more, "" when it does."""
-        if self._intake.came_to(entry.node) <= as_of:
-            return ""
         node = self._intake.nodes.get(entry.node)
-        pod = self._intake.pods.get(f"{namespace}/{entry.pod}")
         if node is None:
             return f"node {entry.node} is gone"
+        if self._intake.came_to(entry.node) <= as_of:
+            return ""
+        pod = self._intake.pods.get(f"{namespace}/{entry.pod}")
         if pod is None:
             # Whoever binds will be told.
             return ""

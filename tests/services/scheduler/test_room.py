@@ -96,6 +96,33 @@ async def test_a_pod_is_bound_where_others_came_and_there_is_room_all_the_same()
         assert overtaken(scheduler) == 0
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes_back: bool) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        scheduler = lab.make_scheduler()
+        async with running(scheduler):
+
+            async def it_goes() -> None:
+                node = await lab.client.get_raw(resources.NODES, "a")
+                await lab.client.delete(resources.NODES, "a")
+                await scheduler.intake.nodes.until(lambda store: "a" not in store, 10)
+                if comes_back:
+                    node["status"]["allocatable"][names.NVIDIA_GPU] = "1"
+                    smaller = {"metadata": {"name": "a"}, "status": node["status"]}
+                    await lab.client.create(resources.NODES, smaller)
+                    await scheduler.intake.nodes.until(lambda store: "a" in store, 10)
+
+            before(lab, BINDING, it_goes)
+            lab.faults.lose("POST", BINDING, ConnectionLost("injected"), carried_out=False)
+            await lab.gang("job", pods=1, gpu=2)
+            await lab.pods.until(lambda _: overtaken(scheduler) == 1, 10)
+            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
+            assert not lab.placed("job")
+        # The server would have taken the bind: it does not look whether there is such a node.
+        assert len(lab.faults.written("POST", BINDING)) == 1
+
+
 async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
     async with cluster() as lab:
         for name in ("a", "b"):
