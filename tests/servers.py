@@ -23,8 +23,9 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists
-from pykai.kube.resources import NAMESPACES
+from pykai.kube.resources import NAMESPACES, RUNTIME_CLASSES
 from pykai.kube.transport import Request, Response, Stream, Transport
+from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import pod_mutator
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _SHARED = frozenset(
         "customresourcedefinitions",
         "mutatingwebhookconfigurations",
         "priorityclasses",
+        "runtimeclasses",
         "validatingwebhookconfigurations",
     }
 )
@@ -178,7 +180,7 @@ async def _await_away(admin: Transport, path: str, options: bytes) -> None:
 
 @asynccontextmanager
 async def api_server(clock: Clock, *, sharing: bool = False, namespaces: Iterable[str] = ()) -> AsyncIterator[Server]:
-    """An empty server, with the definitions of our kinds and with these namespaces.
+    """An empty server, with the definitions of our kinds, the runtime class of GPUs and these namespaces.
 
     With `sharing` pods of the namespace `ns` that share GPUs pass through our admission, whose letters are all x.
     """
@@ -191,6 +193,7 @@ async def api_server(clock: Clock, *, sharing: bool = False, namespaces: Iterabl
             within = await ApiServer.open(clock=clock, mutators=mutators)
             stack.push_async_callback(within.close)
             server = within
+            await Client(within.transport()).create(RUNTIME_CLASSES, runtime_class())
         else:
             server = real = _RealServer(REAL)
             stack.push_async_callback(real.close)

@@ -83,6 +83,52 @@ async def test_an_unknown_class_is_refused(api: Api) -> None:
     assert answer.body["message"] == 'pods "a" is forbidden: no PriorityClass with name none was found'
 
 
+async def test_a_pod_follows_its_runtime_class(api: Api) -> None:
+    where = {"nodeSelector": {"gpu": "yes"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    made = {
+        "metadata": {"name": "heavy"},
+        "handler": "vm",
+        "overhead": {"podFixed": {"cpu": "1000m"}},
+        "scheduling": where,
+    }
+    assert "generation" not in (await api.create("runtimeclasses", made)).body["metadata"]
+    spec = (await api.create("pods", pod("a", runtimeClassName="heavy", nodeSelector={"zone": "a"}))).body["spec"]
+    assert spec["overhead"] == {"cpu": "1"}
+    assert spec["nodeSelector"] == {"zone": "a", "gpu": "yes"}
+    assert where["tolerations"][0] in spec["tolerations"]
+    assert len(spec["tolerations"]) == 3
+    same = await api.create("pods", pod("b", runtimeClassName="heavy", overhead={"cpu": "1"}))
+    assert same.code == 201
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"runtimeClassName": "none"}, 'pod rejected: RuntimeClass "none" not found'),
+        (
+            {"overhead": {"cpu": "1"}},
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        ),
+        (
+            {"runtimeClassName": "heavy", "overhead": {"cpu": "2"}},
+            "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+        ),
+        (
+            {"runtimeClassName": "heavy", "nodeSelector": {"gpu": "no"}},
+            "conflict: runtimeClass.scheduling.nodeSelector[gpu] = yes; pod.spec.nodeSelector[gpu] = no",
+        ),
+    ],
+)
+async def test_what_contradicts_the_runtime_class_is_refused(api: Api, spec: dict[str, Any], why: str) -> None:
+    scheduling = {"nodeSelector": {"gpu": "yes"}}
+    costs = {"podFixed": {"cpu": "1"}}
+    heavy = {"metadata": {"name": "heavy"}, "handler": "vm", "overhead": costs, "scheduling": scheduling}
+    await api.create("runtimeclasses", heavy)
+    answer = await api.create("pods", pod("a", **spec))
+    assert answer.code == 403
+    assert answer.body["message"] == f'pods "a" is forbidden: {why}'
+
+
 async def test_a_priority_of_ones_own_is_refused(api: Api) -> None:
     assert (await api.create("pods", pod("a", priority=5))).code == 403
 

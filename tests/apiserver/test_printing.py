@@ -251,6 +251,7 @@ def test_workloads() -> None:
             },
         ),
         ("Lease", "coordination.k8s.io", obj(spec={"holderIdentity": "me"}), {"Holder": "me", "Age": "5m"}),
+        ("RuntimeClass", "node.k8s.io", obj(handler="vm"), {"Handler": "vm", "Age": "5m"}),
         (
             "PriorityClass",
             "scheduling.k8s.io",

@@ -22,6 +22,7 @@ NEEDED = {
     "apps/v1": "Deployment ReplicaSet StatefulSet ControllerRevision",
     "batch/v1": "Job CronJob",
     "coordination.k8s.io/v1": "Lease",
+    "node.k8s.io/v1": "RuntimeClass",
     "scheduling.k8s.io/v1": "PriorityClass",
     "resource.k8s.io/v1": "ResourceClaim ResourceClaimTemplate ResourceSlice DeviceClass",
     "storage.k8s.io/v1": "StorageClass CSINode CSIDriver CSIStorageCapacity",

@@ -51,13 +51,6 @@ PATIENCE_S = 120.0
 QUICK = Habits(start_s=0.05, run_s=1.0, stop_s=0.05, init_s=0.05, reservation_start_s=0.05)
 #: the queue of all workloads, with all it may need
 QUEUE = "team"
-#: comes with the GPU operator; pods that share GPUs name it
-_RUNTIME_CLASS = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "nvidia"},
-    "handler": "nvidia",
-}
 #: what tests wait for
 _WATCHED = (
     resources.PODS,
@@ -174,7 +167,7 @@ async def living_cluster(
         webhook = stack.enter_context(admission(plane, selected))
         admin = connect(plane.kubeconfig)
         stack.push_async_callback(admin.close)
-        await install(admin, [*installation(), _RUNTIME_CLASS])
+        await install(admin, installation())
         client = Client(admin)
         await client.create(MUTATING_WEBHOOKS, webhook)
         await client.create(resources.QUEUES, _queue())

@@ -23,6 +23,7 @@ from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
+from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import random_letters
 from pykai.webhooks.serve import MUTATE_PATH, AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
@@ -30,13 +31,6 @@ from tests.kube.certificates import Authority
 
 #: where pods pass through our admission
 ADMITTED_NAMESPACE = "ns"
-#: what brings GPUs into a cluster brings it along; pods that share one ask for it
-_RUNTIME_CLASS = {
-    "apiVersion": "node.k8s.io/v1",
-    "kind": "RuntimeClass",
-    "metadata": {"name": "nvidia"},
-    "handler": "nvidia",
-}
 _ACCOUNT = "system:serviceaccount:"
 #: each test makes its own
 _NOT_INSTALLED = ("Queue", "PriorityClass")
@@ -87,7 +81,7 @@ def running_plane(folder: Path) -> Iterator[TestPlane]:
     selected = {"matchLabels": {"kubernetes.io/metadata.name": ADMITTED_NAMESPACE}}
     with TestPlane(folder) as plane, admission(plane, selected, lambda count: "x" * count) as webhook:
         objects = [each for each in installation() if each["kind"] not in _NOT_INSTALLED]
-        asyncio.run(_install(plane, [*objects, _RUNTIME_CLASS], webhook))
+        asyncio.run(_install(plane, [*objects, runtime_class()], webhook))
         plane.start_controllers()
         yield plane
 

@@ -59,8 +59,6 @@ class RealPlane:
             f"--webhook-addr={self._port}",
             f"--cert-dir={self._certificates}",
             "--gpu-sharing-enabled=true",
-            # The real server refuses pods of a runtime class that nobody has made.
-            "--gpu-fraction-runtime-class-name=",
         )
         return {
             **EmbeddedPlane.flags,

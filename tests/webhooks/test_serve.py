@@ -27,7 +27,8 @@ from pykai.apiserver.users import User
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
-from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
+from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, RUNTIME_CLASSES, VALIDATING_WEBHOOKS
+from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
 from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, Certificate, json_patch
 from tests.kube.certificates import Authority
@@ -259,6 +260,7 @@ async def test_the_embedded_server_admits_in_process() -> None:
     server = await ApiServer.open(clock=Clock(), mutators=[pod_mutator()], validators=[pod_validator()])
     try:
         admin, jane = Client(server.transport()), Client(server.transport("system:user:jane"))
+        await admin.create(RUNTIME_CLASSES, runtime_class())
         made = await jane.create(PODS, a_pod(HALF), "default")
         prefix = made["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP_ANNOTATION]
         assert made["spec"]["volumes"][0]["configMap"]["name"] == f"{prefix}-0"

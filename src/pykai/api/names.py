@@ -201,6 +201,7 @@ DEVICES_ANNOTATION: Final = "simulator.kai.scheduler/devices"
 GPU_PRODUCT_NODE_LABEL: Final = "nvidia.com/gpu.product"
 SIMULATED_PROVISIONER: Final = "simulator.kai.scheduler/volumes"
 GPU_DEVICE_CLASS: Final = "gpu.nvidia.com"
+GPU_RUNTIME_CLASS: Final = "nvidia"
 
 # What the controllers of Kubernetes write on the objects they make.
 JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"

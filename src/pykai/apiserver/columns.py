@@ -135,6 +135,10 @@ def _lease(item: Object, now: float) -> list[Any]:
     return [spec_of(item).get("holderIdentity") or "", age(item, now)]
 
 
+def _runtime_class(item: Object, now: float) -> list[Any]:
+    return [item.get("handler") or "", age(item, now)]
+
+
 def _priority_class(item: Object, now: float) -> list[Any]:
     policy = item.get("preemptionPolicy") or ""
     return [item.get("value") or 0, bool(item.get("globalDefault")), age(item, now), policy]
@@ -309,6 +313,7 @@ _PRINTERS: Final[Mapping[tuple[str, str], Printer]] = {
     ),
     ("apps", "ControllerRevision"): _printer("Controller, Revision#, Age", controller_revision_cells),
     ("coordination.k8s.io", "Lease"): _printer("Holder, Age", _lease),
+    ("node.k8s.io", "RuntimeClass"): _printer("Handler, Age", _runtime_class),
     ("scheduling.k8s.io", "PriorityClass"): _printer("Value#, Global-Default!, Age, PreemptionPolicy", _priority_class),
     ("policy", "PodDisruptionBudget"): _printer(
         "Min Available, Max Unavailable, Allowed Disruptions#, Age", disruption_budget_cells

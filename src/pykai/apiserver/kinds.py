@@ -164,6 +164,7 @@ def _builtin() -> Iterator[Kind]:
     yield kind("batch", "jobs", "Job", categories=("all",), status=True, fields=("status.successful",))
     yield kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True)
     yield kind("coordination.k8s.io", "leases", "Lease", generation=False)
+    yield kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False)
     yield kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, short_names=("pc",))
     yield kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True)
     yield kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False)

@@ -44,6 +44,7 @@ def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
             spec[field] = [_with_requests(container) for container in spec[field]]
     _give_priority(writer, call, spec)
     _tolerate(spec)
+    _follow_runtime_class(writer, call, spec)
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec.get("serviceAccount") or "default"
     spec["serviceAccount"] = spec["serviceAccountName"]
@@ -323,6 +324,39 @@ def _tolerate(spec: JsonObject) -> None:
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_S}
             )
     spec["tolerations"] = tolerations
+
+
+def _follow_runtime_class(writer: Writer, call: Call, spec: JsonObject) -> None:
+    """A pod costs what its runtime class costs, and goes only where that is to be had."""
+
+    def refuse(why: str) -> errors.Forbidden:
+        return failures.forbidden("", "pods", call.name, why)
+
+    found: JsonObject = {}
+    if name := spec.get("runtimeClassName"):
+        record = writer.storage.collection(("node.k8s.io", "runtimeclasses")).records.get(name)
+        if record is None:
+            raise refuse(f'pod rejected: RuntimeClass "{name}" not found')
+        found = record.object()
+    costs = (found.get("overhead") or {}).get("podFixed")
+    given = spec.get("overhead") or {}
+    if given and not costs:
+        raise refuse("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+    if given and given != costs:
+        raise refuse("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    if costs:
+        spec["overhead"] = costs
+    where = found.get("scheduling") or {}
+    chosen = spec.get("nodeSelector") or {}
+    for label, value in (where.get("nodeSelector") or {}).items():
+        if chosen.get(label, value) != value:
+            raise refuse(
+                f"conflict: runtimeClass.scheduling.nodeSelector[{label}] = {value};"
+                f" pod.spec.nodeSelector[{label}] = {chosen[label]}"
+            )
+        spec["nodeSelector"] = chosen = {**chosen, label: value}
+    tolerations = [each for each in where.get("tolerations") or () if each not in spec["tolerations"]]
+    spec["tolerations"] = [*spec["tolerations"], *tolerations]
 
 
 def _gate_problems(new: Any, old: Any) -> list[Cause]:

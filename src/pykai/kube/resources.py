@@ -73,6 +73,7 @@ PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "Persist
 EVENTS = Resource("", "v1", "events", "Event", True)
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 PRIORITY_CLASSES = Resource(names.PRIORITY_GROUP, "v1", "priorityclasses", "PriorityClass", False)
 
 JOBS = Resource("batch", "v1", "jobs", "Job", True)

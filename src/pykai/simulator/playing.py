@@ -26,7 +26,7 @@ from pykai.kube.errors import AlreadyExists, KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
-from pykai.simulator.machines.nodes import node_objects
+from pykai.simulator.machines.nodes import lab_objects
 from pykai.simulator.scenario import Named, Step, Story, machine_kind, queue_object, step_objects
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class Player:
         now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
         await self._create_all(
             [
-                *(node for entry in self.story.machines for node in node_objects(machine_kind(entry), now)),
+                *lab_objects(map(machine_kind, self.story.machines), now),
                 *(queue_object(entry) for entry in self.story.queues),
                 *self.story.objects,
             ]

@@ -63,7 +63,7 @@ class SharingRules:
     #: tell containers their memory limit for HAMi-core
     hami_core_enabled: bool = False
     #: of pods that share a GPU and name none; "" = leave them alone
-    fraction_runtime_class: str = "nvidia"
+    fraction_runtime_class: str = names.GPU_RUNTIME_CLASS
 
 
 DEFAULT_RULES = SharingRules()

@@ -22,7 +22,7 @@ FLAGS: Mapping[str, str] = {
     "gpu-sharing-enabled": "false",
     "hami-core-enabled": "false",
     "block-nvidia-visible-devices": "false",
-    "gpu-fraction-runtime-class-name": "nvidia",
+    "gpu-fraction-runtime-class-name": names.GPU_RUNTIME_CLASS,
     "gpu-pod-runtime-class-name": "",
     "webhook-addr": "9443",
     "host": "127.0.0.1",

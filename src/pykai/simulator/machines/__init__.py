@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists
-from pykai.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
+from pykai.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES, RUNTIME_CLASSES
 from pykai.kube.runtime import Runtime, Service
 from pykai.simulator.controllers.budgets import budgets
 from pykai.simulator.controllers.cronjobs import cron_jobs
@@ -24,12 +24,12 @@ from pykai.simulator.controllers.resourceclaims import resource_claims
 from pykai.simulator.controllers.statefulsets import stateful_sets
 from pykai.simulator.controllers.volumes import volumes
 from pykai.simulator.machines.kubelets import Machines
-from pykai.simulator.machines.nodes import MachineKind, node_objects
+from pykai.simulator.machines.nodes import MachineKind, lab_objects
 from pykai.simulator.machines.options import MachineOptions
 from pykai.simulator.machines.scheduling import default_scheduler
 from pykai.simulator.moments import stamp
 
-_RESOURCES = {resource.kind: resource for resource in (NODES, RESOURCE_SLICES, DEVICE_CLASSES)}
+_RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, RESOURCE_SLICES, DEVICE_CLASSES)}
 
 
 def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
@@ -59,11 +59,10 @@ async def furnish(client: Client, clock: Clock, kinds: Iterable[MachineKind]) ->
     """Create the nodes of a lab; how many objects were new."""
     now = stamp(clock.now().timestamp())
     made = 0
-    for kind in kinds:
-        for obj in node_objects(kind, now):
-            try:
-                await client.create(_RESOURCES[obj["kind"]], obj)
-            except AlreadyExists:
-                continue
-            made += 1
+    for obj in lab_objects(kinds, now):
+        try:
+            await client.create(_RESOURCES[obj["kind"]], obj)
+        except AlreadyExists:
+            continue
+        made += 1
     return made

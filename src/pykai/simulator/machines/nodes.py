@@ -1,9 +1,9 @@
 """Machines as objects: nodes with GPUs, and what their drivers publish.
 
-`node_objects` makes Node objects from a `MachineKind`; a lab is a few kinds and how many of each.  GPUs appear as a
-real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles as resources of
-their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass.  Where machines stand is told by labels, one
-a level: `levels` names them from the outside in and says how many machines (or inner domains) one holds.
+`node_objects` makes Node objects from a `MachineKind`; a lab (`lab_objects`) is a few kinds and how many of each.
+GPUs appear as a real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles
+as resources of their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass.  Where machines stand is told
+by labels, one a level: `levels` names them from the outside in and says how many machines (or inner domains) one holds.
 
 The objects are Ready from the start and stay so: heartbeats would be wall-time noise, nobody here watches them.
 """
@@ -11,7 +11,7 @@ The objects are Ready from the start and stay so: heartbeats would be wall-time 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -55,6 +55,13 @@ class MachineKind:
     dra: bool = False
 
 
+def lab_objects(kinds: Iterable[MachineKind], now: str) -> list[Document]:
+    """All objects of a lab: what is there once, before the nodes that need it, and the nodes of each kind."""
+    known = list(kinds)
+    shared = [runtime_class()] if any(kind.gpus for kind in known) else []
+    return [*shared, *(each for kind in known for each in node_objects(kind, now))]
+
+
 def node_objects(kind: MachineKind, now: str) -> list[Document]:
     """The nodes of this kind, with the slices and the device class of their GPUs where they use DRA."""
     objects: list[Document] = []
@@ -73,6 +80,16 @@ def node_address(node: str) -> str:
     """An address for a machine, from its name alone."""
     digest = hashlib.blake2b(node.encode(), digest_size=4).digest()
     return f"172.{16 + digest[0] % 16}.{digest[1]}.{1 + digest[2] % 254}"
+
+
+def runtime_class() -> Document:
+    """What brings GPUs into a cluster brings it along; pods that share one ask for it."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": names.GPU_RUNTIME_CLASS},
+        "handler": names.GPU_RUNTIME_CLASS,
+    }
 
 
 def device_class() -> Document:

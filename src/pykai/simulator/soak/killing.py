@@ -22,8 +22,8 @@ from typing import Any
 from pykai.api.timestamp import format_timestamp
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
-from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, QUEUES, Resource
-from pykai.simulator.machines.nodes import node_objects
+from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, QUEUES, RUNTIME_CLASSES, Resource
+from pykai.simulator.machines.nodes import lab_objects
 from pykai.simulator.scenario import machine_kind, queue_object
 from pykai.simulator.soak import load
 from pykai.simulator.soak.checking import Seen, check, is_complete, read_recording
@@ -141,9 +141,8 @@ class Soak:
         return self.folder / "memory.jsonl"
 
     async def _begin(self, processes: Processes, users: Users) -> None:
-        for machines in load.machines():
-            for document in node_objects(machine_kind(machines), format_timestamp(time.time_ns())):
-                await users.create(NODES, document)
+        for document in lab_objects(map(machine_kind, load.machines()), format_timestamp(time.time_ns())):
+            await users.create(RUNTIME_CLASSES if document["kind"] == "RuntimeClass" else NODES, document)
         for entry in load.QUEUES:
             await users.create(QUEUES, queue_object(entry))
         arguments = ("--kubeconfig", str(self.plane.kubeconfig()), "--out", str(self._recording))
