@@ -57,5 +57,11 @@ def test_an_unknown_shape_is_a_usage_error_that_names_the_known_ones(arguments: 
     assert "fill, gang, full, reclaim, frag, racks, racks64, living, apply" in result.output
 
 
+def test_a_cluster_that_a_shape_cannot_fill_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["bench", "racks", "--nodes", "100", "--quick"])
+    assert result.exit_code == 2
+    assert "a multiple of 64 nodes" in result.output
+
+
 def test_the_usual_sizes_hold_those_that_are_compared() -> None:
     assert {name: set(COMPARED[name]) <= set(sizes) for name, sizes in SIZES.items()} == dict.fromkeys(SIZES, True)

@@ -20,7 +20,7 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
     """
-    from pykai.simulator.bench import COMPARED, SHAPES, SIZES, Measurement
+    from pykai.simulator.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
 
     def show(found: Measurement) -> None:
         if as_json:
@@ -40,7 +40,10 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
     if not everything:
         if shape not in SHAPES:
             raise click.UsageError(f"name a shape ({', '.join(SHAPES)}) or use --all")
-        show(SHAPES[shape](nodes, quick=quick))
+        try:
+            show(SHAPES[shape](nodes, quick=quick))
+        except WrongSize as error:
+            raise click.UsageError(str(error)) from error
         return
     for name, sizes in SIZES.items():
         found: dict[int, Measurement] = {}

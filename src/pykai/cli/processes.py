@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from pykai.cli.heap import keep_large_blocks_apart
 from pykai.kube.errors import KubeError
 
 _SWITCH_S = 0.0005
@@ -36,6 +37,7 @@ def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     # The engine computes in a thread of its own. At the interpreter's default of 5 ms the event loop would wait that
     # long for its turn after every system call; switching more often costs the engine next to nothing.
     sys.setswitchinterval(_SWITCH_S)
+    keep_large_blocks_apart()
     try:
         _run(guarded())
     except KubeError as error:

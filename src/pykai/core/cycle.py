@@ -13,6 +13,7 @@ No clock, no randomness, no I/O: the same snapshot and policy give the same byte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from pykai.core.actions import ACTIONS
 from pykai.core.content import Figures
@@ -76,21 +77,18 @@ def run(session: Session) -> None:
 def schedule(snapshot: Snapshot, policy: Policy, memory: Memory | None = None) -> Plan:
     """One cycle.  A memory of the last one saves work and changes nothing."""
     if memory is None:
-        session = open_session(snapshot, policy)
-        run(session)
-        plan = reckon(session)
-        session.close()
-        return plan
+        with closing(open_session(snapshot, policy)) as session:
+            run(session)
+            return reckon(session)
     plan = memory.recall(snapshot, policy)
     if plan is None:
         figures = Figures(snapshot.columns, snapshot.foreign, snapshot.census)
         known = memory.known = Known.of(memory.known, snapshot, policy)
-        session = open_session(snapshot, policy, known)
-        run(session)
-        plan = reckon(session)
-        memory.keep(snapshot, policy, plan, session.state.until_ns, figures)
-        known.gangs = session.untouched()
-        session.close()
+        with closing(open_session(snapshot, policy, known)) as session:
+            run(session)
+            plan = reckon(session)
+            memory.keep(snapshot, policy, plan, session.state.until_ns, figures)
+            known.gangs = session.untouched()
     return plan
 
 

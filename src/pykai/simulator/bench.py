@@ -68,6 +68,10 @@ _CHUNK = 250
 _QUEUES = ("team-a", "team-b", "team-c", "team-d")
 
 
+class WrongSize(ValueError):
+    """A shape cannot be had with so many nodes; the text says with how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One line of the benchmark."""
@@ -285,6 +289,7 @@ def frag(nodes: int, *, quick: bool = False) -> Measurement:
 
 
 _NODES_PER_RACK, _RACKS_PER_ZONE = 16, 8
+_LARGEST_GANG = 512
 _NET = "net"
 _IN_ZONE = TopologyConstraint(topology=_NET, required_topology_level="zone", preferred_topology_level="rack")
 _IN_RACK = TopologyConstraint(topology=_NET, required_topology_level="rack")
@@ -292,7 +297,7 @@ _IN_RACK = TopologyConstraint(topology=_NET, required_topology_level="rack")
 
 def racks(nodes: int, *, quick: bool = False) -> Measurement:
     """Gangs of 512 fill zones, rack by rack."""
-    return _racks("racks", nodes, 512, _IN_ZONE, quick=quick)
+    return _racks("racks", nodes, _LARGEST_GANG, _IN_ZONE, quick=quick)
 
 
 def racks64(nodes: int, *, quick: bool = False) -> Measurement:
@@ -301,6 +306,9 @@ def racks64(nodes: int, *, quick: bool = False) -> Measurement:
 
 
 def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint, *, quick: bool) -> Measurement:
+    whole = pods // GPUS_PER_NODE
+    if nodes % whole:
+        raise WrongSize(f"{shape} fills the cluster to the last GPU: it needs a multiple of {whole} nodes")
     tables = Tables()
     for index in range(nodes):
         rack = index // _NODES_PER_RACK
@@ -319,7 +327,7 @@ def _racks(shape: str, nodes: int, pods: int, topology: TopologyConstraint, *, q
     found = _time(shape, tables, nodes, gangs * pods, 1, quick=quick)
     for bind in schedule(tables.snapshot(_NOW_NS), default_configuration().policy).binds:
         tables.apply(_moved(waiting[bind.pod], bind.node, "Running"))
-    for index, (size, level) in enumerate(((512, _IN_ZONE), (64, _IN_RACK)), gangs):
+    for index, (size, level) in enumerate(((_LARGEST_GANG, _IN_ZONE), (64, _IN_RACK)), gangs):
         for item in _job(index, size, 1, topology=level):
             tables.apply(item)
     refusal = _time(shape, tables, nodes, 1, 1, quick=quick)
