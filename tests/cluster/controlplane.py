@@ -27,6 +27,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -328,8 +329,8 @@ def requests_in(audit_log: Path) -> Iterator[dict[str, Any]]:
     """One document per request that was answered."""
     with audit_log.open(encoding="utf-8") as lines:
         for line in lines:
-            # The last one may be half written.
-            if line.endswith("\n"):
+            # The last one may be half written, and so may the last one of a server that was killed.
+            with suppress(ValueError):
                 yield json.loads(line)
 
 

@@ -24,12 +24,14 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import MUTATING_WEBHOOKS, SERVICE_ACCOUNTS
 from pykai.operator.install import installation
+from pykai.operator.roles import ROLES
 from pykai.simulator.soak.killing import Soak
 from pykai.simulator.soak.planes import EmbeddedPlane
 from pykai.simulator.soak.processes import SoakFailed
 from pykai.webhooks.serve import MUTATE_PATH
 from tests.cluster.controlplane import API_SERVER, ControlPlane, free_port
 from tests.cluster.plane import install, registration
+from tests.cluster.rights import forbidden
 from tests.kube.certificates import Authority
 
 #: service -> its account
@@ -48,7 +50,7 @@ class RealPlane:
     """A control plane with all of Kubernetes' controllers, ours installed."""
 
     def __init__(self, folder: Path) -> None:
-        self._plane = ControlPlane(folder, controllers=("*",), service_accounts=True)
+        self._plane = ControlPlane(folder, controllers=("*",), service_accounts=True, audit=True)
         self._certificates = folder / "admission"
         self._port = free_port()
         self._kubeconfigs: dict[str, Path] = {}
@@ -100,6 +102,10 @@ class RealPlane:
     async def stop(self) -> None:
         await asyncio.to_thread(self._plane.stop)
 
+    def refused(self) -> list[str]:
+        """What our services asked for and had no right to."""
+        return forbidden(self._plane.requests(), ROLES)
+
     def _admission(self) -> dict[str, object]:
         """The certificate of our admission service, and what registers it."""
         authority = Authority()
@@ -135,9 +141,10 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="kai-soak-"))
     say = partial(print, flush=True)
     say(f"everything goes to {folder}")
+    plane = RealPlane(folder / "plane")
     soak = Soak(
         folder,
-        RealPlane(folder / "plane"),
+        plane,
         kills=options.kills,
         restarts=options.restarts,
         seconds=options.minutes * 60,
@@ -156,7 +163,9 @@ def main() -> int:
         say(f"Told to end before the time was over: nothing is judged.  What was recorded is in {folder}")
         return 130
     say(report.text())
-    return 1 if report.problems else 0
+    refused = plane.refused()
+    say("".join(f"  FORBIDDEN: {each}\n" for each in refused) or "  nobody asked for what his role does not allow")
+    return 1 if report.problems or refused else 0
 
 
 if __name__ == "__main__":
