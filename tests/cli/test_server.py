@@ -12,6 +12,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import pytest
 import yaml
 
 
@@ -48,6 +49,25 @@ def test_a_port_that_is_taken_is_told() -> None:
         _, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert err.startswith(f"Error: cannot listen on 127.0.0.1:{port}:")
+
+
+@pytest.mark.parametrize("flag", ["--plugin-server-port", "--listen-address"])
+def test_a_port_of_a_service_that_is_taken_is_told(tmp_path: Path, flag: str) -> None:
+    server = start("--bare", "--port", "0", "--data", str(tmp_path))
+    assert server.stdout is not None
+    server.stdout.readline()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = {"--plugin-server-port": "0", "--listen-address": ""}
+        flags[flag] = str(port) if flag == "--plugin-server-port" else f"127.0.0.1:{port}"
+        given = [each for name, value in flags.items() for each in (name, value)]
+        command = [sys.executable, "-m", "pykai", "run", "scheduler", "--kubeconfig", str(tmp_path / "kubeconfig")]
+        found = subprocess.run([*command, *given], capture_output=True, text=True, timeout=60, check=False)
+    server.terminate()
+    server.communicate(timeout=20)
+    assert found.returncode == 1
+    assert f"Error: cannot listen on 127.0.0.1:{port}:" in found.stderr
+    assert "Traceback" not in found.stderr
 
 
 def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -38,7 +38,7 @@ from pykai.simulator.scenario import JobEntry, QueueEntry, job_object, queue_obj
 from tests import servers
 from tests.cluster.controlplane import free_port
 from tests.cluster.plane import ADMITTED_NAMESPACE as NS
-from tests.cluster.plane import TestPlane, running_plane
+from tests.cluster.plane import TestPlane
 from tests.cluster.soak import ACCOUNTS
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -53,15 +53,6 @@ PAIRS = {
     "queues": ("ov3xj497.kai.scheduler", "--metrics-listen-address"),
 }
 GANG = 120
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestPlane]:
-    if servers.REAL is not None:
-        yield servers.REAL
-        return
-    with running_plane(tmp_path_factory.mktemp("plane")) as started:
-        yield started
 
 
 @dataclass

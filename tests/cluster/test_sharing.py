@@ -7,7 +7,7 @@ the pods are gone the reservation pods and ConfigMaps go too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,25 +28,13 @@ from pykai.simulator.machines import furnish, machines
 from pykai.simulator.machines.course import Habits
 from pykai.simulator.machines.nodes import MachineKind
 from pykai.simulator.machines.options import MachineOptions
-from tests import servers
-from tests.cluster.plane import ADMITTED_NAMESPACE, running_plane
+from tests.cluster.plane import ADMITTED_NAMESPACE
 from tests.servers import Server, api_server
 
-pytestmark = pytest.mark.cluster_only
+pytestmark = [pytest.mark.cluster_only, pytest.mark.usefixtures("plane")]
 
 Document = dict[str, Any]
 QUICK = Habits(start_s=0.05, stop_s=0.05, reservation_start_s=0.05)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The plane of the run, or, where all its tests have one of their own, another."""
-    if servers.REAL is not None:
-        yield
-        return
-    with running_plane(tmp_path_factory.mktemp("plane")) as servers.REAL:
-        yield
-    servers.REAL = None
 
 
 @asynccontextmanager

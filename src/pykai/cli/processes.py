@@ -14,6 +14,7 @@ import click
 
 from pykai.cli.heap import keep_large_blocks_apart
 from pykai.kube.errors import KubeError
+from pykai.observe.endpoint import CannotListen
 
 _SWITCH_S = 0.0005
 
@@ -40,7 +41,7 @@ def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     keep_large_blocks_apart()
     try:
         _run(guarded())
-    except KubeError as error:
+    except (KubeError, CannotListen) as error:
         raise click.ClickException(str(error)) from error
 
 

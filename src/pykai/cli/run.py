@@ -222,15 +222,11 @@ class Endpoints:
         from pykai.observe.endpoint import Endpoint
 
         checks = {service.name: partial(_unready, service) for service in services}
-        self._address = address
         self._endpoint = Endpoint(address, registry=registry, health={"ping": str}, readiness=checks)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop."""
-        try:
-            await self._endpoint.start()
-        except OSError as error:
-            raise click.ClickException(f"cannot listen on {self._address}: {error.strerror or error}") from error
+        await self._endpoint.start()
         try:
             await stop.wait()
         finally:

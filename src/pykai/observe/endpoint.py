@@ -22,6 +22,10 @@ Check = Callable[[], str]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class CannotListen(Exception):
+    """An address is in use, or not one of this machine; the text says which and why."""
+
+
 class Endpoint:
     """One small HTTP server."""
 
@@ -36,6 +40,7 @@ class Endpoint:
         unknown: str = "not found",
     ) -> None:
         self.host, self.port = split_address(address)
+        self._address = address
         self._registry = registry
         self._health = health
         self._readiness = readiness
@@ -44,7 +49,7 @@ class Endpoint:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> int:
-        """Listen; returns the port, which the system chose if the address said 0."""
+        """Listen; returns the port, which the system chose if the address said 0; raises `CannotListen`."""
         app = web.Application()
         if self._registry is not None:
             app.router.add_get("/metrics", self._metrics)
@@ -60,8 +65,10 @@ class Endpoint:
         site = web.TCPSite(self._runner, self.host or None, self.port)
         try:
             await site.start()
-        except BaseException:
+        except BaseException as error:
             await self.stop()
+            if isinstance(error, OSError):
+                raise CannotListen(f"cannot listen on {self._address}: {error.strerror or error}") from error
             raise
         self.port = self._runner.addresses[0][1]
         return self.port
