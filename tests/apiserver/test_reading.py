@@ -23,6 +23,19 @@ async def test_a_list_says_what_it_is(api: Api) -> None:
     assert answer.names == ["a", "b"]
 
 
+async def test_items_of_kubernetes_own_kinds_do_not_say_what_they_are(api: Api) -> None:
+    said = {"kind": "ConfigMap", "apiVersion": "v1"}
+    await api.create("configmaps", {**said, **config_map("said-first")})
+    await api.create("configmaps", {**config_map("said-last"), **said})
+    await api.patch("configmaps", "said-last", {"data": {"a": "b"}})
+    queue = {"kind": "Queue", "apiVersion": "scheduling.run.ai/v2", "metadata": {"name": "q"}, "spec": {}}
+    (await api.create("queues", queue)).ok()
+    maps, queues = (await api.list("configmaps")).body["items"], (await api.list("queues")).body["items"]
+    own = [each for each in maps if each["metadata"]["name"].startswith("said")]
+    assert [each.keys() & {"kind", "apiVersion"} for each in own] == [set(), set()]
+    assert {(each["kind"], each["apiVersion"]) for each in queues} == {("Queue", "scheduling.run.ai/v2")}
+
+
 async def test_an_absent_object_is_told_by_name(api: Api) -> None:
     answer = await api.get("deployments", "web")
     assert (answer.code, answer.body["message"]) == (404, 'deployments.apps "web" not found')

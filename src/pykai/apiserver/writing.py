@@ -377,7 +377,9 @@ class Writer:
 
     def _store(self, call: Call, obj: JsonObject) -> Record:
         kind = call.kind
-        obj["apiVersion"] = kind.storage_api_version
+        # In this order, whatever the client's: lists leave them out by it.
+        rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+        obj = {"kind": kind.kind, "apiVersion": kind.storage_api_version, **rest}
         fields = metadata.fields_of(kind)(obj)
         try:
             if call.dry_run:
