@@ -291,6 +291,23 @@ async def test_a_budget_allows_so_many_evictions(api: Api) -> None:
     assert refused.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
 
 
+@pytest.mark.parametrize(("policy", "healthy", "code"), [("", 1, 201), ("", 0, 429), ("AlwaysAllow", 0, 201)])
+async def test_a_pod_that_is_not_ready_may_go_where_enough_others_are(
+    api: Api, policy: str, healthy: int, code: int
+) -> None:
+    await api.create("pods", pod("a", labels={"app": "web"}))
+    await api.bind("a", "n1")
+    await api.patch("pods", "a", {"status": {"phase": "Running"}}, "status")
+    spec: dict[str, Any] = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    if policy:
+        spec["unhealthyPodEvictionPolicy"] = policy
+    await api.create("poddisruptionbudgets", {"metadata": {"name": "web"}, "spec": spec})
+    counts = {"expectedPods": 2, "currentHealthy": healthy, "desiredHealthy": 1, "disruptionsAllowed": 0}
+    await api.patch("poddisruptionbudgets", "web", {"status": {**counts, "observedGeneration": 1}}, "status")
+    assert await evict(api, "a") == code
+    assert "disruptedPods" not in (await api.get("poddisruptionbudgets", "web")).body["status"]
+
+
 async def test_a_budget_stops_an_eviction(inside: ApiServer) -> None:
     """Where nobody writes its status, as on the embedded server."""
     api = Api(inside.transport())

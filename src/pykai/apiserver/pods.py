@@ -209,6 +209,10 @@ def check_eviction(writer: Writer, pod: Record, *, dry_run: bool = False) -> Non
         )
     for budget in found:
         allowed, wanted, healthy = _allowance(writer, budget, pod.namespace)
+        always = (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+        if not _is_ready(pod.object()) and (always or healthy >= wanted > 0):
+            # It does not count among the healthy, so nothing is lost with it.
+            continue
         meta = budget["metadata"]
         told = budget.get("status") or {}
         late = "observedGeneration" in told and int(told["observedGeneration"]) < int(meta.get("generation") or 0)
