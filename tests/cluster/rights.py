@@ -4,11 +4,14 @@
 asked for.  Both read audit documents, one per request, and nothing else.
 
 Subtle: a 403 may also come from admission or from a quota, which says nothing about roles; what authorization decided
-is an annotation of the document.  Discovery (`/apis`, `/version`) is open to everybody and has no object to compare.
+is an annotation of the document.  And a kube-apiserver that was restarted answers before it has read its roles: for a
+moment it refuses what it allows otherwise.  Roles do not change during a run, so what was allowed at another time is no
+fault of theirs.  Discovery (`/apis`, `/version`) is open to everybody and has no object to compare.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -40,15 +43,21 @@ class Right(NamedTuple):
 
 
 def forbidden(requests: Iterable[Document], services: Iterable[str]) -> list[str]:
-    """Requests of these services that authorization has refused, each once, with how often."""
+    """Requests of these services that authorization has refused, now and always; each once, with how often."""
     ours = set(services)
-    counts: dict[str, int] = {}
+    counts: Counter[tuple[str, Right | None]] = Counter()
+    granted: set[Right | None] = set()
     for request in requests:
         service = _service(request)
-        if service in ours and (request.get("annotations") or {}).get(_DECISION) == "forbid":
-            asked = f"{service}: {request.get('verb')} {request.get('requestURI')}"
-            counts[asked] = counts.get(asked, 0) + 1
-    return [f"{asked} ({count} times)" if count > 1 else asked for asked, count in sorted(counts.items())]
+        if service not in ours:
+            continue
+        decided = (request.get("annotations") or {}).get(_DECISION)
+        if decided == "forbid":
+            counts[f"{service}: {request.get('verb')} {request.get('requestURI')}", _right(request)] += 1
+        elif decided == "allow" and (right := _right(request)) is not None:
+            granted.add(right)
+    refused = sorted((asked, count) for (asked, right), count in counts.items() if right not in granted)
+    return [f"{asked} ({count} times)" if count > 1 else asked for asked, count in refused]
 
 
 def unused(requests: Iterable[Document], table: Table) -> list[str]:

@@ -67,6 +67,14 @@ def test_what_authorization_refused_is_named_once() -> None:
     ]
 
 
+def test_what_was_allowed_at_another_time_was_refused_by_a_server_that_had_just_started() -> None:
+    here = asked("patch", "pods", namespace="anywhere", decision="forbid", code=403)
+    assert forbidden([here, *ENOUGH], TABLE) == []
+    assert forbidden([*ENOUGH, here], TABLE) == []
+    elsewhere = asked("list", "secrets", namespace="away", decision="forbid", code=403)
+    assert forbidden([*ENOUGH, elsewhere], TABLE) == ["writer: list /api/v1/secrets"]
+
+
 def test_refusals_of_admission_and_of_strangers_are_not_ours() -> None:
     by_admission = asked("patch", "pods", code=403)
     stranger = asked("delete", "pods", decision="forbid", code=403, user="stranger")
