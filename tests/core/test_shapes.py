@@ -581,6 +581,25 @@ def test_shapes_are_numbered_in_the_order_they_appear() -> None:
     assert register.shapes == [found[0], found[1], found[3]]
 
 
+def test_a_shape_that_is_kept_stays_the_same_and_no_number_is_given_twice() -> None:
+    register = ShapeRegister()
+    kept, gone = (register.shape_of(pod(container({"cpu": cpu}))) for cpu in (1, 2))
+    register.keep({kept})
+    assert (register.shapes, register.specs_remembered) == ([kept], 1)
+    assert register.shape_of(pod(container({"cpu": "1000m"}))) is kept
+    again = register.shape_of(pod(container({"cpu": 2})))
+    assert again is not gone
+    assert [kept.id, gone.id, again.id] == [0, 1, 2]
+
+
+def test_ways_to_write_the_same_are_remembered_up_to_a_bound() -> None:
+    register = ShapeRegister()
+    for number in range(11_000):
+        register.shape_of(pod(container(PLAIN), volumes=[{"name": f"scratch-{number}"}]))
+    assert len(register.shapes) == 1
+    assert register.specs_remembered <= 10_000
+
+
 # What cannot be read.
 
 

@@ -13,6 +13,7 @@ from pykai.core.status import Status
 from pykai.core.tables import Tables
 from pykai.core.vectors import FREE, IDLE, RELEASING, USED
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
+from tests.holding import held
 
 
 def apply(tables: Tables, built: Cluster) -> None:
@@ -586,3 +587,33 @@ def test_what_is_remembered_with_the_nodes_is_bounded() -> None:
     for number in range(10_000):
         assert nodes.remember(("selector", number), lambda number=number: [number]) == [number]  # type: ignore[misc]
     assert len(nodes.memo) <= 4096
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_not() -> None:
+    tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
+    kept = seen(tables).tasks["default/stays-0"].shape
+    for number in range(6000):
+        # No two of them ask for the same.
+        apply(tables, Cluster().group("comes").pod("comes", group="comes", cpu=f"{1000 + number}m"))
+        tables.remove("Pod", "default", "comes")
+        tables.remove("PodGroup", "default", "comes")
+        if number % 100 == 0:
+            seen(tables)
+    snapshot = seen(tables)
+    assert len(snapshot.shapes.shapes) < 5000
+    assert len(snapshot.vectors) < 5000
+    assert snapshot.tasks["default/stays-0"].shape is kept
+    apply(tables, cluster().gang("equal", pods=1, gpu=1))
+    assert seen(tables).tasks["default/equal-0"].shape is kept
+
+
+def test_groups_that_come_and_go_leave_nothing_behind_where_no_snapshot_is_taken() -> None:
+    tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
+    tables.tidy()
+    before = held(tables)
+    for number in range(3):
+        apply(tables, Cluster().gang(f"g{number}", pods=1, gpu=1))
+        tables.remove("Pod", "default", f"g{number}-0")
+        tables.remove("PodGroup", "default", f"g{number}")
+    tables.tidy()
+    assert held(tables) == before

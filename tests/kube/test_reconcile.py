@@ -229,3 +229,28 @@ def test_keys_that_never_wait_leave_the_loop_to_others() -> None:
         assert order.index("other") < 20
 
     in_fake_time(story())
+
+
+async def test_who_is_cancelled_while_he_finishes_leaves_nothing_running() -> None:
+    begun, go_on, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    written: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        begun.set()
+        await go_on.wait()
+        written.append(key)
+
+    reconciler = Reconciler("test", reconcile, clock=LoopClock())
+    running = asyncio.create_task(reconciler.run(stop))
+    reconciler.enqueue("a")
+    await begun.wait()
+    stop.set()
+    # So it goes with a leader who is told to stop in time and does not: in the end the lease is lost.
+    while reconciler._running:
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    go_on.set()
+    while not reconciler.idle():
+        await asyncio.sleep(0)
+    assert not written

@@ -167,3 +167,22 @@ async def test_a_cache_spares_the_server_unless_it_is_behind() -> None:
     earlier = {"middle": owner("Middle", "middle", "earlier"), "top": TOP}
     top, _ = await walk(POD, lambda which: earlier[which.name], server.fetch, memory())
     assert (top.metadata.name, server.asked) == ("top", ["middle"])
+
+
+def test_owners_whose_time_is_over_are_let_go() -> None:
+    clock = FakeClock()
+    known = memory(clock)
+    for name in ("a", "b", "c"):
+        known.put(owner("Top", name, name))
+        clock.at_s += 61
+    assert len(known) == 1
+
+
+def test_an_owner_that_was_read_again_stays_longer() -> None:
+    clock = FakeClock()
+    known = memory(clock)
+    for at_s, name in ((0, "a"), (10, "b"), (50, "a"), (100, "c")):
+        clock.at_s = at_s
+        known.put(owner("Top", name, name))
+    assert [known.get(name) is not None for name in ("a", "b", "c")] == [True, False, True]
+    assert len(known) == 2

@@ -48,6 +48,7 @@ from pykai.binder.metrics import BinderMetrics
 from pykai.binder.reservation import Reservations
 from pykai.binder.sync import GroupSync, groups_of_request
 from pykai.binder.verdicts import Verdicts
+from pykai.binder.waiting import end_all
 from pykai.core.load import Load, shape_or_nothing
 from pykai.core.shapes import ShapeRegister
 from pykai.core.tasks import has_ended
@@ -128,11 +129,14 @@ class Binding:
 
     def request_gone(self, key: str) -> None:
         """The request was deleted, or is about to be."""
+        self._forget(key)
+        if key in self._ends:
+            self._ends[key].set()
+
+    def _forget(self, key: str) -> None:
         self._not_before.pop(key, None)
         self._disturbed.pop(key, None)
         self._tried.pop(key, None)
-        if key in self._ends:
-            self._ends[key].set()
 
     def pod_gone(self, pod_key: str) -> None:
         """The pod was deleted, or is about to be."""
@@ -152,6 +156,14 @@ class Binding:
 
     async def reconcile(self, key: str) -> float | None:
         """Carry out a request, unless it is settled; seconds until its next attempt."""
+        try:
+            return await self._reconcile(key)
+        finally:
+            if key not in self._requests:
+                # It has gone on the way, and nothing will be told of it again.
+                self._forget(key)
+
+    async def _reconcile(self, key: str) -> float | None:
         cached = self._requests.get(key)
         if self._stopping or cached is None or settled(cached) or cached.metadata.deletion_timestamp is not None:
             return None
@@ -195,7 +207,8 @@ class Binding:
             return None
         except BindFailure as failure:
             return await self._failed(key, request, pod, failure)
-        except Unauthorized:
+        except (Unauthorized, TooManyRequests):
+            # The second is no failure, only a word to come back later.
             raise
         except _PASSING as error:
             self._disturbed[key] = self._disturbed.get(key, 0) + 1
@@ -258,9 +271,9 @@ class Binding:
                 raise Withdrawn("stopped" if self._stopping else "the request or its pod was deleted on the way")
             await preparing
         finally:
-            for task in (preparing, ended):
-                task.cancel()
-            await asyncio.gather(preparing, ended, return_exceptions=True)
+            await end_all(preparing, ended)
+            # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
+            del preparing, ended
 
     async def _prepare(self, attempt: Attempt) -> None:
         if attempt.shared:
@@ -282,8 +295,7 @@ class Binding:
         wanted: dict[str, str | None] = dict(labels_for(attempt.groups))
         for key in group_labels(metadata.labels):
             wanted.setdefault(key, None)
-        if all(metadata.labels.get(key) == value for key, value in wanted.items()):
-            return
+        # Also where the cache knows them: an attempt that failed has taken them off again.
         try:
             patch = {"metadata": {"uid": metadata.uid, "labels": wanted}}
             await self._client.patch(PODS, metadata.name, patch, metadata.namespace, brief=True)
@@ -357,7 +369,8 @@ class Binding:
             return
         stale: dict[str, None] = dict.fromkeys(group_labels(live.metadata.labels))
         if stale:
-            patch = {"metadata": {"uid": live.metadata.uid, "labels": stale}}
+            version = live.metadata.resource_version
+            patch = {"metadata": {"uid": live.metadata.uid, "resourceVersion": version, "labels": stale}}
             try:
                 await self._client.patch(PODS, live.metadata.name, patch, live.metadata.namespace, brief=True)
             except KubeError as error:

@@ -29,7 +29,7 @@ from pykai.api.core import Node, Pod
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
-from pykai.binder.waiting import Wakes, woken
+from pykai.binder.waiting import Wakes, end_all, woken
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -142,9 +142,9 @@ class Reservations:
         try:
             return list(await asyncio.gather(*tasks))
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_all(*tasks)
+            # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
+            del tasks
 
     async def reserve(self, pod: Pod, node: str, group: str, tenants: Tenants) -> Reserved:
         """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time.

@@ -65,6 +65,7 @@ class BinderService:
         check_plugins(options.plugins)
         self._runtime = runtime
         self._options = options
+        #: whether this instance leads: a standby keeps no list of what the leader does
         self._working = False
         client, caches, clock = runtime.client, runtime.caches, runtime.clock
         self.metrics = BinderMetrics(registry)
@@ -106,7 +107,7 @@ class BinderService:
             options=options,
             recorder=self.recorder,
             metrics=self.metrics,
-            enqueue=self._group_queue.enqueue,
+            enqueue=self._enqueue_group,
         )
         self._binding = Binding(
             client,
@@ -154,6 +155,7 @@ class BinderService:
     async def _work(self, stop: asyncio.Event) -> None:
         if not await first_lists(self._stores(), stop):
             return
+        self._working = True
         self._groups.everything()
         self._binding.start()
         for key in list(self._requests.keys()):
@@ -167,6 +169,7 @@ class BinderService:
             ends.set()
             await asyncio.gather(*queues)
         finally:
+            self._working = False
             for task in (stopped, *queues):
                 task.cancel()
 
@@ -199,8 +202,12 @@ class BinderService:
         replaced = old is not None and new is not None and old.metadata.uid != new.metadata.uid
         if new is None or replaced or new.metadata.deletion_timestamp is not None:
             self._binding.request_gone(change.key)
-        if new is not None:
+        if new is not None and self._working:
             self._request_queue.enqueue(change.key)
+
+    def _enqueue_group(self, group: str) -> None:
+        if self._working:
+            self._group_queue.enqueue(group)
 
     def _request_unreadable(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:

@@ -205,8 +205,10 @@ class GroupSync:
             key for key in group_labels(live.metadata.labels) if live.metadata.labels[key] == group
         )
         if stale:
-            patch = {"metadata": {"uid": meta.uid, "labels": stale}}
-            with suppress(NotFound, Conflict):
+            # Of this version only: a new decision may have put the pod into another group meanwhile.
+            version = live.metadata.resource_version
+            patch = {"metadata": {"uid": meta.uid, "resourceVersion": version, "labels": stale}}
+            with suppress(NotFound):
                 await self._client.patch(PODS, meta.name, patch, meta.namespace, brief=True)
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change, Store
@@ -40,6 +40,13 @@ class Wakes(Generic[T]):
             waiting.remove(event)
             if not waiting:
                 del self._waiting[key]
+
+
+async def end_all(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel what has not ended, and wait until everything has, whatever came of it."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def woken(event: asyncio.Event, clock: Clock, until_s: float) -> bool:

@@ -18,6 +18,8 @@ from pykai.core.place.ports import conflict
 from pykai.core.shapes import HostPort, RequestError, Shape, ShapeRegister
 
 _NOTHING = Shape(())
+#: Shapes that a register holds before it is emptied: here they are only looked at.
+_MOST_SHAPES = 4096
 
 
 def shape_or_nothing(pod: Pod, register: ShapeRegister) -> Shape:
@@ -36,6 +38,8 @@ class Load:
         self.used: Counter[str] = Counter()
         self._ports: list[HostPort] = []
         self._register = register
+        if len(register.shapes) > _MOST_SHAPES:
+            register.keep(frozenset())
 
     def add(self, pod: Pod) -> None:
         """One more pod."""

@@ -13,7 +13,7 @@ How requests are read: cycle:TSK-1, TSK-2 and gpu:G-1 to G-11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import floor
@@ -44,8 +44,8 @@ SATURATED = MOST
 #: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
 HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 
-#: Raw specs remembered; specs that differ in every pod must not eat the memory.
-_MOST_RAW_SPECS = 50_000
+#: Raw specs remembered, a kilobyte each; those of pods that share GPUs differ in every pod.
+_MOST_RAW_SPECS = 10_000
 #: The API server mounts the token of the service account under this name and five random letters in every pod; with
 #: them no two pods would be written alike, though they mean the same.
 _TOKEN_VOLUME = "kube-api-access-"
@@ -139,7 +139,7 @@ class Shape:
     cpu_only: bool = True
     #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
     shared: bool = False
-    #: dense number, stable while the register lives; -1 before the register gave one
+    #: a number of its own while the register lives; -1 before the register gave one
     id: int = -1
 
 
@@ -401,9 +401,15 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
 
 @dataclass(slots=True)
 class ShapeRegister:
-    """Interns shapes.  It only grows; a register lives as long as the tables it serves."""
+    """Interns shapes.
+
+    Subtle: names are part of many shapes (the ConfigMap of a job, the namespace of whoever mounts one), so in a cluster
+    where names come and go there is always another shape.  Whoever owns a register says from time to time which ones
+    he has still (`keep`).
+    """
 
     shapes: list[Shape] = field(default_factory=list)
+    _given: int = 0
     _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
     _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
@@ -430,6 +436,12 @@ class ShapeRegister:
     def specs_remembered(self) -> int:
         """How many ways of writing a pod are known by their bytes."""
         return len(self._by_bytes)
+
+    def keep(self, used: Set[Shape]) -> None:
+        """Forget all shapes but these; they keep their numbers, and no number is given twice."""
+        self.shapes = [shape for shape in self.shapes if shape in used]
+        self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}
+        self._by_meaning = {meaning: shape for meaning, shape in self._by_meaning.items() if shape in used}
 
     def unreadable(self) -> Shape:
         """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
@@ -461,7 +473,8 @@ class ShapeRegister:
         meaning = self._encoder.encode(found)
         known = self._by_meaning.get(meaning)
         if known is None:
-            known = replace(found, id=len(self.shapes))
+            known = replace(found, id=self._given)
+            self._given += 1
             self.shapes.append(known)
             self._by_meaning[meaning] = known
         return known

@@ -41,6 +41,9 @@ from pykai.core.tasks import Task, has_ended, read_task, reads_alike, same_facts
 from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
 
+#: Shapes beyond twice those in use before the others are forgotten.
+_SPARE_SHAPES = 4096
+
 
 class Tables:
     """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change."""
@@ -67,6 +70,7 @@ class Tables:
         self._running = object()
         self._rest = object()
         self._unreadable = self.shapes.unreadable()
+        self._most_shapes = _SPARE_SHAPES
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
         self._forced: dict[str, Status] = {}
@@ -554,6 +558,17 @@ class Tables:
             self._problems["Queue"] = problems
         return self._tree
 
+    def tidy(self) -> None:
+        """Count what has changed and forget what nobody asks for any more; whoever takes no snapshots does this."""
+        if self._census.refresh(self.groups, self._uncounted):
+            self._waiting = object()
+        self._uncounted.clear()
+        if len(self.shapes.shapes) > self._most_shapes:
+            used = {task.shape for task in self._tasks.values()} | {self._unreadable}
+            self.shapes.keep(used)
+            self.vectors.keep(used)
+            self._most_shapes = 2 * len(used) + _SPARE_SHAPES
+
     def snapshot(self, now_ns: int) -> Snapshot:
         """The view a cycle works on; valid until the next change of the tables."""
         # Nodes first: a change of them reads their tasks anew, as their objects are.
@@ -561,9 +576,7 @@ class Tables:
         self._settle_terminating(now_ns)
         self._columns.grow()
         tree = self.queue_tree()
-        if self._census.refresh(self.groups, self._uncounted):
-            self._waiting = object()
-        self._uncounted.clear()
+        self.tidy()
         return Snapshot(
             now_ns=now_ns,
             content=Content(self._waiting, self._running, self._rest),

@@ -7,6 +7,8 @@ shape adds to the four node planes while it is live, releasing or pipelined ther
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 
 from pykai.core.axes import CPU, MEMORY, UNASKED, Axes, IntArray, is_gpu
@@ -88,6 +90,11 @@ class Vectors(dict[Shape, Vector]):
     def __init__(self, axes: Axes) -> None:
         super().__init__()
         self._axes = axes
+
+    def keep(self, used: Set[Shape]) -> None:
+        """Forget the vectors of all shapes but these."""
+        for shape in self.keys() - used:
+            del self[shape]
 
     def __missing__(self, shape: Shape) -> Vector:
         size = len(self._axes)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from pykai.kube.client import Client
-from pykai.kube.errors import KubeError
+from pykai.kube.errors import CredentialsError, KubeError, Unauthorized
+from pykai.kube.reading import Reader
 from pykai.kube.resources import Resource
 from pykai.kube.store import Store
 from pykai.kube.watch import Follower, Patience, Selection
@@ -21,6 +24,9 @@ from pykai.kube.watch import Follower, Patience, Selection
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+#: wall seconds between two looks of who waits for a watch
+_LOOK_AGAIN_S = 1.0
 
 
 class Caches:
@@ -82,6 +88,40 @@ class Caches:
                 broken.cancel()
             if not store.synced.is_set() and self._failure is not None:
                 raise self._failure
+
+    async def catch_up(self, *stores: Store[Any]) -> None:
+        """Wait until stores show everything that the server has now: a watch may be behind for any time.
+
+        The newest object of a list says how far a watch has to come; the version of the list itself would be reached
+        with the next bookmark only.
+        """
+        for (selection, into), store in list(self._stores.items()):
+            if any(store is each for each in stores):
+                newest = await self._newest(selection, into)
+                while not store.reached(newest):
+                    with suppress(TimeoutError):
+                        await store.until(partial(Store.reached, resource_version=newest), _LOOK_AGAIN_S)
+
+    async def _newest(self, selection: Selection, into: type[Any]) -> str:
+        """The newest resource version of the objects that a server has, "" when it has none."""
+        reader = Reader(selection.resource, into)
+        while True:
+            newest = ""
+            try:
+                async for page in self._client.pages(
+                    selection.resource,
+                    namespace=selection.namespace,
+                    label_selector=selection.label_selector,
+                    field_selector=selection.field_selector,
+                ):
+                    versions = (reader.identity_of_raw(raw).resource_version for raw in page.items)
+                    newest = max((newest, *versions), key=lambda version: int(version) if version.isdecimal() else 0)
+                return newest
+            except (Unauthorized, CredentialsError):
+                raise
+            except KubeError as error:
+                log.warning("%s: %s; trying again", selection.resource.plural, error)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def all_synced(self) -> bool:
         """Whether every store has its first list."""

@@ -13,7 +13,8 @@ Writes that are called with `brief` give of the answer only what identifies the 
 resource version.  Most callers want no more, and reading a whole pod costs more than the request.
 
 Subtle: 429 to an eviction means that a disruption budget forbids it now.  That is an answer, not overload, and is
-raised at once.
+raised at once.  So is one to a bind, and to a `create` with `once`: who decides on a place looks at it again before he
+tries again.
 """
 
 from __future__ import annotations
@@ -220,11 +221,12 @@ class Client:
         *,
         dry_run: bool = False,
         brief: bool = False,
+        once: bool = False,
     ) -> dict[str, Any]:
         """POST; the namespace of the object holds if none is given."""
         path = resource.path(namespace or _metadata(obj).get("namespace", ""))
         query = self._manager(dry_run=dry_run)
-        return await self._write("POST", path, _typed(resource, obj), query=query, brief=brief)
+        return await self._write("POST", path, _typed(resource, obj), query=query, brief=brief, retry_429=not once)
 
     async def update(self, resource: Resource, obj: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
         """PUT of a whole object; raises `Conflict` if its resourceVersion is not the current one."""
@@ -298,7 +300,7 @@ class Client:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
-        await self._send("POST", path, binding, query=self._manager())
+        await self._send("POST", path, binding, query=self._manager(), retry_429=False)
 
     async def evict(self, namespace: str, pod: str, *, uid: str = "", grace_s: int | None = None) -> None:
         """Delete a pod if no disruption budget forbids it (`TooManyRequests`)."""
@@ -377,8 +379,9 @@ class Client:
         query: Mapping[str, str],
         content_type: str = JSON,
         brief: bool = False,
+        retry_429: bool = True,
     ) -> dict[str, Any]:
-        answer = await self._send(method, path, body, query=query, content_type=content_type)
+        answer = await self._send(method, path, body, query=query, content_type=content_type, retry_429=retry_429)
         return _identity(answer) if brief else _document(answer)
 
     async def _send(

@@ -79,8 +79,14 @@ class Reconciler:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            try:
+                if self._tasks:
+                    await asyncio.wait(self._tasks)
+            except asyncio.CancelledError:
+                # Out of time: whoever works after us must not be disturbed by what we began.
+                for task in self._tasks:
+                    task.cancel()
+                raise
         if self._fatal is not None:
             raise self._fatal
 

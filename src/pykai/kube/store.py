@@ -110,6 +110,10 @@ class Store(Generic[T]):
         """All keys now."""
         return list(self._objects)
 
+    def reached(self, resource_version: str) -> bool:
+        """Whether list and watch have come to this version of an object of the store."""
+        return not newer(resource_version, self._version)
+
     def index(self, name: str, of: Callable[[T], Iterable[str]]) -> None:
         """Keep an index from each value that `of` gives for an object; a name that exists is left alone."""
         if name in self._indexes:

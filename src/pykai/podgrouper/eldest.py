@@ -4,16 +4,21 @@ Pods of one workload may differ in their labels, and a group that took them from
 flicker.  So the oldest pod that is in the group speaks (of equal age the first by name).
 
 Subtle: a heap a group, cleaned only when somebody looks: a pod that is gone or has changed its group is passed over
-then.  A group with thousands of pods costs a step a pod, not a walk over all of them.
+then.  A group with thousands of pods costs a step a pod, not a walk over all of them.  Where an old pod stays while
+younger ones come and go, nobody gets to see those behind it; so a heap that has doubled is gone through.
 """
 
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.kube.store import Change, Store
+
+#: entries of a heap that is not worth going through
+_FEW = 64
 
 
 def group_key(pod: Pod) -> str:
@@ -22,13 +27,25 @@ def group_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
+@dataclass(slots=True)
+class _Heap:
+    #: (creation, name, uid) of pods, some of them gone
+    entries: list[tuple[str, str, str]] = field(default_factory=list)
+    #: entries before it is gone through
+    most: int = _FEW
+
+
 class Eldest:
     """Follows a store of pods."""
 
     def __init__(self, pods: Store[Pod]) -> None:
         self._pods = pods
-        #: group key -> (creation, name, uid) of pods, some of them gone
-        self._heaps: dict[str, list[tuple[str, str, str]]] = {}
+        #: by group key
+        self._heaps: dict[str, _Heap] = {}
+
+    def __len__(self) -> int:
+        """How many pods are remembered, gone ones included."""
+        return sum(len(heap.entries) for heap in self._heaps.values())
 
     def saw(self, change: Change[Pod]) -> None:
         """A pod came or changed."""
@@ -39,19 +56,29 @@ class Eldest:
         group = group_key(pod)
         if group and (change.old is None or group_key(change.old) != group):
             meta = pod.metadata
-            heapq.heappush(self._heaps.setdefault(group, []), (meta.creation_timestamp or "", meta.name, meta.uid))
+            heap = self._heaps.setdefault(group, _Heap())
+            heapq.heappush(heap.entries, (meta.creation_timestamp or "", meta.name, meta.uid))
+            if len(heap.entries) > heap.most:
+                heap.entries = [entry for entry in heap.entries if self._there(group, entry) is not None]
+                heapq.heapify(heap.entries)
+                heap.most = max(_FEW, 2 * len(heap.entries))
 
     def of(self, group: str) -> Pod | None:
         """The oldest pod of a group, if any pod names it."""
         heap = self._heaps.get(group)
-        while heap:
-            _, name, uid = heap[0]
-            pod = self._pods.get(f"{group.partition('/')[0]}/{name}")
-            if pod is not None and pod.metadata.uid == uid and group_key(pod) == group:
+        while heap is not None and heap.entries:
+            pod = self._there(group, heap.entries[0])
+            if pod is not None:
                 return pod
-            heapq.heappop(heap)
+            heapq.heappop(heap.entries)
         self._heaps.pop(group, None)
         return None
+
+    def _there(self, group: str, entry: tuple[str, str, str]) -> Pod | None:
+        """The pod of an entry, None when it is gone or in another group."""
+        _, name, uid = entry
+        pod = self._pods.get(f"{group.partition('/')[0]}/{name}")
+        return pod if pod is not None and pod.metadata.uid == uid and group_key(pod) == group else None
 
     def forget(self, group: str) -> None:
         """The group is gone; pods that still name it come back with their next change."""

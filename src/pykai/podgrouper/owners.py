@@ -78,10 +78,15 @@ class OwnerMemory:
         return found[1]
 
     def put(self, owner: Owner) -> None:
-        """Remember it from now on."""
-        self._known[owner.metadata.uid] = (self._clock.elapsed_s(), owner)
-        if len(self._known) > _MOST_REMEMBERED:
+        """Remember it from now on, and let go of those whose time is over: workloads are large."""
+        now_s = self._clock.elapsed_s()
+        self._known.pop(owner.metadata.uid, None)
+        self._known[owner.metadata.uid] = (now_s, owner)
+        while len(self._known) > _MOST_REMEMBERED or now_s - next(iter(self._known.values()))[0] > self.keep_s:
             self._known.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     async def read(self, uid: str, ask: Callable[[], Awaitable[Owner]]) -> Owner:
         """The owner, asked for once however many pods want it at the same moment."""

@@ -263,6 +263,8 @@ class PodGrouper:
     async def _reconcile(self, key: str) -> float | None:
         pod = self._pods.get(key)
         if pod is None or not self._concerns(pod):
+            # It may have gone while it was being grouped.
+            self._failures.pop(key, None)
             return None
         try:
             again_s = await self._group(pod)

@@ -39,7 +39,7 @@ from pykai.podgroups.tally import Tally
 from pykai.podgroups.usage import Member, read_member, same_member
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
-#: Shapes of pods that are remembered; a register only grows.
+#: Shapes of pods that are remembered before the register is begun anew.
 _MOST_SHAPES: Final = 20_000
 #: Groups after which others get a turn: one whose status is true waits for nothing.
 _BREATH: Final = 50

@@ -84,7 +84,10 @@ class Forest:
             if sums is not None and known == (queue, sums):
                 self._groups[key] = known
                 return set()
-            self._own[known[0]].add(known[1], -1)
+            own = self._own.setdefault(known[0], Sums())
+            own.add(known[1], -1)
+            if own == Sums():
+                del self._own[known[0]]
             concerned |= self._above(known[0])
         if sums is not None:
             self._groups[key] = (queue, sums)

@@ -31,14 +31,12 @@ from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
     ConnectionLost,
     KubeError,
     NotFound,
     ServerFailed,
     TooManyRequests,
-    Unauthorized,
 )
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, request_object
@@ -50,6 +48,8 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 #: answers that the server itself failed, before a bind is given up
 _FAILURES = 8
+#: the same of answers that the server has too much to do now
+_PUT_OFF = 48
 
 
 class Outcome(Enum):
@@ -113,10 +113,11 @@ class Binding:
 
     async def _insist(self, attempt: _Attempt, look: _Look, obstacle: Callable[[], str]) -> Result:
         """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
-        failures = tries = 0
+        failures = tries = put_off = 0
         #: why we do not know whether the last write was carried out
         doubt: KubeError | None = None
         while True:
+            least_s = 0.0
             try:
                 async with self._slots:
                     if doubt is not None:
@@ -135,23 +136,26 @@ class Binding:
                     # A transport within the process answers without ever waiting; others have a right to their turn.
                     await asyncio.sleep(0)
                 return result
-            except (ServerFailed, TooManyRequests) as error:
+            except TooManyRequests as error:
+                put_off += 1
+                least_s = error.retry_after_s or 0.0
+                if put_off >= _PUT_OFF and doubt is None:
+                    return Result(Outcome.REFUSED, str(error))
+            except ServerFailed as error:
                 failures += 1
                 if failures >= _FAILURES and doubt is None:
                     return Result(Outcome.REFUSED, str(error))
             except (ConnectionLost, Conflict, AlreadyExists) as error:
                 log.debug("a bind is in doubt: %s", error)
-            except Unauthorized:
-                raise
             except DecodeError as error:
                 return Result(Outcome.REFUSED, str(error))
-            except ApiError as error:
+            except KubeError as error:
                 if doubt is None:
                     return Result(Outcome.REFUSED, str(error))
                 # A server that has just started knows no roles yet and forbids to look. That is no answer.
                 log.warning("what became of a bind cannot be seen: %s", error)
             tries += 1
-            await self._pause(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16)))
+            await self._pause(max(least_s, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))))
 
     async def _bind(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result:
         try:
@@ -185,7 +189,7 @@ class Binding:
     async def _request(self, namespace: str, entry: Planned, wanted: BindRequest) -> Result:
         content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
         try:
-            await self._client.create(resources.BIND_REQUESTS, content, namespace, brief=True)
+            await self._client.create(resources.BIND_REQUESTS, content, namespace, brief=True, once=True)
         except NotFound:
             return _GONE
         return _PLACED

@@ -23,12 +23,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.decisions import Bind, Evict, Plan
@@ -37,8 +38,8 @@ from pykai.core.tasks import instant_or_zero
 from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
-from pykai.kube.errors import ApiError, Conflict, ConnectionLost, KubeError, NotFound, ServerFailed, TooManyRequests
-from pykai.kube.resources import split_key
+from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerFailed, TooManyRequests
+from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change
 from pykai.scheduler.announcing import WARNING, Announcer, is_waiting, now_ns
 from pykai.scheduler.binding import Binding, Outcome
@@ -51,6 +52,7 @@ from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.room import Room
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: cluster seconds for a pod of a gang to find another place when others took its own
 _SECOND_CHANCE_S = 5.0
@@ -140,6 +142,8 @@ class Dispatcher:
         for timer in self._pauses.values():
             timer.cancel()
         self._pauses.clear()
+        # The watches go on for a while; what they bring is for the next leader to answer.
+        self._plans.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -159,21 +163,34 @@ class Dispatcher:
     def carry_out(self, plan: Plan, as_of: int = 0) -> None:
         """Assume what was decided, and start to write it; `as_of` counts the arrivals that the cycle has seen."""
         groups: dict[str, list[Planned]] = {}
+        short: set[str] = set()
         for bind in plan.binds:
             entry = self._planned(bind)
-            if entry is not None:
+            if entry is None:
+                short.add(bind.group)
+            else:
                 self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
         for eviction in plan.evictions:
             self._intake.assume_evicted(f"{eviction.namespace}/{eviction.pod}", eviction.uid)
         for key, entries in groups.items():
             namespace = key.partition("/")[0]
-            if len(entries) == 1 and key not in self._plans:
+            if key in short and not self._can_be_whole(key):
+                log.info("gang %s does not begin: one of its pods went while it was decided", key)
+                for entry in entries:
+                    self._intake.give_up_bind(f"{namespace}/{entry.pod}")
+            elif len(entries) == 1 and key not in self._plans:
                 self._place(namespace, entries[0], None, as_of)
             else:
                 self._open_plan(key, entries, as_of)
         for eviction in plan.evictions:
             self._start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
+
+    def _can_be_whole(self, key: str) -> bool:
+        """Whether a group reaches its minimum with what is bound and what is on its way."""
+        group = self._intake.groups.get(key)
+        pods = self._intake.pods_of(key)
+        return group is None or is_whole(group, pods, lambda pod: self._intake.assumes_bind(_key(pod)))
 
     def _planned(self, bind: Bind) -> Planned | None:
         key = f"{bind.namespace}/{bind.pod}"
@@ -189,6 +206,8 @@ class Dispatcher:
     def _place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
         """Start the write that binds a pod."""
         key = f"{namespace}/{entry.pod}"
+        if plan is not None:
+            plan.unwritten.discard(entry.pod)
         task = self._start(self._bind(namespace, entry, plan, as_of), f"bind of {key}")
         self._binds[key] = task
         task.add_done_callback(partial(self._bind_ended, key))
@@ -215,14 +234,14 @@ class Dispatcher:
                 # The watch may have been quicker than the answer.
                 plan.saw_pod(entry.pod, self._intake.pods.get(key))
         else:
-            self._intake.give_up_bind(key)
+            self._intake.give_up_place(key, entry.uid, entry.node)
             if result.outcome is Outcome.REFUSED:
                 self._metrics.bind_refused()
                 log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
                 self._announcer.binding_failed(key, entry.uid, entry.node, result.why)
                 self._pause(key, entry.uid)
             if plan is not None:
-                plan.lose(entry.pod, result.why)
+                plan.lose(entry, result.why)
         if plan is not None:
             self._check(plan)
 
@@ -230,14 +249,14 @@ class Dispatcher:
         """Others were quicker: the pod waits again.  One of a gang has some time to find another place."""
         self._metrics.bind_overtaken()
         log.info("pod %s is not bound to node %s: %s", key, entry.node, why)
-        self._intake.give_up_bind(key)
+        self._intake.give_up_place(key, entry.uid, entry.node)
         if plan is not None:
             wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
             asyncio.get_running_loop().call_later(wait_s, self._no_other_place, plan, entry, why)
 
     def _no_other_place(self, plan: GangPlan, entry: Planned, why: str) -> None:
         if self._leading and plan.open.get(entry.pod) is entry:
-            plan.lose(entry.pod, why)
+            plan.lose(entry, why)
             self._check(plan)
 
     def _waited_s(self, key: str) -> float | None:
@@ -245,7 +264,10 @@ class Dispatcher:
         return None if pod is None else age_s(pod, self._clock)
 
     def _pause(self, key: str, uid: str) -> None:
-        """Keep a pod out of the cycles for a while."""
+        """Keep a pod out of the cycles for a while, unless it has another place by now, or has gone."""
+        pod = self._intake.pods.get(key)
+        if self._intake.assumes_bind(key) or pod is None or pod.metadata.uid != uid:
+            return
         times = self._refused[uid] = self._refused.get(uid, 0) + 1
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(times - 1, 10))
         self._intake.hold_back(key)
@@ -280,18 +302,18 @@ class Dispatcher:
             log.info("gang %s does not begin: %s", plan.key, taken)
             for entry in entries:
                 self._metrics.bind_overtaken()
-                self._intake.give_up_bind(f"{plan.namespace}/{entry.pod}")
-                plan.lose(entry.pod, taken)
+                self._intake.give_up_place(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                plan.lose(entry, taken)
             self._check(plan)
             return
         for entry in entries:
             key = f"{plan.namespace}/{entry.pod}"
             if not why:
-                if entry.pod in plan.open:
+                if plan.open.get(entry.pod) is entry:
                     self._place(plan.namespace, entry, plan, as_of)
                 continue
-            plan.lose(entry.pod, why)
-            self._intake.give_up_bind(key)
+            plan.lose(entry, why)
+            self._intake.give_up_place(key, entry.uid, entry.node)
             self._announcer.binding_failed(key, entry.uid, entry.node, why)
             self._pause(key, entry.uid)
         if why:
@@ -306,10 +328,11 @@ class Dispatcher:
                 return str(error)
             if text == plan.text:
                 return ""
+            # What is refused may stand there all the same: an earlier try without an answer was carried out.
+            plan.texts.add(text)
             why = await self._annotate(plan, text)
             if not why:
                 plan.text = text
-                plan.texts.add(text)
             return why
 
     async def _annotate(self, plan: GangPlan, text: str | None) -> str:
@@ -327,7 +350,7 @@ class Dispatcher:
                     return f"the plan of the gang could not be kept: {error}"
             except ConnectionLost:
                 pass
-            except ApiError as error:
+            except KubeError as error:
                 return f"the plan of the gang could not be kept: {error}"
             tries += 1
             await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(tries - 1, 10)))
@@ -336,7 +359,8 @@ class Dispatcher:
         """Finish a plan of which nothing is open."""
         if plan.settled and self._plans.get(plan.key) is plan:
             del self._plans[plan.key]
-            self._closed.setdefault(plan.key, set()).update(plan.texts)
+            if plan.key in self._intake.groups:
+                self._closed.setdefault(plan.key, set()).update(plan.texts)
             self._start(self._close(plan), f"end of the plan of gang {plan.key}")
 
     async def _close(self, plan: GangPlan) -> None:
@@ -346,7 +370,7 @@ class Dispatcher:
             await self._mend(plan, group)
         async with self._annotating.setdefault(plan.key, asyncio.Lock()):
             # A new plan of the group may have been written meanwhile; it is not ours to remove.
-            if plan.text and plan.key not in self._plans:
+            if plan.texts and plan.key not in self._plans:
                 why = await self._annotate(plan, None)
                 if why:
                     log.warning("the plan of gang %s stays on its PodGroup: %s", plan.key, why)
@@ -355,10 +379,9 @@ class Dispatcher:
 
     async def _mend(self, plan: GangPlan, group: PodGroup) -> None:
         """A gang of which pods were lost on the way keeps its nodes only if its minimum is there."""
-        pods = self._intake.pods_of(plan.key)
-        if is_whole(group, pods, lambda pod: self._intake.assumes_bind(_key(pod))):
+        if self._can_be_whole(plan.key):
             return
-        bound = [pod for pod in pods if holds_node(pod)]
+        bound = [pod for pod in self._intake.pods_of(plan.key) if holds_node(pod)]
         if not bound or group.metadata.deletion_timestamp is not None:
             return
         name, why = min(plan.lost.items())
@@ -406,7 +429,7 @@ class Dispatcher:
             if entry.pod not in plan.open:
                 continue
             if self._intake.nodes.get(entry.node) is None:
-                plan.lose(entry.pod, f"node {entry.node} is gone")
+                plan.lose(entry, f"node {entry.node} is gone")
                 continue
             self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
             self._place(plan.namespace, entry, plan, 0)
@@ -435,11 +458,14 @@ class Dispatcher:
             self._end_pause(change.key)
         if not self._plans:
             return
-        about = pod or change.old
-        plan = self._plans.get(_group_key(about)) if about is not None else None
-        if plan is not None:
-            plan.saw_pod(split_key(change.key)[1], pod)
-            self._check(plan)
+        group = _group_key(pod) if pod is not None else ""
+        for key in {group, _group_key(change.old) if change.old is not None else ""}:
+            plan = self._plans.get(key)
+            if plan is not None:
+                plan.saw_pod(split_key(change.key)[1], pod)
+                if key != group and (entry := plan.open.get(split_key(change.key)[1])) is not None:
+                    plan.lose(entry, "the pod has left the group")
+                self._check(plan)
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         if not self._plans:
@@ -465,7 +491,7 @@ class Dispatcher:
         if plan is not None:
             entry = plan.open.get(split_key(pod_key)[1])
             if entry is not None and entry.request is not None:
-                plan.lose(entry.pod, why)
+                plan.lose(entry, why)
                 self._check(plan)
 
     # -- what leads nowhere, and evictions --------------------------------------------------------------------------
@@ -515,26 +541,54 @@ class Dispatcher:
             return
         self._announcer.evicted(eviction)
         self._metrics.evicted(eviction, self._intake.groups.get(eviction.group), self._announcer.pool)
-        if eviction.unbound and not pod.spec.node_name and await self._withdraw(key):
+        if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
             self._intake.let_go(key)
             return
         await self._delete(key, eviction.uid, eviction.message)
 
-    async def _withdraw(self, key: str) -> bool:
-        """Take a pod that is on its way back by its BindRequest; False when it is bound without one."""
+    async def _withdraw(self, key: str, uid: str) -> bool:
+        """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
+        plan = self._plan_of(key)
+        entry = plan.open.get(split_key(key)[1]) if plan is not None else None
+        if plan is not None and entry is not None and entry.pod in plan.unwritten:
+            self._intake.give_up_place(key, entry.uid, entry.node)
+            plan.lose(entry, "it made room for others")
+            self._check(plan)
+            return True
         request = self._intake.requests.get(key)
         if request is None and self._intake.assumes_bind(key):
-            namespace, name = split_key(key)
-            try:
-                request = await self._client.get(resources.BIND_REQUESTS, name, namespace, into=BindRequest)
-            except NotFound:
+            request = await self._look(resources.BIND_REQUESTS, key, BindRequest)
+            if request is None:
                 # Bound directly, and the watch has not shown it yet.
                 return False
-        if request is not None and await self._delete_request(key, request.metadata.uid):
+        if request is None:
+            return True
+        self._intake.doubt_withdrawal(key)
+        if await self._delete_request(key, request.metadata.uid):
+            pod = await self._look(resources.PODS, key, Pod)
+            if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
+                # The binder was quicker, and the watch has not shown it yet.
+                return False
             self._intake.assume_withdrawn(key, request.metadata.uid)
             self._intake.give_up_bind(key)
             self._lose(key, "its BindRequest was withdrawn")
+        else:
+            self._intake.trust_request(key)
         return True
+
+    async def _look(self, resource: Resource, key: str, into: type[T]) -> T | None:
+        """An object as the server has it, None when it has none; asked for as often as it takes."""
+        namespace, name = split_key(key)
+        tries = 0
+        while True:
+            try:
+                return await self._client.get(resource, name, namespace, into=into)
+            except NotFound:
+                return None
+            except (KubeError, DecodeError) as error:
+                log.warning("%s %s cannot be seen: %s", resource.kind, key, error)
+            tries += 1
+            await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(tries - 1, 10)))
 
     async def _delete(self, key: str, uid: str, why: str) -> None:
         """Delete a pod; if that is refused it stays where it is."""

@@ -30,13 +30,15 @@ class GangPlan:
     uid: str
     #: pod name -> its place, while it is not settled
     open: dict[str, Planned] = field(default_factory=dict)
+    #: names of open pods of which nothing has been written yet
+    unwritten: set[str] = field(default_factory=set)
     #: pods on their nodes
     bound: dict[str, Planned] = field(default_factory=dict)
     #: pod name -> why it will not be bound
     lost: dict[str, str] = field(default_factory=dict)
     #: what stands on the PodGroup, as far as we know; "" = nothing
     text: str = ""
-    #: everything that ever stood there of this plan
+    #: everything of this plan that ever stood there, or may have
     texts: set[str] = field(default_factory=set)
 
     @property
@@ -48,6 +50,7 @@ class GangPlan:
         """More pods of the group."""
         for entry in entries:
             self.open[entry.pod] = entry
+            self.unwritten.add(entry.pod)
             self.bound.pop(entry.pod, None)
             self.lost.pop(entry.pod, None)
 
@@ -61,10 +64,11 @@ class GangPlan:
         if entry is not None:
             self.bound[name] = entry
 
-    def lose(self, name: str, why: str) -> None:
-        """A pod will not be bound as planned."""
-        if self.open.pop(name, None) is not None:
-            self.lost[name] = why
+    def lose(self, entry: Planned, why: str) -> None:
+        """A pod will not be bound as planned, unless it has another place by now."""
+        if self.open.get(entry.pod) is entry:
+            del self.open[entry.pod]
+            self.lost[entry.pod] = why
 
     def saw_pod(self, name: str, pod: Pod | None) -> None:
         """News of a pod, None when it is gone."""
@@ -72,11 +76,11 @@ class GangPlan:
         if entry is None:
             return
         if pod is None or pod.metadata.uid != entry.uid:
-            self.lose(name, "the pod is gone")
+            self.lose(entry, "the pod is gone")
         elif pod.spec.node_name == entry.node:
             self.placed(name)
         elif pod.spec.node_name:
-            self.lose(name, f"the pod is on node {pod.spec.node_name}")
+            self.lose(entry, f"the pod is on node {pod.spec.node_name}")
 
     def saw_request(self, request: BindRequest) -> None:
         """News of a BindRequest."""
@@ -84,7 +88,7 @@ class GangPlan:
         if entry is not None and entry.request is not None and given_up(request):
             owners = {owner.uid for owner in request.metadata.owner_references}
             if entry.uid in owners and request.spec.selected_node == entry.node:
-                self.lose(entry.pod, request.status.reason or "the binder gave up")
+                self.lose(entry, request.status.reason or "the binder gave up")
 
     @property
     def settled(self) -> bool:

@@ -11,7 +11,7 @@ Our own writes are assumed until the watch shows them:
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly, until the pod
   has a node or the real request is there;
 - an eviction: the pod counts as going, by uid, until its object shows it (cycle:SNP-17, Do better);
-- a withdrawn BindRequest: gone, until the watch says so;
+- a withdrawn BindRequest: gone, until the watch says so, but only once it is known that its pod was not bound before;
 - notes on a PodGroup (stamps, conditions): laid over the object until a version at least as new as the answer to our
   write is there (cycle:EXP-16).
 
@@ -147,6 +147,8 @@ class Intake:
         self._evicted: dict[str, str] = {}
         #: request key -> uid of the request we deleted
         self._withdrawn: dict[str, str] = {}
+        #: requests whose end says nothing about their pods yet
+        self._doubtful: set[str] = set()
         self._overlays: dict[str, _Overlay] = {}
         #: how often a pod came to a node without us, or a node changed, so far; and the number of the last, by node
         self.arrivals = 0
@@ -246,7 +248,10 @@ class Intake:
             self._doubt(f"Pod/{key}", ())
             self._evicted.pop(key, None)
             self._add(("remove", ("Pod", *split_key(key))))
+            self.trust_request(key)
             self._end_bind(key)
+            if key not in self.requests:
+                self._withdrawn.pop(key, None)
             return
         if old is None or pod_differs(old, pod):
             self._apply_pod(pod)
@@ -256,6 +261,8 @@ class Intake:
             del self._evicted[key]
         assumed = self._binds.get(key)
         node = pod.spec.node_name
+        if node or (old is not None and old.metadata.uid != pod.metadata.uid):
+            self.trust_request(key)
         if node and (old is None or old.spec.node_name != node):
             if assumed is None or assumed.spec.selected_node != node:
                 self._arrived(node)
@@ -282,6 +289,12 @@ class Intake:
     def give_up_bind(self, key: str) -> None:
         """The bind did not come about: the pod waits again."""
         self._end_bind(key)
+
+    def give_up_place(self, key: str, uid: str, node: str) -> None:
+        """The same, unless another pod of the name, or another node, has been decided on meanwhile."""
+        assumed = self._binds.get(key)
+        if assumed is not None and (_owner_uid(assumed), assumed.spec.selected_node) == (uid, node):
+            self._end_bind(key)
 
     def _end_bind(self, key: str) -> None:
         if self._binds.pop(key, None) is None:
@@ -320,7 +333,7 @@ class Intake:
             gone = change.old.metadata.uid if change.old is not None else ""
             if self._withdrawn.get(key) == gone:
                 del self._withdrawn[key]
-            if key not in self._binds:
+            if key not in self._binds and key not in self._doubtful:
                 self._add(("remove", ("BindRequest", *split_key(key))))
             return
         if self._withdrawn.get(key) == request.metadata.uid:
@@ -338,11 +351,22 @@ class Intake:
         meta = request.metadata
         return bool(meta.uid) and self._withdrawn.get(f"{meta.namespace}/{meta.name}") == meta.uid
 
+    def doubt_withdrawal(self, key: str) -> None:
+        """A BindRequest is being deleted and its pod may be bound: it counts until one or the other is known."""
+        self._doubtful.add(key)
+
+    def trust_request(self, key: str) -> None:
+        """What the watch says of a BindRequest counts again."""
+        if key in self._doubtful:
+            self._doubtful.discard(key)
+            if key not in self._binds and key not in self.requests:
+                self._add(("remove", ("BindRequest", *split_key(key))))
+
     def assume_withdrawn(self, key: str, uid: str) -> None:
         """A BindRequest was deleted: it no longer speaks for its pod."""
-        current = self.requests.get(key)
-        if current is not None and current.metadata.uid == uid:
-            self._withdrawn[key] = uid
+        self._doubtful.discard(key)
+        # Also where the watch has not shown it yet: it may still do so, and that is news of the past.
+        self._withdrawn[key] = uid
         if key not in self._binds:
             self._add(("remove", ("BindRequest", *split_key(key))))
 

@@ -141,8 +141,12 @@ class Loop:
             async with self.engine:
                 operations = self.intake.take()
                 if operations:
-                    await self._in_thread(partial(self.intake.digest, operations))
+                    await self._in_thread(partial(self._keep_warm, operations))
             await _either(stop, None, self._clock.wall_s(self._period_s))
+
+    def _keep_warm(self, operations: list[Operation]) -> None:
+        self.intake.digest(operations)
+        self.intake.tables.tidy()
 
     def close(self) -> None:
         """Give up the thread."""

@@ -167,9 +167,11 @@ class SchedulerMetrics:
         self._shadow_comparisons.labels(kind, outcome).inc()
 
     def evicted(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
-        """A pod is being evicted."""
+        """A pod is being evicted; nothing would end the series of a group that has gone already."""
+        if group is None:
+            return
         namespace, _, name = eviction.group.partition("/")
-        series = (name, namespace, group.metadata.uid if group is not None else "", pool, eviction.action)
+        series = (name, namespace, group.metadata.uid, pool, eviction.action)
         self._evicted.labels(*series).inc()
         self._evicted_series.setdefault(eviction.group, set()).add(series)
 

@@ -236,7 +236,8 @@ class Scheduler:
         async def work(told: asyncio.Event) -> None:
             won.set()
             await warm
-            await self._lead(told)
+            if await self._caught_up(told):
+                await self._lead(told)
 
         try:
             await election.lead(stop, work)
@@ -245,6 +246,18 @@ class Scheduler:
             warm.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await warm
+
+    async def _caught_up(self, stop: asyncio.Event) -> bool:
+        """Wait until the caches show what the last leader wrote: watches may be behind.  False when told to stop."""
+        intake = self.intake
+        seen = asyncio.ensure_future(self._runtime.caches.catch_up(intake.pods, intake.groups, intake.requests))
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((seen, stopped), return_when=asyncio.FIRST_COMPLETED)
+            return seen.done() and seen.result() is None
+        finally:
+            seen.cancel()
+            stopped.cancel()
 
     async def _lead(self, stop: asyncio.Event) -> None:
         """Finish what others began, then run cycles; on the way out finish what is in flight."""

@@ -117,6 +117,10 @@ class Shadow:
 
     def _evict(self, eviction: Evict) -> None:
         key = f"{eviction.namespace}/{eviction.pod}"
+        pod = self._intake.pods.get(key)
+        if pod is None or pod.metadata.uid != eviction.uid:
+            # Gone while the cycle ran.
+            return
         ours = self._binds.get(key)
         if eviction.unbound and ours is not None and ours.assumed:
             # It is on its way in the shadow's mind only.
@@ -179,9 +183,11 @@ class Shadow:
     def announce(self, news: News) -> None:
         """Who waits, and for what."""
         for group in news.groups:
-            self._cannot_place(group.key, group.text)
+            if group.key in self._intake.groups:
+                self._cannot_place(group.key, group.text)
         for pod in news.pods:
-            self._cannot_place(pod.key, pod.text)
+            if pod.key in self._intake.pods:
+                self._cannot_place(pod.key, pod.text)
         for key, _, node in news.pipelined:
             log.info("would keep %s for %s until there is room", key, node)
             self._metrics.shadow_decided("nominate")

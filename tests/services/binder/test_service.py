@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import Counter
 from dataclasses import replace
 
 from pykai.api import names
 from pykai.binder.options import BinderOptions
-from pykai.kube.resources import LEASES
-from tests.services.binder.lab import lab
+from pykai.kube.resources import BIND_REQUESTS, LEASES, PODS
+from pykai.kube.transport import Request, Response
+from tests.holding import held
+from tests.services.binder.lab import Faulty, lab, status
 
 ELECTED = replace(BinderOptions(), leader_elect=True)
 
@@ -30,6 +34,25 @@ async def test_only_the_leader_works_a_standby_is_warm_and_the_lease_is_given_ba
         assert not lease["spec"].get("holderIdentity")
 
 
+async def test_a_standby_keeps_no_list_of_what_the_leader_does_and_finds_what_is_left_to_do() -> None:
+    async with lab() as it:
+        first = await it.binder(ELECTED)
+        await it.request(await it.pod("a", fraction="0.5"), groups=("g",))
+        await it.until_phase("Succeeded", "a")
+        second = await it.binder(ELECTED)
+        await second.caches.synced()
+        await it.request(await it.pod("b", fraction="0.5"), groups=("h",))
+        await it.until_phase("Succeeded", "b")
+        await second.service._requests.until(lambda store: "ns/b" in store)
+        assert second.service.idle()
+        await first.end()
+        await it.request(await it.pod("c"))
+        await it.client.delete(PODS, "a", "ns", grace_s=0)
+        await it.until_phase("Succeeded", "c")
+        await it.until_reservations(1)
+        await second.end()
+
+
 async def test_a_request_that_cannot_be_read_gets_an_event_and_others_are_served() -> None:
     async with lab() as it, it.working() as binder:
         # As it could come from a server whose schema is older.
@@ -49,3 +72,50 @@ async def test_a_binder_that_was_told_to_stop_before_it_began_ends() -> None:
         async with asyncio.timeout(5):
             await binder.end()
         assert binder.service.idle()
+
+
+async def test_a_request_that_goes_while_its_failure_is_written_leaves_nothing_behind() -> None:
+    async with lab(speed=100.0) as it:
+
+        class Slow(Faulty):
+            async def send(self, request: Request) -> Response:
+                if request.method == "PATCH" and "/bindrequests/" in request.path:
+                    await it.client.delete(BIND_REQUESTS, "p", "ns")
+                    await requests.until(lambda store: not store)
+                return await super().send(request)
+
+        pod = await it.pod()
+        binder = await it.binder(transport=Slow(it.server.transport("binder")))
+        requests = binder.service._requests
+        await binder.caches.synced()
+        before = held(binder.service._binding)
+        await it.request(pod, node="nowhere", backoffLimit=3)
+        async with asyncio.timeout(10):
+            while await it.get(BIND_REQUESTS, "p") or not binder.service.idle():
+                await asyncio.sleep(0.002)
+        assert binder.count("bind_failures_total", reason="node") == 1
+        assert held(binder.service._binding) == before
+        await binder.end()
+
+
+async def test_an_attempt_that_fails_is_freed_at_once() -> None:
+    """Not only when the garbage collector comes, which is seldom in a large process."""
+    async with lab(speed=100.0) as it, it.working() as binder:
+        binder.transport.fault = lambda request: (
+            status(403, "Forbidden") if request.method == "POST" and request.path.endswith("/pods") else None
+        )
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await it.request(await it.pod(fraction="0.5"), groups=("g",))
+            await it.until_phase("Failed")
+            while not binder.service.idle():
+                await asyncio.sleep(0.002)
+            gc.collect()
+            left = Counter(type(found).__name__ for found in gc.garbage)
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert left["BindFailure"] == left["Task"] == left["Attempt"] == 0

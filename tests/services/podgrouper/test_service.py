@@ -9,6 +9,8 @@ from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response
+from pykai.podgrouper.service import PodGrouper
+from tests.holding import held
 from tests.servers import ensure_namespace
 from tests.services.podgrouper.grouped import GROUP, QUEUE, WARNING, Slow, assigned, group_of, grouper, phase_of
 from tests.services.workplace import Wire, Workplace, refusal
@@ -340,3 +342,21 @@ async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None
         await place.pods.until(assigned("a"))
     assert wire.writes == ["PATCH /api/v1/namespaces/default/pods/a"]
     assert await place.raw_groups() == before
+
+
+async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: Workplace) -> None:
+    await place.pod("a")
+
+    class Crowded(Wire):
+        async def send(self, request: Request) -> Response:
+            if request.method != "PATCH":
+                return await super().send(request)
+            assert isinstance(service, PodGrouper)
+            await place.client.delete(resources.PODS, "a", "default", grace_s=0)
+            await service._pods.until(lambda pods: "default/a" not in pods)
+            return refusal(409, "Conflict")
+
+    async with place.running(grouper(), transport=place.wire(Crowded)) as service:
+        await place.pods.until(lambda pods: not pods)
+        await place.settled(service)
+        assert "_failures" not in held(service)

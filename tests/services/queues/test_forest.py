@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.queues.forest import Forest, Sums
+from tests.holding import held
 
 N = 10**9
 
@@ -146,3 +147,19 @@ def test_step_by_step_equals_all_at_once(changes: list[tuple[str, str, str]]) ->
     for group, queue in sorted(groups.items()):
         fresh.put_group(group, queue, cpus(len(group) + 1))
     assert {queue: steps.total(queue) for queue in parents} == {queue: fresh.total(queue) for queue in parents}
+
+
+def test_queues_and_groups_that_come_and_go_leave_nothing_behind() -> None:
+    found = forest(top="")
+    assert requested(found, "top") == 0
+    before = held(found)
+    for number in range(3):
+        found.put_queue(f"q{number}", "top")
+        found.put_group("idle", f"q{number}", Sums())
+        found.put_group("busy", f"q{number}", cpus(1))
+        assert requested(found, "top") == 1
+        found.put_group("busy", "", None)
+        found.put_group("idle", "", None)
+        found.drop_queue(f"q{number}")
+        assert requested(found, "top") == 0
+    assert held(found) == before

@@ -128,6 +128,19 @@ async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed)
     assert feed.state == ("PENDING", "")
 
 
+async def test_a_request_that_was_withdrawn_before_it_was_seen_does_not_speak_for_the_next_one(feed: Feed) -> None:
+    feed.assume()
+    feed.intake.assume_withdrawn("default/p", "first")
+    feed.intake.give_up_bind("default/p")
+    feed.assume()
+    feed.request(uid="first", type_="ADDED")
+    feed.request(uid="first", type_="DELETED")
+    assert feed.state == ("BINDING", "a")
+    feed.request(uid="second", type_="ADDED")
+    assert not feed.intake.assumes_bind("default/p")
+    assert feed.state == ("BINDING", "a")
+
+
 async def test_news_that_came_before_the_decision_ends_no_assumption(feed: Feed) -> None:
     feed.assume()
     feed.pod(conditions=[{"type": "PodScheduled", "status": "False"}])

@@ -1,0 +1,144 @@
+"""What goes while something is decided or written about it leaves nothing behind: no book may grow with every name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pykai.api.scheduling import PodGroup
+from pykai.core.decisions import Evict, Plan
+from pykai.kube import resources
+from pykai.kube.resources import Resource
+from pykai.kube.transport import Request
+from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.service import Scheduler
+from pykai.scheduler.status import GroupNews, News, PodNews
+from tests.holding import held
+from tests.servers import ensure_namespace
+from tests.services.scheduler.cluster import Lab, cluster, refusal, running
+
+BINDING = r"/pods/[^/]+/binding$"
+
+
+def eviction(pod: str, group: str) -> Evict:
+    return Evict("default", pod, f"uid-{pod}", f"default/{group}", "a", "reclaim", 1, "somebody else's turn")
+
+
+def plan(*evictions: Evict) -> Plan:
+    return Plan(0, (), (), evictions, (), (), (), (), (), (), (), 0)
+
+
+async def delete(lab: Lab, scheduler: Scheduler, resource: Resource, name: str) -> None:
+    """Delete an object, and wait until the scheduler knows."""
+    await lab.client.delete(resource, name, "default", grace_s=0)
+    await scheduler.intake.stores[resource.kind].until(lambda store: f"default/{name}" not in store, 10)
+
+
+def while_binding(lab: Lab, meanwhile: Callable[[], Awaitable[None]]) -> asyncio.Event:
+    """Something happens while the first bind is under way; set once it has."""
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def on_write(request: Request) -> None:
+        if request.path.endswith("/binding") and not begun.is_set():
+            begun.set()
+            await meanwhile()
+            done.set()
+
+    lab.faults.on_write = on_write
+    return done
+
+
+async def test_a_gang_that_goes_while_it_is_bound() -> None:
+    async with cluster() as lab, lab.scheduler() as scheduler:
+        await lab.node("a", gpus=2)
+        before = held(scheduler.dispatcher)
+
+        async def goes() -> None:
+            await delete(lab, scheduler, resources.POD_GROUPS, "train")
+            for name in ("train-0", "train-1"):
+                await delete(lab, scheduler, resources.PODS, name)
+
+        gone = while_binding(lab, goes)
+        await lab.gang("train", pods=2, gpu=1)
+        await asyncio.wait_for(gone.wait(), 10)
+        assert await scheduler.dispatcher.settle()
+        assert held(scheduler.dispatcher) == before
+
+
+async def test_a_pod_that_goes_while_its_bind_is_refused() -> None:
+    async with cluster() as lab, lab.scheduler() as scheduler:
+        await lab.node("a", gpus=1)
+        before = held(scheduler.dispatcher)
+        lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden"))
+        gone = while_binding(lab, lambda: delete(lab, scheduler, resources.PODS, "job-0"))
+        await lab.gang("job", pods=1, gpu=1)
+        await asyncio.wait_for(gone.wait(), 10)
+        assert await scheduler.dispatcher.settle()
+        assert held(scheduler.dispatcher) == before
+
+
+async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> None:
+    async with cluster() as lab, lab.scheduler() as scheduler:
+        await lab.gang("job", pods=1, gpu=1)
+        await scheduler.intake.pods.until(lambda store: "default/job-0" in store, 10)
+        scheduler.intake.assume_withdrawn("default/job-0", "uid of a request that has gone")
+        await delete(lab, scheduler, resources.PODS, "job-0")
+        assert "_withdrawn" not in held(scheduler.intake)
+
+
+def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
+    metrics = SchedulerMetrics()
+
+    def series() -> int:
+        name = "kai_pod_group_evicted_pods_total"
+        return sum(sample.name == name for family in metrics.registry.collect() for sample in family.samples)
+
+    metrics.evicted(eviction("job-0", "job"), PodGroup(), "default")
+    assert series() == 1
+    metrics.group_gone("default/job")
+    metrics.evicted(eviction("job-1", "job"), None, "default")
+    assert series() == 0
+
+
+async def test_a_shadow_forgets_what_went_while_it_was_thinking() -> None:
+    async with cluster() as lab, lab.scheduler(shadow="true") as scheduler:
+        before = held(scheduler.dispatcher)
+        waits = GroupNews("default/gone", "uid", "no room", "Unschedulable", event=True, reasons=None, pods=())
+        alone = PodNews("default/gone-0", "uid", "no group", condition=True, event=True)
+        scheduler.announcer.announce(News(groups=[waits], pods=[alone]))
+        scheduler.dispatcher.carry_out(plan(eviction("gone-0", "gone")))
+        assert held(scheduler.dispatcher) == before
+
+
+async def test_a_standby_keeps_nothing_of_groups_that_have_gone() -> None:
+    async with cluster() as lab:
+        await ensure_namespace(lab.client, "kai-scheduler")
+        await lab.node("a", gpus=1)
+        first, second = (lab.make_scheduler(leader_elect=True, schedule_period="10ms") for _ in range(2))
+        async with running(first):
+            while not first.leading:
+                await asyncio.sleep(0.002)
+            async with running(second):
+                tables = second.intake.tables
+                await lab.gang("stays", pods=1, gpu=2)
+                await _known(second, "default/stays")
+                before = held(tables)
+                for name in ("one", "two", "three"):
+                    await lab.gang(name, pods=1, gpu=2)
+                    await _known(second, f"default/{name}")
+                    await delete(lab, second, resources.PODS, f"{name}-0")
+                    await delete(lab, second, resources.POD_GROUPS, name)
+                await _known(second, "default/stays")
+                assert not second.leading
+                assert held(tables) == before
+
+
+async def _known(scheduler: Scheduler, group: str) -> None:
+    """Wait until the tables know this group and its pod, and everything that was told."""
+    async with asyncio.timeout(10):
+        while True:
+            async with scheduler.loop.engine:
+                groups = scheduler.intake.tables.groups
+                if not scheduler.intake.waiting and group in groups and groups[group].tasks:
+                    return
+            await asyncio.sleep(0.002)
