@@ -29,26 +29,25 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.decisions import Bind, Evict, Plan
 from pykai.core.shard import Shard
 from pykai.core.tasks import instant_or_zero
 from pykai.kube import resources
-from pykai.kube.client import Client, PatchKind
+from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerFailed, TooManyRequests
-from pykai.kube.resources import Resource, split_key
+from pykai.kube.errors import ConnectionLost, KubeError, ServerFailed, TooManyRequests
+from pykai.kube.resources import split_key
 from pykai.kube.store import Change
 from pykai.scheduler.announcing import WARNING, Announcer, is_waiting, now_ns
 from pykai.scheduler.binding import Binding, Outcome
 from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
 from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
-from pykai.scheduler.conditions import pod_condition
 from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.removing import FAILURES, Removals, retry_s
 from pykai.scheduler.room import Room
 
 log = logging.getLogger(__name__)
@@ -58,10 +57,6 @@ T = TypeVar("T")
 _SECOND_CHANCE_S = 5.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-_RETRY_S = 0.1
-_LONGEST_RETRY_S = 5.0
-#: answers that the server itself failed, before a write that need not be is given up
-_FAILURES = 8
 
 
 class Dispatcher:
@@ -86,9 +81,8 @@ class Dispatcher:
         self._metrics = metrics
         self._clock = clock
         self._fast_bind = fast_bind
-        self._mark_evicted = mark_evicted
         self._binding = Binding(client, shard, in_flight=in_flight)
-        self._evictions = asyncio.Semaphore(in_flight)
+        self._removals = Removals(client, intake, clock, mark=mark_evicted, in_flight=in_flight)
         self._tasks: set[asyncio.Task[object]] = set()
         #: pod key -> the write that binds it
         self._binds: dict[str, asyncio.Task[object]] = {}
@@ -346,14 +340,14 @@ class Dispatcher:
                 return ""
             except (ServerFailed, TooManyRequests) as error:
                 failures += 1
-                if failures >= _FAILURES:
+                if failures >= FAILURES:
                     return f"the plan of the gang could not be kept: {error}"
             except ConnectionLost:
                 pass
             except KubeError as error:
                 return f"the plan of the gang could not be kept: {error}"
             tries += 1
-            await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(tries - 1, 10)))
+            await asyncio.sleep(retry_s(tries))
 
     def _check(self, plan: GangPlan) -> None:
         """Finish a plan of which nothing is open."""
@@ -396,7 +390,7 @@ class Dispatcher:
         self._announcer.stamp(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: stamp})
         for pod in bound:
             self._intake.assume_evicted(_key(pod), pod.metadata.uid)
-        await asyncio.gather(*(self._delete(_key(pod), pod.metadata.uid, text) for pod in bound))
+        await asyncio.gather(*(self._removals.pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
     def take_over(self) -> None:
         """Become responsible: plans left behind are finished before anything else is decided."""
@@ -459,7 +453,8 @@ class Dispatcher:
         if not self._plans:
             return
         group = _group_key(pod) if pod is not None else ""
-        for key in {group, _group_key(change.old) if change.old is not None else ""}:
+        before = _group_key(change.old) if change.old is not None else ""
+        for key in dict.fromkeys((before, group)):
             plan = self._plans.get(key)
             if plan is not None:
                 plan.saw_pod(split_key(change.key)[1], pod)
@@ -509,24 +504,7 @@ class Dispatcher:
                 self._lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
                 if given_up(request):
                     self._pause(pod_key, pod.metadata.uid)
-            self._start(self._delete_request(key, request.metadata.uid), f"end of BindRequest {key}")
-
-    async def _delete_request(self, key: str, uid: str) -> bool:
-        namespace, name = split_key(key)
-        failures = 0
-        while True:
-            try:
-                async with self._evictions:
-                    await self._client.delete(resources.BIND_REQUESTS, name, namespace, uid=uid)
-                return True
-            except (NotFound, Conflict):
-                return True
-            except KubeError as error:
-                failures += 1
-                if failures >= _FAILURES:
-                    log.warning("BindRequest %s was not deleted: %s", key, error)
-                    return False
-            await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0**failures))
+            self._start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:
         """Take a pod off its node (cycle:16.2)."""
@@ -544,7 +522,7 @@ class Dispatcher:
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
             self._intake.let_go(key)
             return
-        await self._delete(key, eviction.uid, eviction.message)
+        await self._removals.pod(key, eviction.uid, eviction.message)
 
     async def _withdraw(self, key: str, uid: str) -> bool:
         """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
@@ -557,15 +535,15 @@ class Dispatcher:
             return True
         request = self._intake.requests.get(key)
         if request is None and self._intake.assumes_bind(key):
-            request = await self._look(resources.BIND_REQUESTS, key, BindRequest)
+            request = await self._removals.look(resources.BIND_REQUESTS, key, BindRequest)
             if request is None:
                 # Bound directly, and the watch has not shown it yet.
                 return False
         if request is None:
             return True
         self._intake.doubt_withdrawal(key)
-        if await self._delete_request(key, request.metadata.uid):
-            pod = await self._look(resources.PODS, key, Pod)
+        if await self._removals.request(key, request.metadata.uid):
+            pod = await self._removals.look(resources.PODS, key, Pod)
             if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
                 # The binder was quicker, and the watch has not shown it yet.
                 return False
@@ -575,60 +553,6 @@ class Dispatcher:
         else:
             self._intake.trust_request(key)
         return True
-
-    async def _look(self, resource: Resource, key: str, into: type[T]) -> T | None:
-        """An object as the server has it, None when it has none; asked for as often as it takes."""
-        namespace, name = split_key(key)
-        tries = 0
-        while True:
-            try:
-                return await self._client.get(resource, name, namespace, into=into)
-            except NotFound:
-                return None
-            except (KubeError, DecodeError) as error:
-                log.warning("%s %s cannot be seen: %s", resource.kind, key, error)
-            tries += 1
-            await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(tries - 1, 10)))
-
-    async def _delete(self, key: str, uid: str, why: str) -> None:
-        """Delete a pod; if that is refused it stays where it is."""
-        namespace, name = split_key(key)
-        failures = 0
-        while True:
-            try:
-                async with self._evictions:
-                    if self._mark_evicted:
-                        await self._mark(key, uid, why)
-                    await self._client.delete(resources.PODS, name, namespace, uid=uid)
-                return
-            except (NotFound, Conflict):
-                # Gone, or another pod of the name: either way this one is no more.
-                return
-            except (ServerFailed, TooManyRequests, ConnectionLost) as error:
-                failures += 1
-                if failures >= _FAILURES:
-                    log.warning("pod %s was not evicted: %s", key, error)
-                    break
-            except KubeError as error:
-                log.warning("pod %s was not evicted: %s", key, error)
-                break
-            await asyncio.sleep(min(_LONGEST_RETRY_S, _RETRY_S * 2.0**failures))
-        self._intake.let_go(key)
-
-    async def _mark(self, key: str, uid: str, why: str) -> None:
-        """Say on the pod why it goes; a pod that cannot be told is not deleted (cycle:OUT-6)."""
-        pod = self._intake.pods.get(key)
-        if pod is None or pod.metadata.uid != uid:
-            return
-        now = format_timestamp(now_ns(self._clock))
-        content = pod_condition(
-            pod, names.CONDITION_DISRUPTION_TARGET, "True", names.CONDITION_REASON_PREEMPTION, why, now
-        )
-        if content is not None:
-            namespace, name = split_key(key)
-            await self._client.patch(
-                resources.PODS, name, content, namespace, kind=PatchKind.STRATEGIC, subresource="status"
-            )
 
 
 def request_content(bind: Bind) -> dict[str, Any]:
