@@ -67,9 +67,18 @@ async def test_a_pod_endures_lost_nodes_for_five_minutes(api: Api) -> None:
     assert "tolerationSeconds" not in kept[0]
 
 
+async def until_admission_knows(api: Api, name: str, **spec: Any) -> None:
+    """Wait until new pods get this priority class: a real server's admission hears of it a moment later."""
+    await api.until(
+        lambda: api.create("pods", pod("probe", **spec), dryRun="All"),
+        lambda answer: answer.code == 201 and answer.body["spec"].get("priorityClassName") == name,
+    )
+
+
 async def test_priority_comes_from_the_class(api: Api) -> None:
     high = {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}
     await api.create("priorityclasses", high)
+    await until_admission_knows(api, "high", priorityClassName="high")
     spec = (await api.create("pods", pod("a", priorityClassName="high"))).body["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (100, "Never")
     assert (await api.create("pods", pod("b"))).body["spec"]["priority"] == 0
@@ -135,6 +144,7 @@ async def test_a_priority_of_ones_own_is_refused(api: Api) -> None:
 
 async def test_the_global_default_class(api: Api) -> None:
     await api.create("priorityclasses", {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True})
+    await until_admission_knows(api, "usual")
     spec = (await api.create("pods", pod("a"))).body["spec"]
     assert (spec["priorityClassName"], spec["priority"]) == ("usual", 7)
     another = {"metadata": {"name": "another"}, "value": 8, "globalDefault": True}
