@@ -123,6 +123,19 @@ async def has_node(lab: Lab, pod: str) -> bool:
     return bool(found.spec.node_name)
 
 
+async def the_late_answer_frees_nothing(
+    lab: Lab, scheduler: Scheduler, held: Held, earlier: list[asyncio.Task[object]]
+) -> None:
+    """The first of two binds ends while a rival waits for a place; the second keeps its own."""
+    await a_rival_waits(lab)
+    held.let_go(0)
+    await asyncio.wait(earlier, timeout=10)
+    await scheduler.loop.cycle()
+    held.let_all_go()
+    await lab.until_bound("job", 1)
+    assert not await has_node(lab, "rival-0")
+
+
 async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_new_one() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=1)
@@ -137,13 +150,7 @@ async def test_the_late_answer_of_an_earlier_pod_does_not_free_the_place_of_the_
             await lab.client.delete(resources.PODS, "job-0", "default", grace_s=0)
             await lab.pod("job-0", "job", gpu=1)
             await held.until(2)
-            await a_rival_waits(lab)
-            held.let_go(0)
-            await asyncio.wait(earlier, timeout=10)
-            await scheduler.loop.cycle()
-            held.let_all_go()
-            await lab.until_bound("job", 1)
-        assert not await has_node(lab, "rival-0")
+            await the_late_answer_frees_nothing(lab, scheduler, held, earlier)
 
 
 async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_the_next_one() -> None:
@@ -161,13 +168,7 @@ async def test_the_end_of_a_bind_to_a_node_that_went_does_not_free_the_place_on_
             await lab.client.delete(resources.NODES, "a")
             await lab.node("b", gpus=1)
             await held.until(2)
-            await a_rival_waits(lab)
-            held.let_go(0)
-            await asyncio.wait(earlier, timeout=10)
-            await scheduler.loop.cycle()
-            held.let_all_go()
-            await lab.until_bound("job", 1)
-        assert not await has_node(lab, "rival-0")
+            await the_late_answer_frees_nothing(lab, scheduler, held, earlier)
 
 
 async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the_earlier_one_left_alone() -> None:
