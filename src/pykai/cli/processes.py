@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pykai.cli.heap import keep_large_blocks_apart
 from pykai.kube.errors import KubeError
 from pykai.observe.endpoint import CannotListen
 
+_LOG = logging.getLogger(__name__)
 _SWITCH_S = 0.0005
 
 
@@ -33,6 +35,7 @@ def run_until_signal(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
 
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, told)
+        loop.set_exception_handler(_but_given_up_connections)
         await main(stop)
 
     # The engine computes in a thread of its own. At the interpreter's default of 5 ms the event loop would wait that
@@ -54,6 +57,20 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(coroutine)
+
+
+def _but_given_up_connections(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What asyncio does with an error that nobody waits for, but for connections that we gave up ourselves.
+
+    Whoever is cancelled while he connects closes the TCP side; if the server's half of the TLS handshake came in the
+    same round of the loop, uvloop finishes the handshake all the same, fails to write to the closed side, and logs
+    that with a traceback.  Nothing is lost by it, and one who only reads "port taken" should not see eight of them.
+    """
+    error = context.get("exception")
+    if isinstance(error, RuntimeError) and str(error).endswith("the handler is closed"):
+        _LOG.debug("a connection was given up while it was made: %s", error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def default_kubeconfig(data: Path | None) -> Path:
