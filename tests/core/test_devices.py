@@ -38,7 +38,7 @@ class Books:
 
     def plane(self, plane: int, resource: str) -> int:
         """One figure of the node."""
-        return int(self.snapshot.columns[plane, self.snapshot.axes.index[resource], self.row])
+        return int(self.snapshot.columns[plane, self.snapshot.axes.asked(resource), self.row])
 
     def idle(self, resource: str = GPU) -> int:
         """Held by nobody."""

@@ -3,7 +3,9 @@
 import pytest
 
 from pykai.api.decode import decode_object
-from tests.core.builders import Cluster, Raw, Result, cluster, scores_of
+from pykai.core.cycle import open_session, run
+from pykai.core.reckoning import reckon
+from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, scores_of
 
 SHORT = "node(s) didn't have enough resources: "
 FULL = "node(s) pod number exceeded"
@@ -157,11 +159,50 @@ def test_an_overdrawn_node_takes_nothing_of_what_it_lacks() -> None:
 
 
 def test_a_resource_no_node_has_fits_nowhere() -> None:
-    """cycle:R-1, R-5: a name first met in a pod is a dimension like any other, and nobody has any of it."""
+    """cycle:R-1, R-5: nobody has any of a name first met in a pod, until a node comes that has."""
     result = cluster(nodes=2).queue("q").gang("job", extra={"example.com/dongle": 1}).schedule()
     assert result.bound("job") == 0
     later = cluster(nodes=1).queue("q").gang("job", extra={"example.com/dongle": 1})
     assert later.node("node-9", extra={"example.com/dongle": 1}).schedule().node_of("job-0") == "node-9"
+
+
+def test_invented_names_cost_nobody_anything() -> None:
+    """Each axis is a row over all nodes in every snapshot, and whoever may create pods may invent names."""
+    offered = cluster(nodes=2, gpus=1).queue("q")
+    one = offered.tables().snapshot(0).columns.shape
+    for number in range(50):
+        asked = {f"example.com/x{number}": 1, f"x{number}.example.com/gpu": 1, f"nvidia.com/mig-{number}g.5gb": 1}
+        offered.pod(f"pod-{number}", on="node-0" if number % 2 else "", extra=asked)
+    planes, axes, nodes = offered.tables().snapshot(0).columns.shape
+    assert (planes, nodes) == (one[0], one[2])
+    assert axes == one[1] + 3
+
+
+def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
+    """cycle:R-5: who asked before gets what the new node has; who asks for what nobody has gets none of it."""
+    fleet = cluster(nodes=1).queue("q").gang("job", pods=3, min=1, extra={"example.com/dongle": 1})
+    fleet.gang("other", extra={"example.com/chimera": 1})
+    tables = fleet.tables()
+    tables.snapshot(0)
+    for raw in cluster().node("node-9", extra={"example.com/dongle": 2}).objects:
+        tables.apply(decode_object(raw))
+    session = open_session(tables.snapshot(NOW_NS), fleet.policy())
+    run(session)
+    result = Result(session, reckon(session))
+    assert (result.nodes_used("job"), result.bound("other")) == ({"node-9": 2}, 0)
+
+
+def test_each_name_that_no_node_offers_is_told_by_itself() -> None:
+    """cycle:EXP-1: also where the check that refuses such a pod at once is switched off."""
+    asked = {"example.com/a": 1, "example.com/b": 2, "example.com/gpu": 1, SLICE: 1}
+    fleet = cluster(nodes=2).queue("q").gang("job", extra=asked)
+    result = fleet.configured({"tiers": [{"plugins": [{"name": "proportion"}]}]}).schedule()
+    assert result.node_reasons("job") == {
+        f"{SHORT}example.com/a": 2,
+        f"{SHORT}example.com/b": 2,
+        f"{SHORT}GPUs": 2,
+        f"node(s) didn't have enough of mig profile: {SLICE}": 2,
+    }
 
 
 def test_a_node_seen_before_a_new_resource_appears_has_none_of_it() -> None:
@@ -171,8 +212,7 @@ def test_a_node_seen_before_a_new_resource_appears_has_none_of_it() -> None:
     for raw in cluster().pod("later", on="node-0", extra={"example.com/dongle": 1}).objects:
         tables.apply(decode_object(raw))
     snapshot = tables.snapshot(0)
-    axis = snapshot.axes.index["example.com/dongle"]
-    assert snapshot.allocatable[axis].tolist() == [0, 0]
+    assert snapshot.allocatable[snapshot.axes.asked("example.com/dongle")].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

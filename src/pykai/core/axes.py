@@ -1,10 +1,13 @@
 """Resource names as rows of the node columns, and the unit of each.
 
 Columns are resource-major, `column[axis, node]`, so one comparison covers a resource of every node.  Three axes always
-exist: cpu (milli), memory (bytes) and pods (count).  Every other name gets its own axis when it is first seen, which is
-why fit is per resource name: a pod that asks for `nvidia.com/gpu` never fits the `amd.com/gpu` of another node.  For
-quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice counts as
-many GPUs as its profile says (cycle:R-6).
+exist: cpu (milli), memory (bytes) and pods (count).  Every other name gets its own axis when a node first offers it,
+which is why fit is per resource name: a pod that asks for `nvidia.com/gpu` never fits the `amd.com/gpu` of another
+node.  For quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice
+counts as many GPUs as its profile says (cycle:R-6).
+
+Names that no node offers share an axis on which every node has nothing: whoever may create pods may invent as many
+names as he likes, and each axis costs every snapshot a row over all nodes.
 
 Amounts are `int64` and saturate at 2^53: however absurd the pods of a node are, their sum is exact and so is undo.
 """
@@ -26,6 +29,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 CPU, MEMORY, PODS = 0, 1, 2
 _FIRST_AXES = ("cpu", "memory", "pods")
+
+#: Stands for all names that only pods know; no resource has a blank in its name.
+NOBODY_OFFERS = "resources that no node offers"
 
 #: Amounts stop here.  A thousand of the largest still add up in an int64, and each is exact as a float.
 MOST = 2**53
@@ -72,7 +78,10 @@ def amount(name: str, raw: str | int | float) -> int:
 
 
 class Axes:
-    """The register of resource names; it only ever grows, so an axis keeps its number."""
+    """The register of resource names; it only ever grows, so an axis keeps its number.
+
+    A name moves from the shared axis of names that nobody offers to its own when a node comes that offers it.
+    """
 
     __slots__ = ("gpu_axes", "index", "mig_axes", "names")
 
@@ -86,13 +95,23 @@ class Axes:
         #: axes of MIG slices
         self.mig_axes: list[int] = []
         for name in _FIRST_AXES:
-            self.axis(name)
+            self.offered(name)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def axis(self, name: str) -> int:
-        """The axis of a resource, a new one if the name was never seen."""
+    def asked(self, name: str) -> int:
+        """The axis of a resource that a pod asks for: that of its kind that nobody offers if no node ever had it."""
+        known = self.index.get(name)
+        if known is not None:
+            return known
+        # Kinds are told apart because the sum over all GPUs must count those that nobody has.
+        if is_gpu(name):
+            return self.offered(NOBODY_OFFERS + "/gpu")
+        return self.offered(names.MIG_PREFIX + NOBODY_OFFERS if is_mig(name) else NOBODY_OFFERS)
+
+    def offered(self, name: str) -> int:
+        """The axis of a resource that a node offers, a new one if the name was never seen."""
         known = self.index.get(name)
         if known is not None:
             return known

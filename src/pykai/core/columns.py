@@ -70,7 +70,7 @@ class NodeColumns:
 
     def _axis(self, resource: str) -> int:
         size = len(self._axes)
-        axis = self._axes.axis(resource)
+        axis = self._axes.offered(resource)
         if size != len(self._axes):
             self._vectors.clear()
         # A pod may have named the resource before any node did.

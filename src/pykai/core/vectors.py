@@ -8,6 +8,7 @@ shape adds to the four node planes while it is live, releasing or pipelined ther
 from __future__ import annotations
 
 from collections.abc import Set
+from operator import itemgetter
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Vector:
         "demand",
         "gpus",
         "memory",
+        "named",
         "reservation_charge",
         "shape",
     )
@@ -44,15 +46,18 @@ class Vector:
         charge = np.zeros(size, dtype=np.int64)
         demand = np.full((size, 1), UNASKED, dtype=np.int64)
         without_gpus = np.zeros(size, dtype=np.int64)
-        for name, value in shape.requests:
-            axis = axes.index[name]
-            charge[axis] = value
-            demand[axis, 0] = value
-            if not is_gpu(name):
-                without_gpus[axis] = value
         self.shape = shape
+        #: (name, axis, amount) the shape asks for, by axis; names that no node offers have one axis
+        self.named: tuple[tuple[str, int, int], ...] = tuple(
+            sorted(((name, axes.asked(name), value) for name, value in shape.requests), key=itemgetter(1))
+        )
+        for name, axis, value in self.named:
+            charge[axis] = max(charge[axis], value)
+            demand[axis, 0] = max(demand[axis, 0], value)
+            if not is_gpu(name):
+                without_gpus[axis] = charge[axis]
         #: (axis, amount) the shape asks for, ascending
-        self.asked: tuple[tuple[int, int], ...] = tuple(sorted((axes.index[name], n) for name, n in shape.requests))
+        self.asked: tuple[tuple[int, int], ...] = tuple((axis, value) for _, axis, value in self.named)
         #: amount per axis, [axes]
         self.charge: IntArray = charge
         #: the same without GPUs: that of a reservation pod is held for its tenants (gpu:S-2)
@@ -99,7 +104,7 @@ class Vectors(dict[Shape, Vector]):
     def __missing__(self, shape: Shape) -> Vector:
         size = len(self._axes)
         for name, _ in shape.requests:
-            self._axes.axis(name)
+            self._axes.asked(name)
         if size != len(self._axes):
             self.clear()
         made = self[shape] = Vector(shape, self._axes)

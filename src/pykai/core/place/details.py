@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykai.core.axes import CPU, MEMORY, PODS, is_gpu, is_mig
+from pykai.core.axes import PODS, is_gpu, is_mig
 from pykai.core.explain import amount_text, number
 from pykai.core.hooks import Ask, Rules
 from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
@@ -24,33 +24,29 @@ def _gpus(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _amount(state: State, axis: int, value: int) -> str:
-    if axis == CPU:
+def _amount(name: str, value: int) -> str:
+    if name == "cpu":
         return number(value / 1000.0)
-    if axis == MEMORY:
+    if name == "memory":
         return number(value / 1e9)
-    name = state.snapshot.axes.names[axis]
     return _gpus(value) if is_gpu(name) else amount_text(name, value)
 
 
-def _word(state: State, axis: int) -> str:
-    if axis == CPU:
+def _word(name: str) -> str:
+    if name == "cpu":
         return "CPU cores"
-    if axis == MEMORY:
-        return "memory"
-    name = state.snapshot.axes.names[axis]
     return "GPUs" if is_gpu(name) else name
 
 
-def _short(state: State, axis: int, row: int, wanted: int, several: bool) -> str:
-    word = _word(state, axis)
+def _short(state: State, name: str, axis: int, row: int, wanted: int, several: bool) -> str:
+    word = _word(name)
     if several:
         return f"{_SHORT}{word}, taking all considerations into account"
     used = int(state.used[axis, row])
-    if is_gpu(state.snapshot.axes.names[axis]):
+    if is_gpu(name):
         used += len(state.devices.get(row, ()))
     figures = (wanted, used, int(state.allocatable[axis, row]))
-    requested, in_use, capacity = (_amount(state, axis, figure) for figure in figures)
+    requested, in_use, capacity = (_amount(name, figure) for figure in figures)
     what = f"Node didn't have enough of mig profile: {word}" if is_mig(word) else f"{_SHORT}{word}"
     return f"{what}, requested: {requested}, used: {in_use}, capacity: {capacity}"
 
@@ -71,10 +67,10 @@ def node_details(state: State, rules: Rules, ask: Ask, *, several: bool) -> dict
     """Node -> why it refuses; nodes that refuse nothing are left out.  `several`: the job has more than one pod."""
     nodes = state.snapshot.nodes
     found: dict[int, list[str]] = {}
-    for axis, wanted in ask.vector.asked:
+    for name, axis, wanted in ask.vector.named:
         if axis != PODS:
             for row in np.flatnonzero(state.free[axis] < wanted).tolist():
-                found.setdefault(row, []).append(_short(state, axis, row, wanted, several))
+                found.setdefault(row, []).append(_short(state, name, axis, row, wanted, several))
     if ask.shape.shared:
         count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
         small = ~big_enough(nodes, ask.shape)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pykai.core.axes import CPU, MEMORY, PODS, Axes, BoolArray, is_gpu, is_mig
+from pykai.core.axes import PODS, BoolArray, is_gpu, is_mig
 from pykai.core.explain import amount_text
 from pykai.core.hooks import Ask, NodeSet, Rules
 from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
@@ -23,13 +23,10 @@ _SHORT = "node(s) didn't have enough resources: "
 _ALL = slice(None)
 
 
-def shortage_text(axes: Axes, axis: int) -> str:
-    """What being short of one axis is called."""
-    if axis == CPU:
+def shortage_text(name: str) -> str:
+    """What being short of one resource is called."""
+    if name == "cpu":
         return f"{_SHORT}CPU cores"
-    if axis == MEMORY:
-        return f"{_SHORT}memory"
-    name = axes.names[axis]
     if is_gpu(name):
         return f"{_SHORT}GPUs"
     if is_mig(name):
@@ -44,16 +41,16 @@ def _overhead_note(shape: Shape) -> str:
 
 def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], BoolArray]:
     """Texts with the nodes they hold for, and all nodes that are short of something other than pod slots."""
-    axes, free, vector = state.snapshot.axes, state.free, ask.vector
+    free = state.free
     overhead = dict(ask.shape.overhead)
     found: list[tuple[str, BoolArray]] = []
     # [node] would be short of something even if the pod had no overhead
     lacking = free[PODS] < 1
-    for axis, wanted in vector.asked:
+    for name, axis, wanted in ask.vector.named:
         if axis == PODS:
             continue
-        found.append((shortage_text(axes, axis), free[axis] < wanted))
-        lacking |= free[axis] < wanted - overhead.get(axes.names[axis], 0)
+        found.append((shortage_text(name), free[axis] < wanted))
+        lacking |= free[axis] < wanted - overhead.get(name, 0)
     if ask.shape.shared:
         nodes = state.snapshot.nodes
         count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
