@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from pykai.kube.resources import CONFIG_MAPS, EVENTS, LEASES, SECRETS, Resource
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.kube.watch import Patience
+from tests.kube.lagging import Lagging
 from tests.servers import Server, api_server
 
 QUICK = Patience(idle_s=0.2, first_pause_s=0.01, longest_pause_s=0.05)
@@ -103,6 +105,48 @@ async def test_lists_in_pages(client: Client) -> None:
     pages = [page async for page in client.pages(CONFIG_MAPS, namespace="default", limit=3)]
     assert [len(page.items) for page in pages] == [3, 3, 1]
     assert len({page.resource_version for page in pages}) == 1
+
+
+async def test_lists_of_metadata(client: Client) -> None:
+    for number in range(3):
+        await client.create(CONFIG_MAPS, config_map(f"c{number}", large="x" * 100))
+    listed = client.pages(CONFIG_MAPS, namespace="default", limit=2, metadata_only=True)
+    items = [json.loads(bytes(raw)) async for page in listed for raw in page.items]
+    found = {item["metadata"]["name"]: item for item in items}
+    assert {"c0", "c1", "c2"} <= found.keys()
+    for name in ("c0", "c1", "c2"):
+        known = await client.get_raw(CONFIG_MAPS, name, "default")
+        assert found[name]["metadata"] == known["metadata"]
+    assert not any("data" in item for item in items)
+
+
+async def test_a_store_catches_up_with_the_server(server: Server) -> None:
+    """However long a watch is behind; nothing but metadata is read for it."""
+    wire = Lagging(server.transport())
+    client = Client(wire)
+    caches = Caches(client, patience=CALM)
+    store = caches.store(CONFIG_MAPS, ConfigMap, namespace="default")
+    await caches.start()
+    try:
+        await caches.synced()
+        wire.current.clear()
+        await client.create(CONFIG_MAPS, config_map("late", large="x" * 100))
+        asked = len(wire.answers)
+        catching_up = asyncio.create_task(caches.catch_up(store))
+        async with asyncio.timeout(20):
+            while len(wire.answers) == asked:
+                await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not catching_up.done()
+        assert "default/late" not in store
+        assert b"late" in wire.answers[-1]
+        assert b"x" * 100 not in wire.answers[-1]
+        wire.current.set()
+        await asyncio.wait_for(catching_up, 20)
+        assert "default/late" in store
+    finally:
+        await caches.stop()
 
 
 async def test_refusals_say_which_field(client: Client) -> None:

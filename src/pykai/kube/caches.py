@@ -113,6 +113,7 @@ class Caches:
                     namespace=selection.namespace,
                     label_selector=selection.label_selector,
                     field_selector=selection.field_selector,
+                    metadata_only=True,
                 ):
                     versions = (reader.identity_of_raw(raw).resource_version for raw in page.items)
                     newest = max((newest, *versions), key=lambda version: int(version) if version.isdecimal() else 0)

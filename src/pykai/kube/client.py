@@ -45,6 +45,7 @@ JsonPatch = list[Any]
 ATTEMPTS = 6
 #: objects a page of a list holds
 PAGE = 500
+_METADATA = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 
@@ -182,8 +183,11 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = PAGE,
+        metadata_only: bool = False,
     ) -> AsyncIterator[Page]:
         """A list in pieces; one whose token expires half-way begins again, without pages the second time.
+
+        `metadata_only` asks for nothing else of each object, a quarter of a pod; a server may send it in full.
 
         The second time is in one piece because a list that takes longer than the server keeps old versions would
         expire again and again.
@@ -198,7 +202,7 @@ class Client:
             if token:
                 query["continue"] = token
             try:
-                body = await self._read(path, query)
+                body = await self._read(path, query, _METADATA if metadata_only else JSON)
             except Gone:
                 if not token:
                     raise
@@ -366,8 +370,8 @@ class Client:
             query["dryRun"] = "All"
         return query
 
-    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        request = Request("GET", path, query or {})
+    async def _read(self, path: str, query: Mapping[str, str] | None = None, accept: str = JSON) -> bytes:
+        request = Request("GET", path, query or {}, accept=accept)
         return (await self._exchange(request, retry_lost=True)).body
 
     async def _write(

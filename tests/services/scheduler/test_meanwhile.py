@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import pytest
@@ -16,6 +15,7 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost, CredentialsError
 from pykai.kube.transport import Request, Stream, Transport
 from pykai.scheduler.service import Scheduler
+from tests.kube.lagging import late
 from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import Faults, Lab, Rule, cluster, refusal, running
 from tests.services.scheduler.test_room import before, foreign, seen
@@ -70,26 +70,8 @@ class Lagging(Faults):
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See `Transport`."""
-        return self._late(request) if request.path.endswith("/pods") else super().stream(request)
-
-    @asynccontextmanager
-    async def _late(self, request: Request) -> AsyncIterator[Stream]:
-        async with self.inner.stream(request) as stream:
-            yield Late(stream, self.current)
-
-
-class Late:
-    """A watch whose news wait."""
-
-    def __init__(self, inner: Stream, current: asyncio.Event) -> None:
-        self._inner, self._current = inner, current
-        self.status, self.headers = inner.status, inner.headers
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """See `Stream`."""
-        async for chunk in self._inner.chunks():
-            await self._current.wait()
-            yield chunk
+        stream = super().stream(request)
+        return late(stream, self.current) if request.path.endswith("/pods") else stream
 
 
 async def led(scheduler: Scheduler) -> None:
