@@ -175,7 +175,7 @@ def test_invented_names_cost_nobody_anything() -> None:
         offered.pod(f"pod-{number}", on="node-0" if number % 2 else "", extra=asked)
     planes, axes, nodes = offered.tables().snapshot(0).columns.shape
     assert (planes, nodes) == (one[0], one[2])
-    assert axes == one[1] + 3
+    assert axes == one[1]
 
 
 def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
@@ -211,8 +211,12 @@ def test_a_node_seen_before_a_new_resource_appears_has_none_of_it() -> None:
     tables.snapshot(0)
     for raw in cluster().pod("later", on="node-0", extra={"example.com/dongle": 1}).objects:
         tables.apply(decode_object(raw))
+    for raw in cluster().node("node-2", extra={"example.com/dongle": 3}).objects:
+        tables.apply(decode_object(raw))
     snapshot = tables.snapshot(0)
-    assert snapshot.allocatable[snapshot.axes.asked("example.com/dongle")].tolist() == [0, 0]
+    axis = snapshot.axes.index["example.com/dongle"]
+    assert snapshot.allocatable[axis].tolist() == [0, 0, 3000]
+    assert not snapshot.columns[:, axis, :2].any()
 
 
 @pytest.mark.parametrize(

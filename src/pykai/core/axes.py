@@ -6,8 +6,8 @@ which is why fit is per resource name: a pod that asks for `nvidia.com/gpu` neve
 node.  For quota, fair share and scores all `*/gpu` axes are one dimension of whole devices (cycle:R-3), and a MIG slice
 counts as many GPUs as its profile says (cycle:R-6).
 
-Names that no node offers share an axis on which every node has nothing: whoever may create pods may invent as many
-names as he likes, and each axis costs every snapshot a row over all nodes.
+A name that no node offers has no axis: whoever may create pods may invent as many names as he likes, and each axis
+costs every snapshot a row over all nodes.  Who asks for some of it fits nowhere (`vectors`).
 
 Amounts are `int64` and saturate at 2^53: however absurd the pods of a node are, their sum is exact and so is undo.
 """
@@ -30,11 +30,11 @@ BoolArray = npt.NDArray[np.bool_]
 CPU, MEMORY, PODS = 0, 1, 2
 _FIRST_AXES = ("cpu", "memory", "pods")
 
-#: Stands for all names that only pods know; no resource has a blank in its name.
-NOBODY_OFFERS = "resources that no node offers"
-
 #: Amounts stop here.  A thousand of the largest still add up in an int64, and each is exact as a float.
 MOST = 2**53
+
+#: A demand no node can meet: stands for names that no node offers.
+NOWHERE = 2**62
 
 #: A demand no node can fail to meet: stands for "not asked for" in a compare over all axes (cycle:R-4, Do better).
 UNASKED = -(2**62)
@@ -78,10 +78,7 @@ def amount(name: str, raw: str | int | float) -> int:
 
 
 class Axes:
-    """The register of resource names; it only ever grows, so an axis keeps its number.
-
-    A name moves from the shared axis of names that nobody offers to its own when a node comes that offers it.
-    """
+    """The register of resource names; it only ever grows, so an axis keeps its number."""
 
     __slots__ = ("gpu_axes", "index", "mig_axes", "names")
 
@@ -95,22 +92,12 @@ class Axes:
         #: axes of MIG slices
         self.mig_axes: list[int] = []
         for name in _FIRST_AXES:
-            self.offered(name)
+            self.axis(name)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def asked(self, name: str) -> int:
-        """The axis of a resource that a pod asks for: that of its kind that nobody offers if no node ever had it."""
-        known = self.index.get(name)
-        if known is not None:
-            return known
-        # Kinds are told apart because the sum over all GPUs must count those that nobody has.
-        if is_gpu(name):
-            return self.offered(NOBODY_OFFERS + "/gpu")
-        return self.offered(names.MIG_PREFIX + NOBODY_OFFERS if is_mig(name) else NOBODY_OFFERS)
-
-    def offered(self, name: str) -> int:
+    def axis(self, name: str) -> int:
         """The axis of a resource that a node offers, a new one if the name was never seen."""
         known = self.index.get(name)
         if known is not None:

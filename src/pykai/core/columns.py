@@ -70,25 +70,17 @@ class NodeColumns:
 
     def _axis(self, resource: str) -> int:
         size = len(self._axes)
-        axis = self._axes.offered(resource)
+        axis = self._axes.axis(resource)
         if size != len(self._axes):
             self._vectors.clear()
-        # A pod may have named the resource before any node did.
-        self.grow()
+            self._columns = np.pad(self._columns, ((0, 0), (0, 0), (0, 1)))
+            self._allocatable = np.pad(self._allocatable, ((0, 0), (0, 1)))
         return axis
-
-    def grow(self) -> None:
-        """Make room for resources that were named since."""
-        missing = len(self._axes) - self._allocatable.shape[1]
-        if missing > 0:
-            self._columns = np.pad(self._columns, ((0, 0), (0, 0), (0, missing)))
-            self._allocatable = np.pad(self._allocatable, ((0, 0), (0, missing)))
 
     def charge(self, facts: NodeFacts, task: Task, sign: int) -> None:
         """Add a task to or take it from the figures of its node (cycle:4)."""
         name = facts.name
         vector = self._vectors[task.shape]
-        self.grow()
         slot = self._slots[name]
         seated: Seat | None = None
         if task.reservation:

@@ -544,7 +544,6 @@ class Tables:
                 if name in self._facts and before.get(name, 0) != offered.get(name, 0):
                     self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
             table = self._node_table = NodeTable.of(self._facts)
-            self._columns.grow()
         return table
 
     def queue_tree(self) -> QueueTree:
@@ -574,7 +573,6 @@ class Tables:
         # Nodes first: a change of them reads their tasks anew, as their objects are.
         table = self._current_nodes()
         self._settle_terminating(now_ns)
-        self._columns.grow()
         tree = self.queue_tree()
         self.tidy()
         return Snapshot(

@@ -1,18 +1,19 @@
 """Shapes as vectors over the axes, made once per shape.
 
 `demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `UNASKED`, so one
-compare over all axes tests only what was asked for (cycle:R-4, Do better).  `charges[holding]` is what a task of the
-shape adds to the four node planes while it is live, releasing or pipelined there: the accounting table of cycle:4.
+compare over all axes tests only what was asked for (cycle:R-4, Do better).  A shape that asks for something no node
+offers asks for more pod slots than there are: such a name has no axis to say it on.  `charges[holding]` is what a task
+of the shape adds to the four node planes while it is live, releasing or pipelined there: the accounting table of
+cycle:4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
-from operator import itemgetter
 
 import numpy as np
 
-from pykai.core.axes import CPU, MEMORY, UNASKED, Axes, IntArray, is_gpu
+from pykai.core.axes import CPU, MEMORY, NOWHERE, PODS, UNASKED, Axes, IntArray, is_gpu
 from pykai.core.shapes import Shape
 
 #: Planes of the node columns, `columns[plane, axis, node]`.  FREE is IDLE + RELEASING, kept so that the most frequent
@@ -36,9 +37,9 @@ class Vector:
         "demand",
         "gpus",
         "memory",
-        "named",
         "reservation_charge",
         "shape",
+        "taken",
     )
 
     def __init__(self, shape: Shape, axes: Axes) -> None:
@@ -46,18 +47,20 @@ class Vector:
         charge = np.zeros(size, dtype=np.int64)
         demand = np.full((size, 1), UNASKED, dtype=np.int64)
         without_gpus = np.zeros(size, dtype=np.int64)
-        self.shape = shape
-        #: (name, axis, amount) the shape asks for, by axis; names that no node offers have one axis
-        self.named: tuple[tuple[str, int, int], ...] = tuple(
-            sorted(((name, axes.asked(name), value) for name, value in shape.requests), key=itemgetter(1))
-        )
-        for name, axis, value in self.named:
-            charge[axis] = max(charge[axis], value)
-            demand[axis, 0] = max(demand[axis, 0], value)
+        offered = sorted((axes.index[name], name, value) for name, value in shape.requests if name in axes.index)
+        for axis, name, value in offered:
+            charge[axis] = value
+            demand[axis, 0] = value
             if not is_gpu(name):
-                without_gpus[axis] = charge[axis]
+                without_gpus[axis] = value
+        self.shape = shape
+        #: (axis, amount) a task takes of a node, ascending
+        self.taken: tuple[tuple[int, int], ...] = tuple((axis, value) for axis, _, value in offered)
         #: (axis, amount) the shape asks for, ascending
-        self.asked: tuple[tuple[int, int], ...] = tuple((axis, value) for _, axis, value in self.named)
+        self.asked: tuple[tuple[int, int], ...] = self.taken
+        if any(name not in axes.index and value > 0 for name, value in shape.requests):
+            demand[PODS, 0] = NOWHERE
+            self.asked = tuple((axis, NOWHERE if axis == PODS else value) for axis, value in self.taken)
         #: amount per axis, [axes]
         self.charge: IntArray = charge
         #: the same without GPUs: that of a reservation pod is held for its tenants (gpu:S-2)
@@ -102,10 +105,5 @@ class Vectors(dict[Shape, Vector]):
             del self[shape]
 
     def __missing__(self, shape: Shape) -> Vector:
-        size = len(self._axes)
-        for name, _ in shape.requests:
-            self._axes.asked(name)
-        if size != len(self._axes):
-            self.clear()
         made = self[shape] = Vector(shape, self._axes)
         return made

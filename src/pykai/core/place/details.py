@@ -5,13 +5,15 @@ This is the long form of `reasons.py`, made only on request: one text per node i
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from pykai.core.axes import PODS, is_gpu, is_mig
 from pykai.core.explain import amount_text, number
 from pykai.core.hooks import Ask, Rules
 from pykai.core.place.fit import big_enough, devices_with_room, whole_gpus
-from pykai.core.place.reasons import PODS_EXCEEDED, check_refusals
+from pykai.core.place.reasons import PODS_EXCEEDED, check_refusals, short_of
 from pykai.core.shapes import GpuKind
 from pykai.core.state import State
 
@@ -38,17 +40,23 @@ def _word(name: str) -> str:
     return "GPUs" if is_gpu(name) else name
 
 
-def _short(state: State, name: str, axis: int, row: int, wanted: int, several: bool) -> str:
+def _short(state: State, name: str, row: int, wanted: int, several: bool) -> str:
     word = _word(name)
     if several:
         return f"{_SHORT}{word}, taking all considerations into account"
-    used = int(state.used[axis, row])
+    axis = state.snapshot.axes.index.get(name)
+    used, offered = (0, 0) if axis is None else (int(state.used[axis, row]), int(state.allocatable[axis, row]))
     if is_gpu(name):
         used += len(state.devices.get(row, ()))
-    figures = (wanted, used, int(state.allocatable[axis, row]))
+    figures = (wanted, used, offered)
     requested, in_use, capacity = (_amount(name, figure) for figure in figures)
     what = f"Node didn't have enough of mig profile: {word}" if is_mig(word) else f"{_SHORT}{word}"
     return f"{what}, requested: {requested}, used: {in_use}, capacity: {capacity}"
+
+
+def _place(state: State, request: tuple[str, int]) -> int:
+    """In the order of the axes; what no node offers comes last."""
+    return state.snapshot.axes.index.get(request[0], len(state.snapshot.axes))
 
 
 def _short_of_devices(state: State, ask: Ask, row: int, several: bool) -> str:
@@ -67,10 +75,10 @@ def node_details(state: State, rules: Rules, ask: Ask, *, several: bool) -> dict
     """Node -> why it refuses; nodes that refuse nothing are left out.  `several`: the job has more than one pod."""
     nodes = state.snapshot.nodes
     found: dict[int, list[str]] = {}
-    for name, axis, wanted in ask.vector.named:
-        if axis != PODS:
-            for row in np.flatnonzero(state.free[axis] < wanted).tolist():
-                found.setdefault(row, []).append(_short(state, name, axis, row, wanted, several))
+    for name, wanted in sorted(ask.shape.requests, key=partial(_place, state)):
+        if name != "pods":
+            for row in np.flatnonzero(short_of(state, name, wanted)).tolist():
+                found.setdefault(row, []).append(_short(state, name, row, wanted, several))
     if ask.shape.shared:
         count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
         small = ~big_enough(nodes, ask.shape)

@@ -34,6 +34,15 @@ def shortage_text(name: str) -> str:
     return f"{_SHORT}{name}"
 
 
+def short_of(state: State, name: str, wanted: int) -> BoolArray:
+    """[node] has not so much of a resource free; one that no node offers has no axis."""
+    axis = state.snapshot.axes.index.get(name)
+    if axis is None:
+        return np.full(len(state.snapshot.nodes), wanted > 0)
+    short: BoolArray = state.free[axis] < wanted
+    return short
+
+
 def _overhead_note(shape: Shape) -> str:
     listed = ", ".join(f"{name}: {amount_text(name, value)}" for name, value in shape.overhead)
     return f". Not enough resources due to pod overhead resources. The overhead resources are  {listed}"
@@ -46,11 +55,10 @@ def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], Boo
     found: list[tuple[str, BoolArray]] = []
     # [node] would be short of something even if the pod had no overhead
     lacking = free[PODS] < 1
-    for name, axis, wanted in ask.vector.named:
-        if axis == PODS:
-            continue
-        found.append((shortage_text(name), free[axis] < wanted))
-        lacking |= free[axis] < wanted - overhead.get(name, 0)
+    for name, wanted in ask.shape.requests:
+        if name != "pods":
+            found.append((shortage_text(name), short_of(state, name, wanted)))
+            lacking |= short_of(state, name, wanted - overhead.get(name, 0))
     if ask.shape.shared:
         nodes = state.snapshot.nodes
         count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)

@@ -249,7 +249,7 @@ class Demand:
         size = len(state.snapshot.nodes)
         asked = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].asked if amount > 0]
         claimed = claimed_by(state, shape)
-        if not shape.shared and not claimed and all(axis == PODS for axis, _ in asked):
+        if not shape.shared and not claimed and asked == [(PODS, 1)]:
             return np.full(size, self.count, dtype=np.int64)
         counts: IntArray = np.full(size, _MANY, dtype=np.int64)
         for axis, amount in asked:

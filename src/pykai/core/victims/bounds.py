@@ -232,7 +232,7 @@ class Freed:
                 free = self._free[row] = self._bounds.free_at(row).copy()
                 self._counts[row] = [kind.base[row] for kind in kinds]
             shape = member.task.shape
-            for axis, amount in self._session.snapshot.vectors[shape].asked:
+            for axis, amount in self._session.snapshot.vectors[shape].taken:
                 free[axis] += amount
             for axis, amount in member.claimed:
                 free[axis] += amount
