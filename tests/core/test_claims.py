@@ -41,7 +41,7 @@ def test_the_bind_says_what_every_claim_gets_under_the_pods_own_names_gpu_d22() 
         "devices": [("r", "gpu.example.com", "node-0", "gpu-2")],
     }
     selectors = [given.node_selector for _, given in bind.claims]
-    assert all(s is not None and s.node_selector_terms[0].match_fields[0].values == ["node-0"] for s in selectors)
+    assert all(s is not None and s.node_selector_terms[0].match_fields[0].values == ("node-0",) for s in selectors)
     assert bind.extended_claim is None
 
 

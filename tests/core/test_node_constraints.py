@@ -351,6 +351,6 @@ def test_refused_nodes_are_counted_by_reason() -> None:
 
 def test_an_absent_label_meets_not_in_and_does_not_exist_only() -> None:
     for operator, values in (("In", ["a"]), ("Exists", []), ("Gt", ["1"]), ("Lt", ["1"])):
-        assert not meets(NodeSelectorRequirement(key="k", operator=operator, values=values), None)
+        assert not meets(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)
     for operator, values in (("NotIn", ["a"]), ("DoesNotExist", [])):
-        assert meets(NodeSelectorRequirement(key="k", operator=operator, values=values), None)
+        assert meets(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)

@@ -29,7 +29,7 @@ def owner(
     by: Owner | None = None,
 ) -> Owner:
     """A workload, owned by another."""
-    above = [by.reference()] if by is not None else []
+    above = (by.reference(),) if by is not None else ()
     meta = ObjectMeta(
         name=name,
         namespace="ns",
@@ -51,7 +51,7 @@ def pod(
     priority_class: str = "",
 ) -> Pod:
     """A pod of ours, owned by a workload."""
-    references: list[OwnerReference] = [by.reference()] if by is not None else []
+    references: tuple[OwnerReference, ...] = (by.reference(),) if by is not None else ()
     meta = ObjectMeta(
         name=name,
         namespace="ns",

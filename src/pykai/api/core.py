@@ -40,13 +40,13 @@ class Condition(Wire):
 
 class NodeSpec(Wire):
     unschedulable: bool = False
-    taints: list[Taint] = field(default_factory=list)
+    taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(Wire):
     allocatable: ResourceList = field(default_factory=dict)
     capacity: ResourceList = field(default_factory=dict)
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
 
 
 class Node(Wire):
@@ -112,10 +112,10 @@ class Container(Wire):
 
     name: str = ""
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
-    ports: list[ContainerPort] = field(default_factory=list)
-    env: list[EnvVar] = field(default_factory=list)
-    env_from: list[EnvFromSource] = field(default_factory=list)
-    volume_mounts: list[VolumeMount] = field(default_factory=list)
+    ports: tuple[ContainerPort, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
     restart_policy: str = ""
 
 
@@ -124,20 +124,20 @@ class NodeSelectorRequirement(Wire):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = field(default_factory=list)
+    values: tuple[str, ...] = ()
 
 
 class NodeSelectorTerm(Wire):
     """Expressions that must all hold; a term without any matches no node."""
 
-    match_expressions: list[NodeSelectorRequirement] = field(default_factory=list)
-    match_fields: list[NodeSelectorRequirement] = field(default_factory=list)
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Wire):
     """Terms of which one must match."""
 
-    node_selector_terms: list[NodeSelectorTerm] = field(default_factory=list)
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Wire):
@@ -147,8 +147,8 @@ class PreferredSchedulingTerm(Wire):
 
 class NodeAffinity(Wire):
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[PreferredSchedulingTerm] = field(
-        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -157,7 +157,7 @@ class PodAffinityTerm(Wire):
     and without these the pod's own namespace."""
 
     label_selector: LabelSelector | None = None
-    namespaces: list[str] = field(default_factory=list)
+    namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     topology_key: str = ""
 
@@ -170,9 +170,9 @@ class WeightedPodAffinityTerm(Wire):
 class PodAffinity(Wire):
     """Terms of affinity, or of anti-affinity: both have one shape."""
 
-    required: list[PodAffinityTerm] = field(default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[WeightedPodAffinityTerm] = field(
-        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[WeightedPodAffinityTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -204,7 +204,7 @@ class TopologySpreadConstraint(Wire):
     min_domains: Int64 | None = None
     node_affinity_policy: str = ""
     node_taints_policy: str = ""
-    match_label_keys: list[str] = field(default_factory=list)
+    match_label_keys: tuple[str, ...] = ()
 
 
 class ClaimVolumeSource(Wire):
@@ -221,7 +221,7 @@ class VolumeProjection(Wire):
 
 
 class ProjectedVolumeSource(Wire):
-    sources: list[VolumeProjection] = field(default_factory=list)
+    sources: tuple[VolumeProjection, ...] = ()
 
 
 class Volume(Wire):
@@ -243,21 +243,21 @@ class PodResourceClaim(Wire):
 
 
 class PodSpec(Wire):
-    containers: list[Container] = field(default_factory=list)
-    init_containers: list[Container] = field(default_factory=list)
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
-    tolerations: list[Toleration] = field(default_factory=list)
+    tolerations: tuple[Toleration, ...] = ()
     scheduler_name: str = ""
-    scheduling_gates: list[SchedulingGate] = field(default_factory=list)
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
     overhead: ResourceList = field(default_factory=dict)
     resources: ResourceRequirements | None = None
-    volumes: list[Volume] = field(default_factory=list)
+    volumes: tuple[Volume, ...] = ()
     priority_class_name: str = ""
     priority: Int64 | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] = field(default_factory=list)
-    resource_claims: list[PodResourceClaim] = field(default_factory=list)
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     runtime_class_name: str | None = None
 
 
@@ -278,8 +278,8 @@ class PodStatus(Wire):
     phase: str = ""
     nominated_node_name: str = ""
     qos_class: str = ""
-    conditions: list[Condition] = field(default_factory=list)
-    resource_claim_statuses: list[PodResourceClaimStatus] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 

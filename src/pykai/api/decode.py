@@ -115,7 +115,8 @@ _T = TypeVar("_T", bound=Wire)
 class DecodeError(ValueError):
     """An object cannot be read: `subject` names it, `path` the field (empty for all of it), `problem` says why.
 
-    `uid` is the object's, where its reader found it: events without it are not shown by `kubectl describe`.
+    `uid` is the object's, where its reader found it: events without it are not shown by `kubectl describe`.  So is
+    `resource_version`.
     """
 
     def __init__(self, subject: str, path: str, problem: str) -> None:
@@ -123,6 +124,7 @@ class DecodeError(ValueError):
         self.path = path
         self.problem = problem
         self.uid = ""
+        self.resource_version = ""
         super().__init__(": ".join(part for part in (subject, path, problem) if part))
 
 

@@ -49,7 +49,7 @@ def _mend(value: Any, kind: inspect.Type, path: str) -> Any:
         return _mend_struct(value, kind, path)
     if isinstance(kind, inspect.DictType):
         return _mend_map(value, kind, path)
-    if isinstance(kind, inspect.ListType):
+    if isinstance(kind, inspect.ListType | inspect.VarTupleType):
         if not isinstance(value, list):
             raise FieldError(path, f"expected a list, got {shown(value)}")
         return [_mend_element(element, kind.item_type, f"{path}[{index}]") for index, element in enumerate(value)]
@@ -123,7 +123,7 @@ def _within(kind: inspect.IntType | inspect.FloatType, value: float) -> bool:
 def _zero(kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return {}
-    if isinstance(kind, inspect.ListType):
+    if isinstance(kind, inspect.ListType | inspect.VarTupleType):
         return []
     if isinstance(kind, inspect.StrType):
         return ""

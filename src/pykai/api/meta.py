@@ -5,6 +5,9 @@ no harm. Enumerations are plain text, so that a value nobody knew yet survives. 
 frozen, because the same object is shared by caches, snapshots and threads; `msgspec.structs.replace` makes a changed
 copy. They are pruned: never write one back over the object it came from.
 
+Lists of pods and nodes are tuples: the garbage collector forgets a tuple of such Structs once it has seen it, while
+it would walk over each of the million lists of a large cluster again and again, for a second at a time.
+
 Nulls: Go writers emit `null` for empty maps, lists and objects, and Go readers take a null for "leave the zero
 value". The types here say what code wants to read (`labels` is always a map) and know of null only where absence has
 a meaning of its own. `decode` therefore retries an object that failed with its nulls mended by `leniency`; the usual
@@ -49,7 +52,7 @@ class ObjectMeta(Wire):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     resource_version: str = ""
-    owner_references: list[OwnerReference] = field(default_factory=list)
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class LabelSelectorRequirement(Wire):
@@ -57,11 +60,11 @@ class LabelSelectorRequirement(Wire):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = field(default_factory=list)
+    values: tuple[str, ...] = ()
 
 
 class LabelSelector(Wire):
     """Selects objects by labels; an empty selector matches everything, an absent one usually nothing."""
 
     match_labels: dict[str, str] = field(default_factory=dict)
-    match_expressions: list[LabelSelectorRequirement] = field(default_factory=list)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()

@@ -64,7 +64,7 @@ def group_patch(
     annotations = _added(existing.metadata.annotations, meta.annotations)
     if annotations:
         metadata["annotations"] = annotations
-    if existing.metadata.owner_references != [meta.owner]:
+    if existing.metadata.owner_references != (meta.owner,):
         metadata["ownerReferences"] = [_reference(meta)]
 
     spec = _spec_patch(existing, meta)

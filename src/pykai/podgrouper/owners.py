@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pykai.api.core import Pod
@@ -124,7 +124,7 @@ async def walk(pod: Pod, glance: Glance, fetch: Fetch, memory: OwnerMemory) -> t
     return (owners[-1] if owners else Owner.of_pod(pod)), tuple(owners)
 
 
-def controlling(references: list[OwnerReference]) -> OwnerReference | None:
+def controlling(references: Sequence[OwnerReference]) -> OwnerReference | None:
     """The reference to follow: the controller's, else the first."""
     if not references:
         return None

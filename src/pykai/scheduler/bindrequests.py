@@ -62,7 +62,7 @@ def assumed_request(namespace: str, uid: str, spec: BindRequestSpec) -> BindRequ
     """The placement as the tables read it."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=spec.pod_name, uid=uid)
     return BindRequest(
-        metadata=ObjectMeta(name=spec.pod_name, namespace=namespace, owner_references=[owner]),
+        metadata=ObjectMeta(name=spec.pod_name, namespace=namespace, owner_references=(owner,)),
         spec=spec,
     )
 

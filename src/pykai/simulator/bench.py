@@ -152,7 +152,7 @@ def _job(
                 ),
                 spec=PodSpec(
                     scheduler_name=names.SCHEDULER_NAME,
-                    containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+                    containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),),
                     node_name=node,
                 ),
                 status=PodStatus(phase="Running" if node else "Pending"),
@@ -491,7 +491,7 @@ class _Living:
             metadata=ObjectMeta(name=name, namespace="other", uid=name),
             spec=PodSpec(
                 scheduler_name="default-scheduler",
-                containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+                containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),),
                 node_name=f"node-{place % self._nodes:05}",
             ),
             status=PodStatus(phase=phase),

@@ -51,7 +51,7 @@ def node(
         marks[names.GPU_MEMORY_NODE_LABEL] = str(gpu_memory_mib)
     return Node(
         metadata=ObjectMeta(name=name, uid=name, labels=marks),
-        spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
+        spec=NodeSpec(unschedulable=unschedulable, taints=tuple(taints)),
         status=NodeStatus(allocatable=offered),
     )
 
@@ -161,10 +161,10 @@ def pod(
         ),
         spec=PodSpec(
             scheduler_name=names.SCHEDULER_NAME,
-            containers=[Container(name="main", resources=ResourceRequirements(requests=requests))],
+            containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),),
             node_name=on,
             node_selector=dict(node_selector or {}),
-            tolerations=list(tolerations),
+            tolerations=tuple(tolerations),
         ),
         status=PodStatus(phase="Running" if on else "Pending"),
     )

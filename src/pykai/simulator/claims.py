@@ -34,7 +34,7 @@ def reserve(tables: Tables, task: Task, bind: Bind) -> str:
             name=f"{task.name}-extended-resources",
             namespace=task.namespace,
             annotations={names.EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
-            owner_references=[OwnerReference(kind="Pod", name=task.name, uid=task.uid)],
+            owner_references=(OwnerReference(kind="Pod", name=task.name, uid=task.uid),),
         ),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=extended.device_requests)),
     )

@@ -32,7 +32,7 @@ def wire(inventory: Inventory, ask: ClaimAsk, row: int = 0) -> Raw:
     (allocation,) = grant(inventory, ask, row=row)
     result = result_of(inventory, row, ask, allocation)
     assert isinstance(result, AllocationResult)
-    found: Raw = msgspec.to_builtins(result)
+    found: Raw = msgspec.json.decode(msgspec.json.encode(result))
     return found
 
 

@@ -369,20 +369,20 @@ def _node_selector(inventory: Inventory, row: int, numbers: list[int]) -> NodeSe
             local |= len(said) != 1
             terms += said
     if local:
-        pin = NodeSelectorRequirement(key="metadata.name", operator="In", values=[inventory.node_names[row]])
-        return NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[pin])])
+        pin = NodeSelectorRequirement(key="metadata.name", operator="In", values=(inventory.node_names[row],))
+        return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(pin,)),))
     if not terms:
         return None
     merged = NodeSelectorTerm(
         match_expressions=_distinct(item for term in terms for item in term.match_expressions),
         match_fields=_distinct(item for term in terms for item in term.match_fields),
     )
-    return NodeSelector(node_selector_terms=[merged])
+    return NodeSelector(node_selector_terms=(merged,))
 
 
-def _distinct(requirements: Iterable[NodeSelectorRequirement]) -> list[NodeSelectorRequirement]:
+def _distinct(requirements: Iterable[NodeSelectorRequirement]) -> tuple[NodeSelectorRequirement, ...]:
     found: list[NodeSelectorRequirement] = []
     for requirement in requirements:
         if requirement not in found:
             found.append(requirement)
-    return found
+    return tuple(found)

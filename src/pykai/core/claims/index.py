@@ -289,6 +289,6 @@ def _only(spec: PodSpec, resources: tuple[str, ...]) -> PodSpec:
         )
 
     return PodSpec(
-        containers=[pruned(container) for container in spec.containers],
-        init_containers=[pruned(container) for container in spec.init_containers],
+        containers=tuple(pruned(container) for container in spec.containers),
+        init_containers=tuple(pruned(container) for container in spec.init_containers),
     )

@@ -208,8 +208,8 @@ class SpreadIndex:
         selector, labels = constraint.label_selector, task.labels
         same = [key for key in constraint.match_label_keys if key in labels]
         if selector is not None and same:
-            own = [LabelSelectorRequirement(key=key, operator="In", values=[labels[key]]) for key in same]
-            selector = msgspec.structs.replace(selector, match_expressions=[*selector.match_expressions, *own])
+            own = [LabelSelectorRequirement(key=key, operator="In", values=(labels[key],)) for key in same]
+            selector = msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *own))
         key = (task.namespace, self._encoder.encode(selector))
         found = self._selections.get(key)
         if found is None:

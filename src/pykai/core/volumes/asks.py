@@ -29,7 +29,7 @@ class Requirement(NamedTuple):
 
     def as_wire(self) -> NodeSelectorRequirement:
         """The expression as node selectors spell it."""
-        return NodeSelectorRequirement(key=self.key, operator=self.operator, values=list(self.values))
+        return NodeSelectorRequirement(key=self.key, operator=self.operator, values=self.values)
 
 
 class PlaceTerm(NamedTuple):
@@ -41,8 +41,8 @@ class PlaceTerm(NamedTuple):
     def as_term(self) -> NodeSelectorTerm:
         """The term as node selectors spell it."""
         return NodeSelectorTerm(
-            match_expressions=[found.as_wire() for found in self.expressions],
-            match_fields=[found.as_wire() for found in self.fields],
+            match_expressions=tuple(found.as_wire() for found in self.expressions),
+            match_fields=tuple(found.as_wire() for found in self.fields),
         )
 
 

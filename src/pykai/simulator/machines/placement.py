@@ -45,7 +45,7 @@ class Wants:
     asks: Asks = field(compare=False)
     node_selector: dict[str, str] = field(compare=False)
     #: None: any node will do
-    node_terms: list[NodeSelectorTerm] | None = field(compare=False)
+    node_terms: tuple[NodeSelectorTerm, ...] | None = field(compare=False)
     tolerations: list[Toleration] = field(compare=False)
 
     @property
