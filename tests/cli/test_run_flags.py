@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -46,6 +50,45 @@ def test_whoever_wants_a_shadow_gets_nothing_less(arguments: list[str]) -> None:
     assert "nothing was started" in result.output
 
 
+@pytest.mark.parametrize("service", PARTS)
+def test_nobody_works_unelected_because_of_a_slip(service: str) -> None:
+    result = CliRunner().invoke(run, [service, "--leader-elect=yes", "--kubeconfig", "/dev/null"])
+    assert result.exit_code == 2
+    assert "--leader-elect: expected true or false, not 'yes'" in result.output
+
+
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("T", True), ("True", True), ("0", False), ("FALSE", False)])
+def test_switches_are_read_in_every_spelling_go_knows(text: str, on: bool) -> None:
+    result = CliRunner().invoke(run, ["queues", f"--log-json={text}", "--nonsense", "--kubeconfig", "/dev/null"])
+    assert ('"message": "--nonsense is no flag of queues and is ignored"' in result.output) is on
+
+
+@pytest.mark.parametrize("flag", ["scheduler --listen-address", "binder --metrics-bind-address"])
+def test_an_address_that_is_none_is_told_without_a_traceback(flag: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(run, [*flag.split(), ":99999", "--kubeconfig", str(kubeconfig_of_nobody(tmp_path))])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "':99999' is no address to listen on" in result.output
+
+
+def kubeconfig_of_nobody(folder: Path) -> Path:
+    """A kubeconfig of a server that does not answer."""
+    path = folder / "kubeconfig"
+    cluster, context = {"server": "http://127.0.0.1:1"}, {"cluster": "nobody", "user": "nobody"}
+    lists = {
+        "clusters": [{"name": "nobody", "cluster": cluster}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "nobody", "context": context}],
+    }
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "nobody", **lists}))
+    return path
+
+
+@pytest.mark.parametrize("service", ["binder", "podgrouper", "podgroups", "queues", "admission"])
+def test_kais_flag_for_health_has_an_effect_wherever_it_is_known(service: str) -> None:
+    assert "health-probe-bind-address" in PARTS[service].addresses
+
+
 def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None:
     assert set(ALL) == set(PARTS) - {"machines", "admission"}
 
@@ -53,8 +96,16 @@ def test_all_stands_for_every_service_that_needs_nothing_but_a_cluster() -> None
 @pytest.mark.parametrize("name", PARTS)
 def test_every_service_says_which_flags_it_knows(name: str) -> None:
     flags = PARTS[name].flags()
-    assert not PARTS[name].address or PARTS[name].address in flags
+    assert set(PARTS[name].addresses) <= set(flags)
     assert not PARTS[name].lease or "leader-elect" in flags
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_help_lists_the_flags_of_the_service(name: str) -> None:
+    result = CliRunner().invoke(run, [name, "--help"])
+    assert result.exit_code == 0
+    listed = set(re.findall(r"^  --([a-z-]+)", result.output.partition(f"Flags of {name}:")[2], re.MULTILINE))
+    assert listed == {*PARTS[name].flags(), "leader-elect", "namespace", "qps", "burst", "v", "log-json"}
 
 
 def test_machines_are_told_what_they_are_to_play() -> None:

@@ -38,7 +38,8 @@ def problem_about(result: Result, subject: str) -> str:
 def test_queues_that_are_their_own_ancestors_are_left_out() -> None:
     built = healthy().queue("a", parent="c").queue("b", parent="a").queue("c", parent="b").gang("stuck", queue="b")
     result = still_fine(built)
-    assert result.why("stuck") == "QueueDoesNotExist: Queue 'b' does not exist."
+    fault = "the parents form a cycle, a -> c -> b -> a"
+    assert result.why("stuck") == f"QueueDoesNotExist: Queue 'b' cannot be used: {fault}."
     for name in "abc":
         assert "the parents form a cycle, a -> c -> b -> a" in problem_about(result, f"Queue/{name}")
 
@@ -54,7 +55,7 @@ def test_a_queue_without_its_parent_is_left_out_with_everything_below_it() -> No
     result = still_fine(built)
     record = result.left_out("stuck")
     assert record is not None
-    assert record.refusals == (NoQueue("below"),)
+    assert record.refusals == (NoQueue("below", "queue 'lost' has the parent 'gone', which does not exist"),)
     assert "'gone', which does not exist" in problem_about(result, "Queue/below")
 
 

@@ -551,7 +551,7 @@ def test_a_job_of_a_queue_whose_parent_is_missing_is_left_out() -> None:
     """cycle:ORD-1; queues:Q-63."""
     result = ground().queue("q", parent="gone").gang("job", queue="q", gpu=1).schedule()
     assert result.plan.binds == ()
-    assert refusals(result, "job") == (NoQueue("q"),)
+    assert refusals(result, "job") == (NoQueue("q", "queue 'q' has the parent 'gone', which does not exist"),)
 
 
 def test_a_job_of_an_inner_queue_is_left_out_and_says_so() -> None:

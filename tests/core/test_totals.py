@@ -373,7 +373,9 @@ def test_q62_without_the_hierarchy_only_queues_with_a_parent_count_below_a_synth
 def test_q62_workloads_of_queues_without_a_parent_find_no_queue_then() -> None:
     record = departments().sharded(full_hierarchy=False).schedule().left_out("lonely")
     assert record is not None
-    assert record.refusals == (NoQueue("alone"),)
+    (refusal,) = record.refusals
+    assert isinstance(refusal, NoQueue)
+    assert (refusal.queue, refusal.fault.partition(",")[0]) == ("alone", "it has no parent")
 
 
 def test_q63_a_child_of_a_missing_parent_goes_with_everything_below_it() -> None:

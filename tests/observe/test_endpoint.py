@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp import ClientSession, web
 
-from pykai.observe.endpoint import Endpoint, split_address
+from pykai.observe.endpoint import CannotListen, Endpoint, split_address
 from pykai.observe.metrics import Metrics
 
 
@@ -63,5 +63,5 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "localhost", ":x", ":70000"])
 def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(CannotListen):
         split_address(text)

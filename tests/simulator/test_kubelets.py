@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -245,6 +246,20 @@ async def test_a_node_without_a_machine_becomes_one() -> None:
         await w.phase("a", "Running")
         status = (await w.get(NODES, "bare"))["status"]
         assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "True"
+        assert status["allocatable"] == {"cpu": "2", "pods": "110"}
+
+
+async def test_a_node_that_was_given_up_before_there_were_machines_becomes_one() -> None:
+    """The node lifecycle controller of a real cluster says so of a node that nobody has spoken for yet."""
+    async with world() as w:
+        unheard = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}
+        status: dict[str, Any] = {"capacity": {"cpu": "2"}, "conditions": [unheard]}
+        await w.create(NODES, {"metadata": {"name": "early"}, "status": status})
+        await w.client.patch(NODES, "early", {"status": status}, subresource="status")
+        async with asyncio.timeout(TIMEOUT_S):
+            while {c["type"]: c["status"] for c in status["conditions"]}["Ready"] != "True":
+                await asyncio.sleep(0)
+                status = (await w.get(NODES, "early"))["status"]
         assert status["allocatable"] == {"cpu": "2", "pods": "110"}
 
 

@@ -28,6 +28,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
 from pykai.kube.resources import MUTATING_WEBHOOKS, PODS, RUNTIME_CLASSES, VALIDATING_WEBHOOKS
+from pykai.operator.webhooks import webhooks
 from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import is_privileged, pod_mutator, pod_validator
 from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH, AdmissionServer, Certificate, json_patch
@@ -189,20 +190,6 @@ def test_who_is_privileged(user: str, groups: tuple[str, ...], may: bool) -> Non
     assert is_privileged(user, groups) is may
 
 
-def configuration(port: int, path: str, operations: list[str], authority: bytes) -> JsonObject:
-    """What makes an API server ask our webhook about the pods of a namespace."""
-    url = f"https://127.0.0.1:{port}{path}"
-    hook = {
-        "name": "pods.kai.example",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": operations}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}},
-    }
-    return {"metadata": {"name": "guard"}, "webhooks": [hook]}
-
-
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Server]:
     """An API server that asks our webhooks, about the pods of one namespace."""
@@ -213,11 +200,11 @@ async def guarded(folder: Path) -> AsyncIterator[Server]:
         file.write_bytes(content)
     async with served(folder, files) as (hooks, _), api_server(Clock(), namespaces=[GUARDED]) as server:
         admin = Client(server.transport())
-        for resource, path, operations in (
-            (MUTATING_WEBHOOKS, MUTATE_PATH, ["CREATE"]),
-            (VALIDATING_WEBHOOKS, VALIDATE_PATH, ["CREATE", "UPDATE"]),
-        ):
-            await admin.create(resource, configuration(hooks.port, path, operations, authority.pem))
+        made = webhooks(f"https://127.0.0.1:{hooks.port}", authority.pem)
+        for resource, each in zip((MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), made, strict=True):
+            (hook,) = each["webhooks"]
+            hook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": GUARDED}}
+            await admin.create(resource, {**each, "metadata": {"name": "guard"}})
         async with asyncio.timeout(30):
             while not await works(admin):
                 # The server reads its configurations now and then.
@@ -242,7 +229,7 @@ async def test_an_api_server_asks_before_it_takes_a_pod(tmp_path: Path) -> None:
         assert made["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP_ANNOTATION] == "p-xxxxxxx-shared-gpu"
         assert made["spec"]["runtimeClassName"] == "nvidia"
         assert made["spec"]["volumes"][0]["configMap"]["name"] == "p-xxxxxxx-shared-gpu-0"
-        text = 'admission webhook "pods.kai.example" denied the request: '
+        text = 'admission webhook "admission.kai-scheduler.svc" denied the request: '
         with pytest.raises(Forbidden, match=f"{text}.*cannot be changed"):
             await jane.patch(PODS, "p", {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.6"}}}, GUARDED)
         label = {"metadata": {"labels": {names.GPU_GROUP_LABEL: "g"}}}
@@ -251,6 +238,9 @@ async def test_an_api_server_asks_before_it_takes_a_pod(tmp_path: Path) -> None:
         await binder.patch(PODS, "p", label, GUARDED)
         with pytest.raises(Forbidden, match=f"{text}.*positive number smaller"):
             await jane.create(PODS, a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="q"), GUARDED)
+        others = a_pod({names.GPU_FRACTION_ANNOTATION: "2"}, name="others")
+        others["spec"]["schedulerName"] = "default-scheduler"
+        await jane.create(PODS, others, GUARDED)
         whole = await jane.create(PODS, a_pod(limits={"nvidia.com/gpu": "1"}, name="whole"), GUARDED)
         assert "runtimeClassName" not in whole["spec"]
 

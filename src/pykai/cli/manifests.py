@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import click
+
+from pykai.api import names
 
 
 @click.command()
 @click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
-def manifests(crds_only: bool) -> None:
+@click.option(
+    "--admission",
+    metavar="URL",
+    default="",
+    help="Only what makes the API server ask the admission service at https://HOST:PORT about pods.",
+)
+@click.option(
+    "--admission-ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Who has signed the certificate of the admission service, as PEM.",
+)
+@click.option("--scheduler-name", default=names.SCHEDULER_NAME, help="Whose pods the admission service is asked about.")
+def manifests(crds_only: bool, admission: str, admission_ca: Path | None, scheduler_name: str) -> None:
     """Print definitions, namespaces, accounts, roles, priority classes and default queues as YAML."""
     import yaml
 
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation
+    from pykai.operator.webhooks import webhooks
 
     class Plain(yaml.SafeDumper):
         """Without anchors, which readers of manifests do not expect."""
@@ -20,5 +38,25 @@ def manifests(crds_only: bool) -> None:
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-    objects = custom_resource_definitions() if crds_only else installation()
+    if admission:
+        objects = webhooks(_https(admission), _authority(admission_ca), scheduler_name)
+    else:
+        objects = custom_resource_definitions() if crds_only else installation()
     click.echo(yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120), nl=False)
+
+
+def _https(address: str) -> str:
+    """The address, if an API server would take it."""
+    parts = urlsplit(address)
+    if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
+        raise click.UsageError(f"--admission: expected https://HOST:PORT, not {address!r}")
+    return address
+
+
+def _authority(file: Path | None) -> bytes:
+    if file is None:
+        raise click.UsageError("--admission-ca: without it the API server would trust nobody at that address")
+    content = file.read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in content:
+        raise click.UsageError(f"--admission-ca: there is no certificate in {file}")
+    return content

@@ -14,8 +14,8 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from pykai.api import names
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from pykai.kube.lease import Fence
     from pykai.kube.runtime import Runtime, Service
 
 _LOG = logging.getLogger(__name__)
@@ -64,19 +65,23 @@ def _is_number(text: str) -> bool:
 class Part:
     """A service that can be run."""
 
-    #: the flags it knows
-    flags: Callable[[], Collection[str]]
+    #: the flags it knows, and what they mean; "" where only its page in docs says so
+    flags: Callable[[], Mapping[str, str]]
     make: Callable[[Runtime, Given, CollectorRegistry], Sequence[Service]]
     #: name of its lease; empty where it elects for itself, or does not
     lease: str = ""
-    #: the flag that says where to serve metrics and health; empty where it serves them itself, or does not
-    address: str = ""
+    #: the flags that say where to serve metrics and health; none where it serves them itself, or does not
+    addresses: tuple[str, ...] = ()
 
 
-def _scheduler_flags() -> Collection[str]:
+def _told(meaning: str, default: str) -> str:
+    return f"{meaning} [{default}]" if default else meaning
+
+
+def _scheduler_flags() -> Mapping[str, str]:
     from pykai.scheduler.flags import FLAGS
 
-    return {flag.name for flag in FLAGS}
+    return {flag.name: _told(flag.meaning, flag.default) for flag in FLAGS}
 
 
 def _scheduler(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
@@ -93,10 +98,10 @@ def _scheduler(runtime: Runtime, given: Given, registry: CollectorRegistry) -> S
         raise click.ClickException(str(error)) from error
 
 
-def _binder_flags() -> Collection[str]:
+def _binder_flags() -> Mapping[str, str]:
     from pykai.binder.options import FLAGS
 
-    return {flag.name for flag in FLAGS}
+    return {flag.name: _told(flag.meaning, flag.default) for flag in FLAGS}
 
 
 def _binder(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
@@ -109,10 +114,10 @@ def _binder(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequ
         raise click.ClickException(str(error)) from error
 
 
-def _podgrouper_flags() -> Collection[str]:
+def _podgrouper_flags() -> Mapping[str, str]:
     from pykai.podgrouper.options import FLAGS
 
-    return FLAGS
+    return dict.fromkeys(FLAGS, "")
 
 
 def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
@@ -122,10 +127,10 @@ def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequenc
     return [make_podgrouper(runtime, read_options(given))]
 
 
-def _podgroups_flags() -> Collection[str]:
+def _podgroups_flags() -> Mapping[str, str]:
     from pykai.podgroups.service import FLAGS
 
-    return FLAGS
+    return dict.fromkeys(FLAGS, "")
 
 
 def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
@@ -134,10 +139,10 @@ def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence
     return [make_podgroups(runtime, read_options(given))]
 
 
-def _queues_flags() -> Collection[str]:
+def _queues_flags() -> Mapping[str, str]:
     from pykai.queues.service import FLAGS
 
-    return FLAGS
+    return dict.fromkeys(FLAGS, "")
 
 
 def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
@@ -146,10 +151,10 @@ def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequ
     return [make_queues(runtime, read_options(given), registry)]
 
 
-def _admission_flags() -> Collection[str]:
+def _admission_flags() -> Mapping[str, str]:
     from pykai.webhooks.options import FLAGS
 
-    return FLAGS
+    return dict.fromkeys(FLAGS, "")
 
 
 def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Service]:
@@ -161,10 +166,10 @@ def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Serv
         raise click.ClickException(str(error)) from error
 
 
-def _machines_flags() -> Collection[str]:
+def _machines_flags() -> Mapping[str, str]:
     from pykai.simulator.machines.options import FLAGS
 
-    return FLAGS
+    return dict.fromkeys(FLAGS, "")
 
 
 def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
@@ -174,13 +179,16 @@ def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[
     return machines(runtime, read_options(given))
 
 
+#: where most services of KAI serve metrics, and where they say whether they are well: both pages are on both here
+_USUAL = ("metrics-bind-address", "health-probe-bind-address")
+_OF_QUEUES = ("metrics-listen-address", "health-probe-bind-address")
 PARTS: Mapping[str, Part] = {
     "scheduler": Part(_scheduler_flags, _scheduler),
-    "binder": Part(_binder_flags, _binder, address="metrics-bind-address"),
-    "podgrouper": Part(_podgrouper_flags, _podgrouper, lease="54dff599.kai.scheduler", address="metrics-bind-address"),
-    "podgroups": Part(_podgroups_flags, _podgroups, lease="o1x22tjj.kai.scheduler", address="metrics-bind-address"),
-    "queues": Part(_queues_flags, _queues, lease="ov3xj497.kai.scheduler", address="metrics-listen-address"),
-    "admission": Part(_admission_flags, _admission),
+    "binder": Part(_binder_flags, _binder, addresses=_USUAL),
+    "podgrouper": Part(_podgrouper_flags, _podgrouper, lease="54dff599.kai.scheduler", addresses=_USUAL),
+    "podgroups": Part(_podgroups_flags, _podgroups, lease="o1x22tjj.kai.scheduler", addresses=_USUAL),
+    "queues": Part(_queues_flags, _queues, lease="ov3xj497.kai.scheduler", addresses=_OF_QUEUES),
+    "admission": Part(_admission_flags, _admission, addresses=_USUAL),
     "machines": Part(_machines_flags, _machines),
 }
 #: what `all` stands for: everything a real cluster needs beside its own parts
@@ -190,13 +198,17 @@ ALL = ("scheduler", "binder", "podgrouper", "podgroups", "queues")
 class Led:
     """A service that works only while this process holds the lease; its caches are filled all the time."""
 
-    def __init__(self, service: Service, runtime: Runtime, *, namespace: str, lease: str) -> None:
+    def __init__(self, service: Service, runtime: Runtime, *, namespace: str, lease: str, fence: Fence) -> None:
         from pykai.kube.lease import LeaderElection
 
         self._service = service
         self._caches = runtime.caches
         self._election = LeaderElection(
-            runtime.client, namespace=namespace, name=lease, identity=f"{socket.gethostname()}_{uuid.uuid4()}"
+            runtime.client,
+            namespace=namespace,
+            name=lease,
+            identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            fence=fence,
         )
 
     @property
@@ -242,10 +254,35 @@ def _unready(service: Service) -> str:
 
 
 #: read here, for every service
-_COMMON = frozenset(("qps", "burst", "v", "log-json"))
+_COMMON = {
+    "qps": "requests to the API server a second [no limit]",
+    "burst": "requests at once beyond that",
+    "v": "log verbosity: 2 warnings, 3 what an operator wants to read, 4 everything [3]",
+    "log-json": "log as JSON [false]",
+    "leader-elect": "one of several replicas is active [false]",
+    "namespace": f"where the lease is [{names.DEFAULT_NAMESPACE}]",
+}
+#: a listen address that says "nowhere", as controller-runtime has it
+_NOWHERE = ("", "0")
+_SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+class _Run(click.Command):
+    """A command whose help lists the flags of the service that is asked about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = next((each for each in args if each in PARTS), "")
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        service = ctx.meta.get(__name__)
+        if service:
+            known = {**PARTS[service].flags(), **_COMMON}
+            with formatter.section(f"Flags of {service}"):
+                formatter.write_dl([(f"--{name}", known[name]) for name in sorted(known)])
+
+
+@click.command(cls=_Run, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("service", type=click.Choice([*PARTS, "all"]))
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path), help="Which cluster; else $KUBECONFIG, or the own pod's."
@@ -256,7 +293,8 @@ _COMMON = frozenset(("qps", "burst", "v", "log-json"))
 def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags: tuple[str, ...]) -> None:
     """Run one service, or all, until stopped.
 
-    Further flags are those of the service, as KAI spells them: see docs/services.md.
+    Further flags are those of the service, as KAI spells them: `kai run SERVICE --help` lists them, docs/services.md
+    says where they are explained.
     """
     from prometheus_client import CollectorRegistry
 
@@ -265,6 +303,7 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
     from pykai.kube.client import Client
     from pykai.kube.clock import Clock
     from pykai.kube.credentials import connect
+    from pykai.kube.lease import Fence
     from pykai.kube.limits import Limits
     from pykai.kube.runtime import Runtime, run_together
     from pykai.observe.logs import set_up_logging
@@ -272,9 +311,10 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
     given = parse_given(flags)
     _only_whole_shadows(service, given)
     chosen = ALL if service == "all" else (service,)
-    set_up_logging(_number(given, "v", 3), as_json=given.get("log-json", "false") == "true")
+    set_up_logging(_number(given, "v", 3), as_json=_switch(given, "log-json"))
+    elected = _switch(given, "leader-elect")
     known = {name: set(PARTS[name].flags()) for name in chosen}
-    for unknown in sorted(set(given) - _COMMON - {"leader-elect", "namespace"} - set().union(*known.values())):
+    for unknown in sorted(set(given) - _COMMON.keys() - set().union(*known.values())):
         _LOG.warning("--%s is no flag of %s and is ignored", unknown, service)
 
     async def main(stop: asyncio.Event) -> None:
@@ -287,13 +327,14 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
         for name in chosen:
             part = PARTS[name]
             own = {key: value for key, value in given.items() if key in known[name]}
-            services = part.make(runtime, own, registry)
-            if part.lease and given.get("leader-elect", "false") == "true":
+            fence = Fence()
+            services = part.make(replace(runtime, client=client.fenced(fence.check)), own, registry)
+            if part.lease and elected:
                 namespace = given.get("namespace", names.DEFAULT_NAMESPACE)
-                services = [Led(each, runtime, namespace=namespace, lease=part.lease) for each in services]
+                services = [Led(each, runtime, namespace=namespace, lease=part.lease, fence=fence) for each in services]
             made += services
-        addresses = {given[PARTS[name].address] for name in chosen if given.get(PARTS[name].address)}
-        made += [Endpoints(address, registry, made) for address in sorted(addresses)]
+        addresses = {given.get(flag, "") for name in chosen for flag in PARTS[name].addresses}
+        made += [Endpoints(address, registry, made) for address in sorted(addresses.difference(_NOWHERE))]
         try:
             await run_together(runtime, made, stop)
         finally:
@@ -308,6 +349,13 @@ def _only_whole_shadows(service: str, given: Given) -> None:
         if "shadow" in name and (service, name) != ("scheduler", "shadow"):
             text = f"--{name}: shadow mode is `kai run scheduler --shadow`, of the scheduler alone; nothing was started"
             raise click.UsageError(text)
+
+
+def _switch(given: Given, name: str) -> bool:
+    text = given.get(name, "false")
+    if text.lower() not in _SWITCHES:
+        raise click.UsageError(f"--{name}: expected true or false, not {text!r}")
+    return _SWITCHES[text.lower()]
 
 
 def _number(given: Given, name: str, otherwise: int) -> int:

@@ -125,6 +125,8 @@ class NoQueue(msgspec.Struct, frozen=True, tag=True):
     """The queue does not exist, or its place in the tree is broken."""
 
     queue: str
+    #: what is wrong with its place in the tree; "" = there is no such queue
+    fault: str = ""
 
 
 class NotLeafQueue(msgspec.Struct, frozen=True, tag=True):

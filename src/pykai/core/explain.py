@@ -170,8 +170,10 @@ def refusal_text(refusal: Refusal) -> str:
             return _no_place(refusal)
         case OverCapacity():
             return _over_capacity(refusal)
-        case NoQueue(queue=queue):
+        case NoQueue(queue=queue, fault=""):
             return f"Queue '{queue}' does not exist"
+        case NoQueue(queue=queue, fault=fault):
+            return f"Queue '{queue}' cannot be used: {fault}"
         case NotLeafQueue(queue=queue):
             return f"Queue '{queue}' is not a leaf queue; workloads run in leaf queues only"
         case NotReady():

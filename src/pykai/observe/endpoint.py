@@ -23,7 +23,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class CannotListen(Exception):
-    """An address is in use, or not one of this machine; the text says which and why."""
+    """An address is none, is in use, or is not one of this machine; the text says which and why."""
 
 
 class Endpoint:
@@ -108,8 +108,11 @@ def _asked(check: Check) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `:8080`, `127.0.0.1:0` or `[::1]:8080`; an empty host means all interfaces."""
+    """Host and port of `:8080`, `127.0.0.1:0` or `[::1]:8080`; an empty host means all interfaces.
+
+    Raises `CannotListen` for what is no address.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no address to listen on; expected host:port, such as 127.0.0.1:8080")
+        raise CannotListen(f"{address!r} is no address to listen on; expected host:port, such as 127.0.0.1:8080")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -55,6 +55,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "enable-quota-validation": "",
     "skip-controller-name-validation": "",
     "metrics-listen-address": "",
+    "health-probe-bind-address": "",
     "metrics-namespace": "metrics_namespace",
     "queue-label-to-metric-label": "queue_label_to_metric_label",
     "queue-label-to-default-metric-value": "queue_label_to_default_metric_value",

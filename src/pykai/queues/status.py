@@ -97,8 +97,10 @@ def _over_quota(queue: Queue, allocated: Amounts) -> Iterator[str]:
     ):
         # Every negative amount of memory means unlimited; of the others only -1 does (queues:Q-17).
         unlimited = resource.quota < 0 if name == "memory" else resource.quota == names.UNLIMITED
-        if not unlimited and value > resource.quota * unit:
-            quota = format_amount(name, int(resource.quota * unit))
+        # Other negative numbers count as 0, as the scheduler reads them.
+        least = max(0.0, resource.quota) * unit
+        if not unlimited and value > least:
+            quota = format_amount(name, int(least))
             yield f"{name}: {format_amount(name, value)} allocated, quota {quota}"
 
 

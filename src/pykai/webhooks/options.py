@@ -16,7 +16,8 @@ from pykai.webhooks.serve import AdmissionServer
 #: where a Secret with `tls.crt` and `tls.key` is mounted, as controller-runtime has it
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 
-#: flag -> default, as upstream prints it; the last three are ours
+#: flag -> default, as upstream prints it but for addresses: those are read by whoever runs the service, and without
+#: them nothing is served; the last three are ours
 FLAGS: Mapping[str, str] = {
     "scheduler-name": names.SCHEDULER_NAME,
     "gpu-sharing-enabled": "false",
@@ -25,6 +26,8 @@ FLAGS: Mapping[str, str] = {
     "gpu-fraction-runtime-class-name": names.GPU_RUNTIME_CLASS,
     "gpu-pod-runtime-class-name": "",
     "webhook-addr": "9443",
+    "metrics-bind-address": "",
+    "health-probe-bind-address": "",
     "host": "127.0.0.1",
     "cert-dir": CERTIFICATES,
 }

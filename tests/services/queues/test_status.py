@@ -100,6 +100,8 @@ def test_a_queue_below_nothing_and_one_below_itself() -> None:
         ({"memory": 1000}, {"memory": 2**30 * N}, True),
         ({"memory": -5}, {"memory": 2**30 * N}, False),
         ({"gpu": -1}, {"nvidia.com/gpu": 99 * N}, False),
+        ({"gpu": -5}, {}, False),
+        ({"gpu": -5}, {"nvidia.com/gpu": 1}, True),
         ({"gpu": 1e300}, {"nvidia.com/gpu": 99 * N}, False),
     ],
 )

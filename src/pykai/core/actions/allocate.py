@@ -49,7 +49,7 @@ def eligible(session: Session) -> Iterator[Gang]:
     for gang in session.waiting():
         group = gang.group
         if gang.queue < 0:
-            session.refuse(gang, NoQueue(group.queue))
+            session.refuse(gang, NoQueue(group.queue, tree.left_out.get(group.queue, "")))
         elif tree.children[gang.queue]:
             session.refuse(gang, NotLeafQueue(group.queue))
         elif group.tree_error:

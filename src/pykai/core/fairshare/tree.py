@@ -73,6 +73,8 @@ class QueueTree:
     preempt_min_runtime_ns: list[int | None]
     #: How long a workload is safe from reclaim; None inherits.
     reclaim_min_runtime_ns: list[int | None]
+    #: Queues that exist and have no row, by name: why.
+    left_out: dict[str, str]
     #: All rows, every parent before its children.
     top_down: tuple[int, ...] = field(init=False)
 
@@ -104,11 +106,12 @@ def build_tree(
     if members.pop("", None) is not None:  # the empty name stands for "no parent"
         report(Problem("Queue/", "metadata.name", "the name is missing; this queue is left out"))
     creation_ns: dict[str, int] = {}
+    left_out: dict[str, str] = {}
     if full_hierarchy:
         parent_names = {name: queue.spec.parent_queue for name, queue in members.items()}
-        members = _rooted(members, parent_names, report)
+        members = _rooted(members, parent_names, left_out, report)
     else:
-        members = _one_level(members, report)
+        members = _one_level(members, left_out, report)
         parent_names = dict.fromkeys(members, names.SYNTHETIC_PARENT_QUEUE)
         parent_names[names.SYNTHETIC_PARENT_QUEUE] = ""
         creation_ns[names.SYNTHETIC_PARENT_QUEUE] = now_ns
@@ -168,6 +171,7 @@ def build_tree(
             _runtime_ns(name, "spec.reclaimMinRuntime", spec.reclaim_min_runtime, report)
             for name, spec in zip(order, specs, strict=True)
         ],
+        left_out=left_out,
     )
 
 
@@ -229,7 +233,9 @@ def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> t
     return tuple(order)
 
 
-def _rooted(members: Mapping[str, Queue], parent_names: Mapping[str, str], report: Report) -> dict[str, Queue]:
+def _rooted(
+    members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: Report
+) -> dict[str, Queue]:
     """The queues whose chain of parents ends at the top, by name; the others are reported (queues:Q-63, Do better)."""
     # What is wrong with the chain above each queue; None if it ends at the top.
     faults: dict[str, str | None] = {}
@@ -256,6 +262,7 @@ def _rooted(members: Mapping[str, Queue], parent_names: Mapping[str, str], repor
         if fault is None:
             kept[name] = members[name]
         else:
+            left_out[name] = fault
             report(Problem(f"Queue/{name}", "spec.parentQueue", f"{fault}; this queue is left out"))
     return kept
 
@@ -271,17 +278,18 @@ def _cycle(path: list[str], entry: str) -> str:
     return " -> ".join([*named, cycle[0]])
 
 
-def _one_level(members: Mapping[str, Queue], report: Report) -> dict[str, Queue]:
+def _one_level(members: Mapping[str, Queue], left_out: dict[str, str], report: Report) -> dict[str, Queue]:
     """The queues that have a parent, by name, and the synthetic queue that becomes the parent of all (queues:Q-62)."""
     top = names.SYNTHETIC_PARENT_QUEUE
     kept: dict[str, Queue] = {}
     for name in sorted(members):
         if not members[name].spec.parent_queue:
+            left_out[name] = "it has no parent, and only queues below another are used when the hierarchy is off"
             continue
         if name == top:
             # It would become its own parent.
-            text = f"{top!r} is the parent of all queues when the hierarchy is off; this queue is left out"
-            report(Problem(f"Queue/{name}", "metadata.name", text))
+            left_out[name] = f"{top!r} is the parent of all queues when the hierarchy is off"
+            report(Problem(f"Queue/{name}", "metadata.name", f"{left_out[name]}; this queue is left out"))
             continue
         kept[name] = members[name]
     unlimited = QueueResource(quota=_UNLIMITED_ON_THE_WIRE, limit=_UNLIMITED_ON_THE_WIRE, over_quota_weight=1.0)

@@ -141,7 +141,7 @@ class Machines:
         if machine is None:
             machine = self._machines[name] = Machine(name)
         machine.update(node)
-        if not any(condition.type == names.NODE_READY for condition in node.status.conditions):
+        if _has_no_kubelet(node):
             self._joining.enqueue(name)
         if change.old is None:
             for pod in sorted(self._pods.by("node", name), key=_arrival):
@@ -302,7 +302,7 @@ class Machines:
     async def _join(self, name: str) -> float | None:
         """A node that somebody made without a machine behind it: let it be one."""
         node = self._nodes.get(name)
-        if node is None or any(condition.type == names.NODE_READY for condition in node.status.conditions):
+        if node is None or not _has_no_kubelet(node):
             return None
         capacity = {names.PODS: str(DEFAULT_PODS), **(node.status.capacity or node.status.allocatable)}
         status = {
@@ -348,7 +348,15 @@ class Machines:
 
 
 _ENDED = ("Succeeded", "Failed")
+#: what the node lifecycle controller of Kubernetes says of a node whose kubelet has never spoken
+_NEVER_UPDATED = "NodeStatusNeverUpdated"
 _NEEDED = ("configmaps", "resourceclaims", "persistentvolumeclaims")
+
+
+def _has_no_kubelet(node: Node) -> bool:
+    """Whether no kubelet has ever said how the node is; a controller may have noticed that already."""
+    said = (condition for condition in node.status.conditions if condition.type == names.NODE_READY)
+    return all(condition.reason == _NEVER_UPDATED for condition in said)
 
 
 def _key(pod: MachinePod) -> str:

@@ -1,0 +1,56 @@
+"""What makes an API server ask our admission service about pods (operations:O-28, O-29).
+
+The API server is given an address, as it rarely can resolve names of services; the service listens there with a
+certificate that the given authority has signed (its own, if it is self-signed).  Only pods that name our scheduler are
+asked about, so that everybody else's start when admission is down.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from pykai.api import names
+from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH
+
+_WEBHOOK = f"admission.{names.DEFAULT_NAMESPACE}.svc"
+#: pods that must start whatever happens
+_SPARED = ("kube-system", names.DEFAULT_NAMESPACE)
+_TIMEOUT_S = 10
+
+
+def webhooks(address: str, authority: bytes, scheduler_name: str = names.SCHEDULER_NAME) -> list[dict[str, Any]]:
+    """The registrations of the service at `https://host:port`; `authority` is PEM."""
+    spared = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_SPARED)}
+    match = {"name": "scheduler-name-match", "expression": f"object.spec.schedulerName == '{scheduler_name}'"}
+
+    def hook(path: str, *operations: str) -> dict[str, Any]:
+        bundle = base64.b64encode(authority).decode()
+        return {
+            "name": _WEBHOOK,
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": "Fail",
+            "timeoutSeconds": _TIMEOUT_S,
+            "clientConfig": {"url": address.rstrip("/") + path, "caBundle": bundle},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [*operations]}],
+            "namespaceSelector": {"matchExpressions": [spared]},
+            "matchConditions": [match],
+        }
+
+    mutating = {**hook(MUTATE_PATH, "CREATE"), "reinvocationPolicy": "IfNeeded"}
+    return [
+        _configuration("MutatingWebhookConfiguration", "mutating-kai-admission", mutating),
+        _configuration(
+            "ValidatingWebhookConfiguration", "validating-kai-admission", hook(VALIDATE_PATH, "CREATE", "UPDATE")
+        ),
+    ]
+
+
+def _configuration(kind: str, name: str, hook: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": [hook],
+    }

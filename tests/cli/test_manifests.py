@@ -1,0 +1,49 @@
+"""What `kai manifests` prints and refuses; that a real API server takes it is shown in tests/cluster."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pykai.cli.manifests import manifests
+from tests.kube.certificates import authority
+
+ADDRESS = "https://10.0.0.5:9443"
+
+
+def printed(*arguments: str) -> str:
+    """What the command says, whether it succeeds or not."""
+    return CliRunner().invoke(manifests, arguments).output
+
+
+def test_admission_is_registered_for_pods_that_name_the_scheduler(tmp_path: Path) -> None:
+    """operations:O-28, O-29."""
+    file = tmp_path / "ca.crt"
+    file.write_bytes(authority().pem)
+    text = printed("--admission", ADDRESS, "--admission-ca", str(file), "--scheduler-name", "mine")
+    mutating, validating = yaml.safe_load_all(text)
+    assert mutating["metadata"]["name"] == "mutating-kai-admission"
+    assert validating["metadata"]["name"] == "validating-kai-admission"
+    for each, path in ((mutating, "mutate"), (validating, "validate")):
+        (hook,) = each["webhooks"]
+        assert hook["clientConfig"]["url"] == f"{ADDRESS}/{path}--v1-pod"
+        assert base64.b64decode(hook["clientConfig"]["caBundle"]) == authority().pem
+        assert hook["matchConditions"][0]["expression"] == "object.spec.schedulerName == 'mine'"
+        (spared,) = hook["namespaceSelector"]["matchExpressions"]
+        assert (spared["operator"], spared["values"]) == ("NotIn", ["kube-system", "kai-scheduler"])
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5:9443", "http://10.0.0.5:9443", "https://", f"{ADDRESS}/mutate--v1-pod"])
+def test_an_address_that_an_api_server_cannot_ask_is_refused(address: str) -> None:
+    assert f"--admission: expected https://HOST:PORT, not '{address}'" in printed("--admission", address)
+
+
+def test_an_address_without_somebody_to_trust_is_refused(tmp_path: Path) -> None:
+    assert "--admission-ca" in printed("--admission", ADDRESS)
+    file = tmp_path / "tls.key"
+    file.write_text("-----BEGIN PRIVATE KEY-----\n")
+    assert "there is no certificate in" in printed("--admission", ADDRESS, "--admission-ca", str(file))
