@@ -7,7 +7,6 @@ services play all other parts themselves.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +22,10 @@ from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
 from pykai.kube.transport import Request, Transport
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
+from pykai.operator.webhooks import webhooks
 from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import random_letters
-from pykai.webhooks.serve import MUTATE_PATH, AdmissionServer
+from pykai.webhooks.serve import AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
 from tests.kube.certificates import Authority
 
@@ -142,7 +142,7 @@ def admission(
     working = asyncio.run_coroutine_threadsafe(server.run(stop), loop)
     try:
         asyncio.run_coroutine_threadsafe(server.serving.wait(), loop).result(10)
-        yield registration(f"https://127.0.0.1:{server.port}{MUTATE_PATH}", authority.pem, namespaces)
+        yield registration(f"https://127.0.0.1:{server.port}", authority.pem, namespaces)
     finally:
         loop.call_soon_threadsafe(stop.set)
         working.result(10)
@@ -151,21 +151,9 @@ def admission(
         loop.close()
 
 
-def registration(url: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
+def registration(address: str, authority: bytes, namespaces: Mapping[str, Any]) -> dict[str, Any]:
     """What makes the API server ask our webhook about new pods in the namespaces of a selector."""
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": "kai-admission"},
-        "webhooks": [
-            {
-                "name": "pods.kai.scheduler",
-                "admissionReviewVersions": ["v1"],
-                "sideEffects": "None",
-                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
-                "rules": [rule],
-                "namespaceSelector": namespaces,
-            }
-        ],
-    }
+    mutating, _ = webhooks(address, authority)
+    (hook,) = mutating["webhooks"]
+    hook["namespaceSelector"] = namespaces
+    return mutating

@@ -28,7 +28,6 @@ from pykai.operator.roles import ROLES
 from pykai.simulator.soak.killing import Soak
 from pykai.simulator.soak.planes import EmbeddedPlane
 from pykai.simulator.soak.processes import SoakFailed
-from pykai.webhooks.serve import MUTATE_PATH
 from tests.cluster.controlplane import API_SERVER, ControlPlane, free_port
 from tests.cluster.plane import install, registration
 from tests.cluster.rights import forbidden
@@ -115,8 +114,11 @@ class RealPlane:
         key = self._certificates / "tls.key"
         key.touch(0o600)
         key.write_bytes(issued.key)
-        url = f"https://127.0.0.1:{self._port}{MUTATE_PATH}"
-        return registration(url, authority.pem, {"matchLabels": {"kubernetes.io/metadata.name": "default"}})
+        return registration(
+            f"https://127.0.0.1:{self._port}",
+            authority.pem,
+            {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
+        )
 
 
 async def _until_there(client: Client, namespace: str, account: str) -> None:

@@ -297,9 +297,14 @@ class Scribe:
         #: resource versions of what it has written
         self.written: list[int] = []
         self.wrote = asyncio.Event()
-        times = {"duration_s": 3.0, "renew_s": 1.5, "retry_s": 0.5}
         election = LeaderElection(
-            self.client, namespace=names.DEFAULT_NAMESPACE, name=self.LEASE, identity=identity, **times
+            self.client,
+            namespace=names.DEFAULT_NAMESPACE,
+            name=self.LEASE,
+            identity=identity,
+            duration_s=3.0,
+            renew_s=1.5,
+            retry_s=0.5,
         )
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(election.lead(self.stop, self.work))

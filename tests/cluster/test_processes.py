@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from pykai.simulator.machines.nodes import MachineKind
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.plane import install
 from tests.cluster.rights import complaints
+from tests.kube.certificates import Authority
 from tests.living.kubectl import EXAMPLES, Kubectl
 from tools import kubernetes
 
@@ -85,6 +87,52 @@ def processes(plane: ControlPlane, folder: Path) -> Iterator[dict[str, subproces
             process.wait()
 
 
+@contextmanager
+def admission(plane: ControlPlane, folder: Path, kubectl: Kubectl) -> Iterator[None]:
+    """`kai run admission`, registered once it is ready, as docs/binder.md says."""
+    authority = Authority()
+    issued = authority.issue("admission")
+    (folder / "ca.crt").write_bytes(authority.pem)
+    (folder / "tls.crt").write_bytes(issued.certificate)
+    (folder / "tls.key").write_bytes(issued.key)
+    kubeconfig = plane.kubeconfig_of(names.DEFAULT_NAMESPACE, "admission")
+    port, health = free_port(), f"127.0.0.1:{free_port()}"
+    flags = [f"--cert-dir={folder}", f"--webhook-addr={port}", f"--health-probe-bind-address={health}"]
+    command = ["run", "admission", "--kubeconfig", str(kubeconfig), "--gpu-sharing-enabled", *flags]
+    with subprocess.Popen([sys.executable, "-m", "pykai", *command]) as process:
+        try:
+            _await_ready(f"http://{health}/readyz")
+            address = f"https://127.0.0.1:{port}"
+            printed = ["manifests", "--admission", address, "--admission-ca", str(folder / "ca.crt")]
+            given = subprocess.run(
+                [sys.executable, "-m", "pykai", *printed], check=True, capture_output=True, text=True
+            )
+            kubectl("apply", "-f", "-", given=given.stdout)
+            _await_asked(kubectl)
+            yield
+        finally:
+            process.terminate()
+
+
+def _await_ready(url: str) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            assert time.monotonic() < until_s, f"{url} does not answer"
+            time.sleep(0.05)
+
+
+def _await_asked(kubectl: Kubectl) -> None:
+    """The API server reads its configurations now and then."""
+    wrong = (EXAMPLES / "shared-gpu.yaml").read_text(encoding="utf-8").replace('"0.5"', '"2"')
+    until_s = time.monotonic() + PATIENCE_S
+    while "denied the request" not in (last := kubectl.tried("apply", "--dry-run=server", "-f", "-", given=wrong)).err:
+        assert time.monotonic() < until_s, last
+
+
 def await_condition(kubectl: Kubectl, *what: str) -> None:
     """`kubectl wait`, as often as a busy machine needs it."""
     until_s = time.monotonic() + PATIENCE_S
@@ -94,19 +142,22 @@ def await_condition(kubectl: Kubectl, *what: str) -> None:
 
 def test_examples_run_under_the_roles_of_the_services(plane: ControlPlane, tmp_path: Path) -> None:
     kubectl = Kubectl(str(kubernetes.program_path("kubectl")), plane.kubeconfig)
-    with processes(plane, tmp_path) as started:
+    with processes(plane, tmp_path) as started, admission(plane, tmp_path, kubectl):
         kubectl("apply", "-f", str(EXAMPLES / "queues.yaml"))
         gang = (EXAMPLES / "gang.yaml").read_text(encoding="utf-8").replace('"60"', '"1"')
         kubectl("apply", "-f", "-", given=gang)
-        for example in ("pod", "podgroup", "deployment"):
+        for example in ("pod", "podgroup", "deployment", "shared-gpu"):
             kubectl("apply", "-f", str(EXAMPLES / f"{example}.yaml"))
         await_condition(kubectl, "--for=condition=complete", "job/training")
         await_condition(kubectl, "--for=condition=Available", "deployment/chat")
         await_condition(kubectl, "--for=condition=Ready", "pod/notebook", "pod/pair-0", "pod/pair-1")
+        await_condition(kubectl, "--for=condition=Ready", "pod/half-a", "pod/half-b")
+        refused = kubectl.tried("annotate", "pod/half-a", f"{names.GPU_FRACTION_ANNOTATION}=0.7", "--overwrite")
+        assert "cannot be changed after the pod was created" in refused.err
         await_condition(kubectl, "--for=jsonpath={.status.allocated.nvidia\\.com/gpu}=4", "queue/language")
         groups = json.loads(kubectl("get", "podgroups", "-o", "json"))["items"]
-        # The gang, the pod, the pair, and one for each replica.
-        assert len(groups) == 5
+        # The gang, the pod, the pair, the two that share a GPU, and one for each replica.
+        assert len(groups) == 7
         for name in SERVICES:
             started[name].terminate()
         ends = {name: started[name].wait(PATIENCE_S) for name in SERVICES}

@@ -1,4 +1,4 @@
-"""Watches that fall behind: what they have to tell waits."""
+"""Watches that fall behind, and writes that hang: what they have to tell waits."""
 
 from __future__ import annotations
 
@@ -48,6 +48,40 @@ class Lagging:
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See `Transport`."""
         return late(self._inner.stream(request), self.current)
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        await self._inner.close()
+
+
+class Hanging:
+    """A transport whose writes in the namespace `slow` are not carried out before `let_go` is set."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.let_go = asyncio.Event()
+        #: how many writes have hung so far
+        self.hung = 0
+        self._another = asyncio.Event()
+
+    async def until_hung(self, count: int) -> None:
+        """Wait until so many writes hang."""
+        async with asyncio.timeout(10):
+            while self.hung < count:
+                self._another.clear()
+                await self._another.wait()
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport`."""
+        if request.method != "GET" and "/namespaces/slow/" in request.path and not self.let_go.is_set():
+            self.hung += 1
+            self._another.set()
+            await self.let_go.wait()
+        return await self._inner.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """See `Transport`."""
+        return self._inner.stream(request)
 
     async def close(self) -> None:
         """See `Transport`."""

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pykai.api.core import Pod
@@ -98,8 +98,15 @@ async def do(server: FakeServer, store: Store[Pod], step: tuple[Any, ...]) -> No
         await asyncio.sleep(step[1])
 
 
+#: An old event of an object that could not be read comes once more, after its end.
+_READ_NO_MORE = [("put", "a", "n1"), ("put unreadable", "a"), ("remove", "a"), ("wait", 0.0)]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=40))
+@example([*_READ_NO_MORE, ("replay", 1)])
+@example([*_READ_NO_MORE, ("put", "a", "n1"), ("replay", 1)])
+@example([("put", "a", "n1"), ("remove", "a"), ("put unreadable", "a"), ("wait", 0.0), ("replay", 1)])
 def test_the_store_converges(story: list[tuple[Any, ...]]) -> None:
     async def run() -> None:
         server = FakeServer()

@@ -9,14 +9,16 @@ from typing import Any
 
 from pykai.kube.client import Client
 from pykai.kube.events import NORMAL, WARNING, Recorder, Reference
+from pykai.kube.transport import Transport
 from tests.kube.fakes import FakeServer, status
 from tests.kube.faketime import LoopClock, in_fake_time
+from tests.kube.lagging import Hanging
 
 POD = Reference("v1", "Pod", "default", "train-0", "uid-1")
 
 
 @asynccontextmanager
-async def recording(server: FakeServer) -> AsyncIterator[Recorder]:
+async def recording(server: Transport) -> AsyncIterator[Recorder]:
     recorder = Recorder(Client(server), component="kai-scheduler", clock=LoopClock.of_2026())
     stop = asyncio.Event()
     task = asyncio.ensure_future(recorder.run(stop))
@@ -178,5 +180,37 @@ def test_overlong_names_and_messages_are_cut() -> None:
         (event,) = events(server)
         assert len(event["metadata"]["name"]) <= 253
         assert len(event["message"]) == 1024
+
+    in_fake_time(story())
+
+
+def test_a_mistake_of_ours_costs_one_event() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        server.answer(RuntimeError("broken on purpose"), times=3)
+        async with recording(server) as recorder:
+            for number in range(3):
+                recorder.event(POD, NORMAL, "Lost", str(number))
+            await asyncio.sleep(1)
+            recorder.event(POD, NORMAL, "Told", "")
+            await asyncio.sleep(1)
+            assert [event["reason"] for event in events(server)] == ["Told"]
+
+    in_fake_time(story())
+
+
+def test_events_that_hang_in_one_namespace_delay_no_others_and_not_the_end() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        loop = asyncio.get_running_loop()
+        async with recording(Hanging(server)) as recorder:
+            for number in range(10):
+                recorder.event(Reference("v1", "Pod", "slow", f"p{number}", "u"), NORMAL, "Hangs", "")
+            await asyncio.sleep(1)
+            recorder.event(POD, NORMAL, "Told", "")
+            await asyncio.sleep(1)
+            assert [event["reason"] for event in events(server)] == ["Told"]
+            told_s = loop.time()
+        assert loop.time() - told_s <= 5
 
     in_fake_time(story())

@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from pykai.api.core import Pod
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -168,7 +170,7 @@ def test_an_optional_kind_is_found_when_it_comes() -> None:
     in_fake_time(story())
 
 
-def test_a_kind_that_must_be_there_is_waited_for() -> None:
+def test_a_kind_that_must_be_there_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         server = FakeServer()
         server.answer(status(404, "NotFound"), times=3)
@@ -178,6 +180,20 @@ def test_a_kind_that_must_be_there_is_waited_for() -> None:
             await store.synced.wait()
 
     in_fake_time(story())
+    assert "pods: the server does not serve v1 (is its CustomResourceDefinition installed?)" in caplog.text
+
+
+def test_a_kind_of_which_there_is_no_news_is_no_cause_for_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """A real API server sends no bookmarks of a kind before its first event."""
+
+    async def story() -> None:
+        server = FakeServer()
+        async with following(server):
+            await asyncio.sleep(300)
+            assert (server.lists(), watches(server)) == (1, 4)
+
+    in_fake_time(story())
+    assert not caplog.records
 
 
 def test_a_mistake_in_one_watch_starts_it_over() -> None:

@@ -18,10 +18,11 @@ from pykai.kube.errors import ConnectionLost, CredentialsError, Unauthorized
 from pykai.kube.http import ClientCertificate, HttpTransport, Presented
 from pykai.kube.resources import PODS
 from pykai.kube.store import Store
-from pykai.kube.transport import Request
+from pykai.kube.transport import Request, Response
 from pykai.kube.watch import Patience
 from tests.kube.certificates import Authority, authority
 from tests.kube.fakes import FakeServer, pod, status
+from tests.kube.lagging import Hanging
 from tests.kube.wires import Proxy, Wire
 
 QUICK = Patience(idle_s=0.15, first_pause_s=0.01, longest_pause_s=0.05)
@@ -241,6 +242,29 @@ async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
     await transport.close()
     with pytest.raises(ConnectionLost, match="closed"):
         await transport.send(Request("GET", "/version"))
+
+
+async def test_requests_that_hang_leave_connections_for_others() -> None:
+    inner = FakeServer()
+    inner.put(pod("p"))
+    hanging = Hanging(inner)
+
+    class Front(FakeServer):
+        async def send(self, request: Request) -> Response:
+            return await hanging.send(request)
+
+    async with served(Front()) as wire:
+        transport = HttpTransport(wire.url)
+        stuck = [
+            asyncio.create_task(transport.send(Request("POST", f"/api/v1/namespaces/slow/pods/p{number}/binding")))
+            for number in range(120)
+        ]
+        await hanging.until_hung(120)
+        answer = await transport.send(Request("GET", "/api/v1/namespaces/default/pods/p"))
+        assert answer.status == 200
+        hanging.let_go.set()
+        await asyncio.gather(*stuck)
+        await transport.close()
 
 
 async def test_redirects_are_not_followed() -> None:

@@ -10,9 +10,13 @@ import pytest
 
 from pykai.kube.client import Client
 from pykai.kube.errors import LeaseLost
-from pykai.kube.lease import LeaderElection
-from tests.kube.fakes import FakeServer, status
+from pykai.kube.lease import Fence, LeaderElection
+from pykai.kube.limits import Limits
+from pykai.kube.resources import PODS
+from pykai.kube.transport import Transport
+from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.faketime import in_fake_time
+from tests.kube.lagging import Hanging
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kai/leases"
 
@@ -20,9 +24,14 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/kai/leases"
 class Candidate:
     """An instance that wants to lead, and notes what happens to it."""
 
-    def __init__(self, server: FakeServer, identity: str, **times: float) -> None:
-        client = Client(server)
-        self.election = LeaderElection(client, namespace="kai", name="kai-scheduler", identity=identity, **times)
+    def __init__(self, server: Transport, identity: str, *, limits: Limits | None = None, **times: float) -> None:
+        self.fence = Fence()
+        client = Client(server, limits=limits)
+        #: what the work writes with
+        self.client = client.fenced(self.fence.check)
+        self.election = LeaderElection(
+            client, namespace="kai", name="kai-scheduler", identity=identity, fence=self.fence, **times
+        )
         self.stop = asyncio.Event()
         self.began = asyncio.Event()
         self.ended_s = -1.0
@@ -286,5 +295,69 @@ def test_other_fields_of_the_lease_survive() -> None:
         assert server.objects[f"{PATH}/kai-scheduler"]["metadata"]["labels"] == {"kept": "yes"}
         only.stop.set()
         await only.task
+
+    in_fake_time(story())
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(qps=5, burst=5)], ids=["hanging", "many"])
+def test_a_renewal_does_not_wait_behind_other_requests(limits: Limits) -> None:
+    async def story() -> None:
+        server = FakeServer()
+        leader = Candidate(Hanging(server), "first", limits=limits)
+        await leader.began.wait()
+        writes = [
+            asyncio.ensure_future(leader.client.patch(PODS, "p", {}, f"slow/{number}" if limits.qps is None else "ns"))
+            for number in range(200)
+        ]
+        await asyncio.sleep(30)
+        assert leader.election.leading
+        for write in writes:
+            write.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+        leader.stop.set()
+        await leader.task
+
+    in_fake_time(story())
+
+
+def test_nothing_is_written_once_the_lease_is_over() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        server.put(pod("p"))
+        leader = Candidate(server, "first")
+        await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "1"}}}, "default")
+        await leader.began.wait()
+        await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "2"}}}, "default")
+        # The process stands still until the lease is over: nobody has told it so yet.
+        assert leader.fence.until_s is not None
+        leader.fence.until_s -= 15
+        assert leader.election.leading
+        with pytest.raises(LeaseLost):
+            await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "3"}}}, "default")
+        read = await leader.client.get_raw(PODS, "p", "default")
+        assert read["metadata"]["labels"] == {"step": "2"}
+        await asyncio.sleep(6)
+        await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "4"}}}, "default")
+        leader.stop.set()
+        await leader.task
+        await leader.client.patch(PODS, "p", {"metadata": {"labels": {"step": "5"}}}, "default")
+
+    in_fake_time(story())
+
+
+def test_who_sees_another_lead_ends_at_once_and_writes_nothing() -> None:
+    async def story() -> None:
+        server = FakeServer()
+        server.put(pod("p"))
+        first = Candidate(server, "first")
+        first.linger_s = 100
+        await first.began.wait()
+        lease = server.objects[f"{PATH}/kai-scheduler"]
+        server.put({**lease, "spec": {**lease["spec"], "holderIdentity": "other", "renewTime": "later"}}, PATH)
+        with pytest.raises(LeaseLost, match="other"):
+            await first.task
+        assert first.ended_s <= 5.1
+        with pytest.raises(LeaseLost):
+            await first.client.delete(PODS, "p", "default")
 
     in_fake_time(story())

@@ -70,6 +70,34 @@ def test_a_time_that_comes_during_the_work_waits_for_its_end() -> None:
     assert queue.take() == "a"
 
 
+def test_namespaces_take_turns() -> None:
+    queue = WorkQueue()
+    for key in ("a/1", "a/2", "a/3", "b/1", "c/1", "b/2"):
+        queue.add(key)
+    assert [queue.take() for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
+    assert len(queue) == 0
+
+
+def test_a_namespace_leaves_workers_for_others() -> None:
+    queue = WorkQueue()
+    for number in range(10):
+        queue.add(f"slow/{number}")
+    assert [queue.take(4 - queue.working) for _ in range(4)] == ["slow/0", "slow/1", "slow/2", None]
+    queue.add("a/1")
+    assert queue.take(4 - queue.working) == "a/1"
+    queue.done("slow/0")
+    assert queue.take(4 - queue.working) is None
+    queue.done("a/1")
+    assert queue.take(4 - queue.working) == "slow/3"
+
+
+def test_keys_without_a_namespace_need_not_share() -> None:
+    queue = WorkQueue()
+    for name in ("a", "b", "c"):
+        queue.add(name)
+    assert [queue.take(3 - queue.working) for _ in range(3)] == ["a", "b", "c"]
+
+
 Reconcile = Callable[[str], Awaitable[float | None]]
 
 
@@ -229,6 +257,44 @@ def test_keys_that_never_wait_leave_the_loop_to_others() -> None:
         assert order.index("other") < 20
 
     in_fake_time(story())
+
+
+def test_work_that_hangs_in_one_namespace_does_not_stop_the_others() -> None:
+    async def story() -> None:
+        done: list[str] = []
+
+        async def reconcile(key: str) -> None:
+            if key.startswith("slow/"):
+                await asyncio.sleep(10)
+            done.append(key)
+
+        keys = [f"slow/{number}" for number in range(20)]
+        await running(reconcile, *keys, "a/1", "b/1", for_s=5, workers=5)
+        assert done[:2] == ["a/1", "b/1"]
+
+    in_fake_time(story())
+
+
+async def test_who_is_cancelled_before_he_was_told_to_stop_leaves_nothing_running() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    written: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        begun.set()
+        await go_on.wait()
+        written.append(key)
+
+    reconciler = Reconciler("test", reconcile, clock=LoopClock())
+    running = asyncio.create_task(reconciler.run(asyncio.Event()))
+    reconciler.enqueue("a")
+    await begun.wait()
+    running.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait([running])
+    go_on.set()
+    while not reconciler.idle():
+        await asyncio.sleep(0)
+    assert not written
 
 
 async def test_who_is_cancelled_while_he_finishes_leaves_nothing_running() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,13 +12,13 @@ import msgspec
 import pytest
 
 from pykai.api.core import Pod
-from pykai.api.decode import DecodeError
+from pykai.api.decode import DecodeError, decode_as
 from pykai.kube.caches import Caches
-from pykai.kube.client import Client
+from pykai.kube.client import PAGE, Client
 from pykai.kube.errors import Unauthorized
 from pykai.kube.resources import PODS, Resource
 from pykai.kube.store import Change, Store
-from pykai.kube.watch import Patience
+from pykai.kube.watch import Follower, Patience, Selection, WatchEvent
 from tests.kube.fakes import FakeServer, pod, status
 
 QUICK = Patience(idle_s=5.0, first_pause_s=0.005, longest_pause_s=0.02)
@@ -476,3 +477,76 @@ async def test_what_cannot_be_read_is_known_by_its_uid() -> None:
     put = server.put({**pod("a"), "spec": 5})
     async with following(server) as store:
         assert store.problems["default/a"].uid == put["metadata"]["uid"] != ""
+
+
+async def test_many_objects_are_told_in_turns_and_each_once() -> None:
+    server = FakeServer()
+    for number in range(1000):
+        server.put(pod(f"p{number:03}"))
+    async with following(server) as store:
+        tale: list[str] = []
+
+        def note(change: Change[Pod]) -> None:
+            tale.append(("+" if change.old is None else "-" if change.new is None else "~") + change.key[-4:])
+
+        async def meanwhile() -> None:
+            # The first are told by now, the last are not.
+            assert "+p000" in tale
+            assert "+p999" not in tale
+            for name in ("p000", "p999"):
+                store.assume(decode_as(Pod, {**pod(name, node="n"), "metadata": {**meta(name), "uid": f"uid-{name}"}}))
+            for name in ("p001", "p998"):
+                version = str(server.version + 10)
+                gone = {**pod(name), "metadata": {**meta(name), "uid": f"uid-{name}", "resourceVersion": version}}
+                store.happened(WatchEvent("DELETED", msgspec.Raw(msgspec.json.encode(gone))))
+
+        def meta(name: str) -> dict[str, Any]:
+            return {"name": name, "namespace": "default", "resourceVersion": str(server.version + 1)}
+
+        await asyncio.gather(store.subscribe_in_turns(note), meanwhile())
+        expected = [f"+p{number:03}" for number in range(1000) if number != 998] + ["~p000", "-p001"]
+        assert sorted(tale) == sorted(expected)
+        store.forget("default/p999")
+        assert tale[-1] == "~p999"
+
+
+async def test_whoever_is_cancelled_while_he_is_told_has_subscribed() -> None:
+    server = FakeServer()
+    for number in range(1000):
+        server.put(pod(f"p{number:03}"))
+    async with following(server) as store:
+        tale: list[str] = []
+        task = asyncio.ensure_future(store.subscribe_in_turns(lambda change: tale.append(change.key)))
+        await asyncio.sleep(0)
+        assert 0 < len(tale) < 1000
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(tale) == len(set(tale)) == 1000
+        server.put(pod("late"))
+        await store.until(lambda s: "default/late" in s)
+        assert tale[-1] == "default/late"
+
+
+async def test_a_list_in_one_piece_is_taken_in_turns() -> None:
+    server = FakeServer()
+    for number in range(3 * PAGE):
+        server.put(pod(f"p{number:04}"))
+    store = Store(PODS, Pod)
+    store.subscribe(lambda change: expire() if change.key == "default/p0000" else None)
+
+    def expire() -> None:
+        """The token for the second page."""
+        server.answer(status(410, "Expired"), watch=False)
+
+    seen: set[int] = set()
+    task = asyncio.ensure_future(Follower(Client(server), Selection(PODS), store).run())
+    try:
+        while not store.synced.is_set():
+            seen.add(len(store))
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    lists = [request for request in server.requests if "watch" not in request.query]
+    assert ["limit" in request.query for request in lists] == [True, True, False]
+    assert {PAGE, 2 * PAGE} <= seen

@@ -7,6 +7,7 @@ open: whoever finds it open begins again.
 
 A failure is undone before it is counted, so that whoever sees Failed finds nothing in the way.  Failures of the API
 server itself (no answer, 5xx) say nothing about the request: it is tried again, and only after several is it counted.
+A pod that is bound and cannot be told so is bound all the same.
 
 Subtle: between the decision and the bind the world moves on, and caches lag.  An attempt may begin on what the caches
 say, but right before the Binding the request is read from the server (it must be the same object with the same spec,
@@ -60,6 +61,7 @@ from pykai.kube.errors import (
     ConnectionLost,
     Forbidden,
     KubeError,
+    LeaseLost,
     NotFound,
     ServerFailed,
     TooManyRequests,
@@ -207,12 +209,12 @@ class Binding:
             return None
         except BindFailure as failure:
             return await self._failed(key, request, pod, failure)
-        except (Unauthorized, TooManyRequests):
-            # The second is no failure, only a word to come back later.
+        except (Unauthorized, LeaseLost, TooManyRequests):
+            # The last is no failure, only a word to come back later.
             raise
         except _PASSING as error:
-            self._disturbed[key] = self._disturbed.get(key, 0) + 1
-            if self._disturbed[key] < _MOST_DISTURBANCES:
+            if not self._too_often(key):
+                self._disturbed[key] = self._disturbed.get(key, 0) + 1
                 raise
             return await self._failed(key, request, pod, BindFailure("server", str(error)))
         except KubeError as error:
@@ -220,11 +222,27 @@ class Binding:
         except Exception as error:
             log.exception("BindRequest %s", key)
             return await self._failed(key, request, pod, BindFailure("internal", f"Internal Error: {error}"))
+        await self._tell_bound(key, pod, node)
         self._disturbed.pop(key, None)
-        await self._verdicts.bound(pod, node)
         outcome = succeeded(request)
         await self._settle(key, request, outcome)
         return outcome
+
+    def _too_often(self, key: str) -> bool:
+        """Whether one more failure of the API server counts."""
+        return self._disturbed.get(key, 0) + 1 >= _MOST_DISTURBANCES
+
+    async def _tell_bound(self, key: str, pod: Pod, node: str) -> None:
+        """Say it on the pod; whoever refuses that for good must not keep the request open, and a GPU with it."""
+        try:
+            await self._verdicts.bound(pod, node)
+        except (Unauthorized, LeaseLost, TooManyRequests):
+            raise
+        except KubeError as error:
+            if isinstance(error, _PASSING) and not self._too_often(key):
+                self._disturbed[key] = self._disturbed.get(key, 0) + 1
+                raise
+            log.warning("%s/%s is bound and cannot be told so: %s", pod.metadata.namespace, pod.metadata.name, error)
 
     async def _carry_out(self, key: str, request: BindRequest, document: dict[str, Any], pod: Pod) -> str:
         """Prepare and bind; gives the node the pod is on then."""
@@ -240,9 +258,9 @@ class Binding:
         try:
             await self._prepare_unless_ended(key, attempt)
             await self._check(key, attempt)
-            self._check_room(attempt)
+            await self._check_room(attempt)
             return await self._bind(attempt)
-        except Unauthorized:
+        except (Unauthorized, LeaseLost):
             raise
         except Exception as error:
             if self._stopping and isinstance(error, Withdrawn):
@@ -252,7 +270,7 @@ class Binding:
                 if live.spec.node_name != request.spec.selected_node:
                     await self._undo(attempt, live)
                 return live.spec.node_name
-            if not _passing(error):
+            if not isinstance(error, _PASSING) or (self._too_often(key) and not isinstance(error, TooManyRequests)):
                 await self._undo(attempt, live)
             raise
         finally:
@@ -299,10 +317,11 @@ class Binding:
         try:
             patch = {"metadata": {"uid": metadata.uid, "labels": wanted}}
             await self._client.patch(PODS, metadata.name, patch, metadata.namespace, brief=True)
-        except (NotFound, Conflict) as error:
+        except NotFound as error:
             raise Withdrawn(f"pod {attempt.key} is gone: {error}") from None
         except ApiError as error:
-            if isinstance(error, (ServerFailed, TooManyRequests)):
+            # A conflict: it is another pod now, or many write to this one. The next attempt will see.
+            if isinstance(error, (ServerFailed, TooManyRequests, Conflict)):
                 raise
             raise BindFailure("labels", f"failed to label pod {attempt.key}: {error}") from error
 
@@ -324,9 +343,10 @@ class Binding:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
 
-    def _check_room(self, attempt: Attempt) -> None:
-        """Others may have come to the node since the scheduler chose it; a kubelet would refuse the pod."""
+    async def _check_room(self, attempt: Attempt) -> None:
+        """The node may have gone since the scheduler chose it, or others have come: no kubelet would take the pod."""
         name = attempt.node.metadata.name
+        node = await self._node(attempt.request)
         load = Load(self._register)
         for pod in self._pods.by(PODS_ON, name):
             if not has_ended(pod):
@@ -334,7 +354,7 @@ class Binding:
         shape = shape_or_nothing(attempt.pod, self._register)
         served = attempt.request.spec.extended_resource_claim_allocation is not None
         wanted = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
-        if why := load.shortage(self._nodes.get(name) or attempt.node, wanted, shape):
+        if why := load.shortage(node, wanted, shape):
             raise BindFailure("room", f"others came to node {name}: {why}")
 
     async def _bind(self, attempt: Attempt) -> str:
@@ -379,6 +399,8 @@ class Binding:
     async def _failed(self, key: str, request: BindRequest, pod: Pod | None, failure: BindFailure) -> Outcome | None:
         self._disturbed.pop(key, None)
         self._metrics.failures.labels(failure.step).inc()
+        where = request.metadata.namespace, request.spec.pod_name, request.spec.selected_node
+        log.warning("pod %s/%s was not bound to node %s: %s", *where, failure)
         outcome = failed(request, str(failure))
         namespace, name = split_key(key)
         if isinstance(failure, InvalidRequest):
@@ -395,8 +417,8 @@ class Binding:
         patch = {"metadata": {"uid": request.metadata.uid}, "status": outcome.status}
         try:
             await self._client.patch(BIND_REQUESTS, name, patch, namespace, subresource="status", brief=True)
-        except (NotFound, Conflict):
-            # Deleted, or deleted and made again: nobody waits for the answer.
+        except NotFound:
+            # Nobody waits for the answer.
             log.debug("BindRequest %s is gone", key)
 
     async def _pod(self, request: BindRequest) -> Pod:
@@ -459,8 +481,3 @@ def _check_number(attempt: Attempt) -> None:
             "request",
             f"{len(attempt.groups)} GPUs are to be shared on node {attempt.node.metadata.name}, which has {gpus}",
         )
-
-
-def _passing(error: Exception) -> bool:
-    """Whether the API server is to blame, so that the attempt goes on where it stopped."""
-    return isinstance(error, _PASSING)

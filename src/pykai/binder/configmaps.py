@@ -43,7 +43,8 @@ def maps_of(pod: Pod, index: str) -> tuple[str, str]:
     prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION)
     if not prefix:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        raise BindFailure("configmaps", f"no desired configmap name found in pod {key} annotations")
+        text = f"no desired configmap name found in pod {key} annotations"
+        raise BindFailure("configmaps", f"{text}; the admission service adds it to new pods: is it registered?")
     return config_map_names(prefix, index)
 
 

@@ -82,8 +82,8 @@ class BinderOptions:
     leader_elect: bool = False
     #: nodes without real GPUs: something else than the reservation program tells the GPU
     fake_gpu_nodes: bool = False
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
+    metrics_address: str = ""
+    health_address: str = ""
     #: by name, as given; `enabled_plugins` are those that run
     plugins: Mapping[str, Plugin] = field(default_factory=lambda: DEFAULT_PLUGINS)
     #: where the lease of the leader lies
@@ -231,8 +231,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
     Flag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),
     Flag("fake-gpu-nodes", "false", _bool, "fake_gpu_nodes", "reservation pods only sleep"),
-    Flag("metrics-bind-address", ":8080", _text, "metrics_address", "metrics"),
-    Flag("health-probe-bind-address", ":8081", _text, "health_address", "health"),
+    Flag("metrics-bind-address", "", _text, "metrics_address", "metrics and health; nowhere without it"),
+    Flag("health-probe-bind-address", "", _text, "health_address", "the same, for a second address"),
     Flag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
     Flag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
 )

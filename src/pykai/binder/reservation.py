@@ -32,7 +32,7 @@ from pykai.binder.options import BinderOptions
 from pykai.binder.waiting import Wakes, end_all, woken
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerFailed, TooManyRequests
 from pykai.kube.resources import PODS
 
 log = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ class Reservations:
         except AlreadyExists:
             return ""
         except ApiError as error:
-            if error.code >= 500:
+            if isinstance(error, (ServerFailed, TooManyRequests)):
                 raise
             raise BindFailure("reservation", f"could not create GPU reservation pod: {error}") from error
         return str(made["metadata"]["uid"])

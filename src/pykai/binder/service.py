@@ -41,14 +41,14 @@ from pykai.binder.reservation import Reservations
 from pykai.binder.sync import GroupSync
 from pykai.binder.verdicts import Verdicts
 from pykai.binder.volumes import VolumeBinding
-from pykai.binder.waiting import Wakes
+from pykai.binder.waiting import Wakes, end_all
 from pykai.kube.events import Recorder
-from pykai.kube.lease import LeaderElection
+from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import BIND_REQUESTS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change, Store
-from pykai.kube.waiting import first_lists
+from pykai.kube.waiting import caught_up, first_lists
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,9 @@ class BinderService:
         self._options = options
         #: whether this instance leads: a standby keeps no list of what the leader does
         self._working = False
-        client, caches, clock = runtime.client, runtime.caches, runtime.clock
+        self._fence = Fence()
+        self._client = client = runtime.client.fenced(self._fence.check)
+        caches, clock = runtime.caches, runtime.clock
         self.metrics = BinderMetrics(registry)
         self.recorder = Recorder(client, component="binder", clock=clock)
         self._requests = caches.store(BIND_REQUESTS, BindRequest)
@@ -136,8 +138,9 @@ class BinderService:
                     namespace=self._options.namespace,
                     name=names.BINDER_LEASE,
                     identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                    fence=self._fence,
                 )
-                await election.lead(stop, self._work)
+                await election.lead(stop, self._take_over)
             else:
                 await self._work(stop)
         finally:
@@ -151,6 +154,11 @@ class BinderService:
     def idle(self) -> bool:
         """Whether nothing is to be done now."""
         return self._request_queue.idle() and self._group_queue.idle()
+
+    async def _take_over(self, stop: asyncio.Event) -> None:
+        """Work, once the caches know whom the last leader gave a GPU: reservations of nobody are given up."""
+        if await caught_up(self._runtime.caches, (self._requests, self._pods), stop):
+            await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
         if not await first_lists(self._stores(), stop):
@@ -170,14 +178,13 @@ class BinderService:
             await asyncio.gather(*queues)
         finally:
             self._working = False
-            for task in (stopped, *queues):
-                task.cancel()
+            await end_all(stopped, *queues)
 
     def _stores(self) -> tuple[Store[Any], ...]:
         return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes)
 
     def _steps(self) -> list[Step]:
-        client, clock, options = self._runtime.client, self._runtime.clock, self._options
+        client, clock, options = self._client, self._runtime.clock, self._options
         made: list[Step] = []
         for plugin in options.enabled_plugins():
             if plugin.name == VOLUME_BINDING:

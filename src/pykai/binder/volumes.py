@@ -11,6 +11,7 @@ told another node is told anew at the next attempt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -33,8 +34,8 @@ from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pykai.kube.store import Store
 
-#: index of the volumes' store, by storage class
-CLASS_INDEX = "binder-class"
+#: index of the volumes' store: by the claim that has each, or by class and place
+OFFER_INDEX = "binder-offers"
 
 
 class VolumeBinding:
@@ -56,7 +57,7 @@ class VolumeBinding:
         self._volumes = volumes
         self._clock = clock
         self._timeout_s = timeout_s
-        volumes.index(CLASS_INDEX, _classes_of)
+        volumes.index(OFFER_INDEX, _offers)
 
     async def prepare(self, attempt: Attempt) -> None:
         """Bind the claims that wait, and wait for them."""
@@ -90,7 +91,7 @@ class VolumeBinding:
         claim = await self._claim(pod, name)
         if claim is not None:
             storage.apply(claim)
-            await self._load(storage, claim)
+            await self._load(storage, claim, node)
         alone = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=[volume]))
         (ask,) = storage.resolve(alone)
         if claim is None or (ask.problem and not _under_way(claim)):
@@ -123,8 +124,8 @@ class VolumeBinding:
         except NotFound:
             return None
 
-    async def _load(self, storage: Storage, claim: PersistentVolumeClaim) -> None:
-        """What a claim may be bound to."""
+    async def _load(self, storage: Storage, claim: PersistentVolumeClaim, node: Node) -> None:
+        """What a claim may be bound to on a node."""
         if claim.spec.volume_name:
             with suppress(NotFound):
                 storage.apply(await self._client.get(PERSISTENT_VOLUMES, claim.spec.volume_name, into=PersistentVolume))
@@ -132,7 +133,7 @@ class VolumeBinding:
         storage_class = (
             claim.metadata.annotations.get(names.STORAGE_CLASS_ANNOTATION) or claim.spec.storage_class_name or ""
         )
-        for volume in self._volumes.by(CLASS_INDEX, storage_class):
+        for volume in offered(self._volumes, claim, storage_class, node):
             storage.apply(volume)
         if storage_class:
             with suppress(NotFound):
@@ -208,9 +209,44 @@ def _claim_of(pod: Pod, volume: PodVolume) -> str:
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
-def _classes_of(volume: PersistentVolume) -> tuple[str, ...]:
-    named = volume.metadata.annotations.get(names.STORAGE_CLASS_ANNOTATION) or volume.spec.storage_class_name
-    return (named,)
+def offered(
+    volumes: Store[PersistentVolume], claim: PersistentVolumeClaim, storage_class: str, node: Node
+) -> Iterator[PersistentVolume]:
+    """The volumes among which a claim finds its own on a node: those kept for it, and those of its class that nobody
+    has and that may be near.  A class has as many local volumes as there are nodes, and each pod looks several times.
+    """
+    meta = claim.metadata
+    yield from volumes.by(OFFER_INDEX, _kept_for(meta.namespace, meta.name))
+    yield from volumes.by(OFFER_INDEX, _free(storage_class))
+    for label, value in node.metadata.labels.items():
+        yield from volumes.by(OFFER_INDEX, _free(storage_class, label, value))
+
+
+def _offers(volume: PersistentVolume) -> Iterable[str]:
+    """Where `offered` finds a volume; under nothing narrower than what `reaches` would say."""
+    spec = volume.spec
+    if spec.claim_ref is not None:
+        return (_kept_for(spec.claim_ref.namespace, spec.claim_ref.name),)
+    storage_class = volume.metadata.annotations.get(names.STORAGE_CLASS_ANNOTATION) or spec.storage_class_name
+    affinity = spec.node_affinity.required if spec.node_affinity is not None else None
+    if affinity is None:
+        return (_free(storage_class),)
+    found: list[str] = []
+    for term in affinity.node_selector_terms:
+        near = [each for each in term.match_expressions if each.operator == "In"]
+        if not near:
+            return (_free(storage_class),)
+        narrowest = min(near, key=lambda each: (each.key != names.HOSTNAME_LABEL, len(each.values)))
+        found += [_free(storage_class, narrowest.key, value) for value in narrowest.values]
+    return dict.fromkeys(found)
+
+
+def _kept_for(namespace: str, name: str) -> str:
+    return f"claim {namespace}/{name}"
+
+
+def _free(storage_class: str, label: str = "", value: str = "") -> str:
+    return f"class {storage_class} {label}={value}"
 
 
 def _failure(attempt: Attempt, stage: str, text: str) -> BindFailure:

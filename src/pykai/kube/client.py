@@ -15,11 +15,15 @@ resource version.  Most callers want no more, and reading a whole pod costs more
 Subtle: 429 to an eviction means that a disruption budget forbids it now.  That is an answer, not overload, and is
 raised at once.  So is one to a bind, and to a `create` with `once`: who decides on a place looks at it again before he
 tries again.
+
+Subtle, too: requests in flight are bounded, and shared fairly by namespaces (`limits`).  `apart` is for what must never
+wait behind them, and `fenced` for writes that must not go out once a lease is over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,7 +35,7 @@ import msgspec
 
 from pykai.api.decode import DecodeError
 from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerFailed, TooManyRequests, from_status
-from pykai.kube.limits import Limits, TokenBucket
+from pykai.kube.limits import Limits, Slots, TokenBucket
 from pykai.kube.reading import Reader
 from pykai.kube.resources import Resource
 from pykai.kube.transport import JSON, Request, Response, Stream, Transport
@@ -121,11 +125,22 @@ class Client:
         self.field_manager = field_manager
         self._pause = pause
         self._bucket = TokenBucket(limits.qps, limits.burst, pause=pause) if limits.qps is not None else None
-        self._in_flight = asyncio.Semaphore(limits.in_flight)
+        self._in_flight = Slots(limits.in_flight)
+        self._fence: Callable[[], None] | None = None
 
     async def close(self) -> None:
         """Give up the connections of the transport."""
         await self.transport.close()
+
+    def apart(self) -> Client:
+        """A client of the same transport with limits of its own: for the few requests that must not come late."""
+        return Client(self.transport, field_manager=self.field_manager, pause=self._pause)
+
+    def fenced(self, fence: Callable[[], None]) -> Client:
+        """This client, and its limits, but what `fence` raises is asked for right before each write goes out."""
+        twin = copy.copy(self)
+        twin._fence = fence
+        return twin
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, into: type[T]) -> T:
         """One object; raises `NotFound`, and `DecodeError` if it cannot be read."""
@@ -407,7 +422,9 @@ class Client:
                 await self._bucket.take()
             failure: ConnectionLost | ApiError
             try:
-                async with self._in_flight:
+                async with self._in_flight.of(_owner(request.path)):
+                    if self._fence is not None and request.method != "GET":
+                        self._fence()
                     response = await self.transport.send(request)
             except ConnectionLost as lost:
                 if not retry_lost:
@@ -429,6 +446,11 @@ class Client:
                     del failure
             await self._pause(_pause_s(attempt, failure))
         raise AssertionError("unreachable")
+
+
+def _owner(path: str) -> str:
+    """Who is served: the namespace, or everybody where there is none."""
+    return path.partition("/namespaces/")[2].partition("/")[0]
 
 
 def _pause_s(attempt: int, failure: Exception) -> float:

@@ -3,7 +3,8 @@
 `Recorder.event` returns at once.  Equal events about one object within ten minutes are one Event object whose count
 grows; growth is written with a delay, so that a flood of repetitions becomes a write every few seconds.  One object may
 cause 25 events in a burst and one more every five minutes; the rest is dropped, as is everything beyond what the queue
-holds.  Events are worth having but never worth waiting for: what the server refuses is logged and forgotten.
+holds.  Events are worth having but never worth waiting for: what the server refuses is logged and forgotten, namespaces
+take turns so that one whose events hang delays no other, and at the end what waits has a few seconds.
 
 Subtle: timestamps and the ten minutes are cluster time; the delay before a write is wall time, because it spares the
 server.
@@ -12,6 +13,7 @@ server.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import socket
@@ -26,6 +28,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, KubeError, NotFound
 from pykai.kube.resources import EVENTS
+from pykai.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ _REMEMBERED = 4096
 _WAITING = 10_000
 #: wall seconds before a growing count is written
 _GROWTH_S = 2.0
+#: wall seconds for what waits at the end
+_FLUSH_S = 5.0
 #: few, so that under load events come after what they tell of
 _WRITERS = 3
 _LONGEST_MESSAGE = 1024
@@ -72,6 +77,8 @@ class _Entry:
     """One Event object, as it should be and as it was written."""
 
     key: _Key
+    #: `namespace/number`, its own in the line
+    place: str
     name: str
     first: datetime
     last: datetime
@@ -100,10 +107,12 @@ class Recorder:
         self._instance = socket.gethostname()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._allowances: OrderedDict[Reference, _Allowance] = OrderedDict()
-        #: entries without an object, in order; entries whose object lags behind
-        self._new: dict[_Key, _Entry] = {}
-        self._grown: dict[_Key, _Entry] = {}
-        self._some_new = asyncio.Event()
+        #: by place: entries that stand in the line to be written, and those whose count has grown since
+        self._due: dict[str, _Entry] = {}
+        self._grown: dict[str, _Entry] = {}
+        self._line = WorkQueue()
+        self._numbers = itertools.count()
+        self._some_due = asyncio.Event()
         self._some_grown = asyncio.Event()
 
     def event(
@@ -126,26 +135,34 @@ class Recorder:
             entry.last, entry.last_s = self._clock.now(), now_s
             entry.annotations.update(annotations or {})
             self._entries.move_to_end(key)
-            if key not in self._new:
-                self._grown[key] = entry
+            if entry.place not in self._due:
+                self._grown[entry.place] = entry
                 self._some_grown.set()
             return
-        if len(self._new) >= _WAITING or not self._allowed(about, now_s):
+        if len(self._due) >= _WAITING or not self._allowed(about, now_s):
             self.dropped += 1
             if self.dropped == 1 or self.dropped % 1000 == 0:
                 log.warning("%d events dropped so far; the last: %s %s", self.dropped, reason, about.name)
             return
+        if entry is not None:
+            self._grown.pop(entry.place, None)
         now = self._clock.now()
-        entry = _Entry(key, _name(about), now, now, now_s, 1, dict(annotations or {}))
-        self._grown.pop(key, None)
-        self._entries[key] = self._new[key] = entry
+        place = f"{_namespace(about)}/{next(self._numbers)}"
+        entry = _Entry(key, place, _name(about), now, now, now_s, 1, dict(annotations or {}))
+        self._entries[key] = entry
         self._entries.move_to_end(key)
         self._forget(now_s)
-        self._some_new.set()
+        self._stand_in_line(entry)
+
+    def _stand_in_line(self, entry: _Entry) -> None:
+        self._due[entry.place] = entry
+        self._line.add(entry.place)
+        self._some_due.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write events until told to stop, then what still waits."""
-        writing = [asyncio.ensure_future(self._write_new()), asyncio.ensure_future(self._write_grown())]
+        writing = [asyncio.ensure_future(self._write_due()) for _ in range(_WRITERS)]
+        writing.append(asyncio.ensure_future(self._hurry_grown()))
         try:
             await stop.wait()
         finally:
@@ -154,46 +171,66 @@ class Recorder:
             await asyncio.gather(*writing, return_exceptions=True)
         await self.flush()
 
-    async def _write_new(self) -> None:
+    async def _write_due(self) -> None:
         while True:
-            await self._some_new.wait()
-            self._some_new.clear()
-            await self._write(self._new)
+            place = self._line.take(_WRITERS - self._line.working)
+            if place is not None:
+                await self._write(place)
+            else:
+                self._some_due.clear()
+                await self._some_due.wait()
 
-    async def _write_grown(self) -> None:
+    async def _hurry_grown(self) -> None:
         while True:
             await self._some_grown.wait()
             await asyncio.sleep(self._growth_s)
             self._some_grown.clear()
-            await self._write(self._grown)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Let everything that has grown stand in the line."""
+        grown, self._grown = self._grown, {}
+        for entry in grown.values():
+            self._stand_in_line(entry)
 
     async def flush(self) -> None:
-        """Write everything that waits, now."""
-        await self._write(self._new)
-        await self._write(self._grown)
+        """Write everything that waits, now; what takes too long is left."""
 
-    async def _write(self, waiting: dict[_Key, _Entry]) -> None:
         async def writer() -> None:
-            while waiting:
-                key = next(iter(waiting))
-                entry = waiting.pop(key)
-                try:
-                    await self._write_one(entry)
-                except asyncio.CancelledError:
-                    # Told to stop in the middle of it; `flush` tries again.
-                    waiting[key] = entry
-                    raise
-                except KubeError as error:
-                    log.debug("event %s about %s was not written: %s", key.reason, key.about.name, error)
+            while (place := self._line.take()) is not None:
+                await self._write(place)
 
-        if waiting:
-            await asyncio.gather(*(writer() for _ in range(min(_WRITERS, len(waiting)))))
+        self._hurry()
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                await asyncio.gather(*(writer() for _ in range(_WRITERS)))
+        except TimeoutError:
+            log.warning("%d events were not written in time", len(self._due))
+
+    async def _write(self, place: str) -> None:
+        entry = self._due.pop(place)
+        key = entry.key
+        try:
+            await self._write_one(entry)
+        except asyncio.CancelledError:
+            # Told to stop in the middle of it; `flush` tries again.
+            self._stand_in_line(entry)
+            raise
+        except KubeError as error:
+            log.debug("event %s about %s was not written: %s", key.reason, key.about.name, error)
+        except Exception:
+            # A mistake of ours costs this event, never those to come.
+            log.exception("event %s about %s was not written", key.reason, key.about.name)
+        finally:
+            self._line.done(place)
+            # Another of its namespace may go now.
+            self._some_due.set()
 
     async def _write_one(self, entry: _Entry) -> None:
         count = entry.count
         if count == entry.written:
             return
-        namespace = entry.key.about.namespace or "default"
+        namespace = _namespace(entry.key.about)
         if entry.written:
             patch = {"count": count, "lastTimestamp": _seconds(entry.last), "metadata": _noted(entry)}
             try:
@@ -255,6 +292,11 @@ class Recorder:
             return False
         allowance.tokens -= 1
         return True
+
+
+def _namespace(about: Reference) -> str:
+    """Where the events about an object are."""
+    return about.namespace or "default"
 
 
 def _name(about: Reference) -> str:

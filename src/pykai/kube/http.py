@@ -113,7 +113,6 @@ class HttpTransport:
         credentials: Credentials | None = None,
         insecure: bool = False,
         server_name: str = "",
-        connections: int = 64,
     ) -> None:
         if not server.startswith(("https://", "http://")):
             raise CredentialsError(f"the server must be an http or https URL, not {server!r}")
@@ -122,7 +121,6 @@ class HttpTransport:
         self._credentials: Credentials = credentials or Nobody()
         self._insecure = insecure
         self._server_name = server_name or None
-        self._connections = connections
         self._certificate: ClientCertificate | None = None
         self._tls: ssl.SSLContext | None = None
         self._pool: aiohttp.ClientSession | None = None
@@ -222,14 +220,15 @@ class HttpTransport:
                 await self._retire(session)
         if streams:
             if self._streams is None:
-                self._streams = self._new_session(self._tls, 0)
+                self._streams = self._new_session(self._tls)
             return self._streams
         if self._pool is None:
-            self._pool = self._new_session(self._tls, self._connections)
+            self._pool = self._new_session(self._tls)
         return self._pool
 
-    def _new_session(self, tls: ssl.SSLContext, limit: int) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(ssl=tls, limit=limit, keepalive_timeout=_KEEPALIVE_S)
+    def _new_session(self, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+        # `Client` says how many requests there may be. A limit here would let a lease wait behind requests that hang.
+        connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEEPALIVE_S)
         # Redirects and cookies would carry our token to somebody else, or keep another's.
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 

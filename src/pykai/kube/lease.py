@@ -9,6 +9,9 @@ Subtle:
   from the moment at which we saw it change.
 - A leader that cannot renew stops early enough: it tells its work to stop after `renew_s` without success and cancels
   it when the lease runs out, before anybody else may take it.
+- A process may be frozen for longer than its lease lasts, and then go on in the middle of its work.  A `Fence` is asked
+  before each write, so that none goes out that was decided under a lease that is over.
+- Renewals go apart from all other requests: they must not wait behind those that hang.
 - Wall time throughout: this is about processes, not about the cluster's time.
 """
 
@@ -43,6 +46,19 @@ def micro_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+class Fence:
+    """Says whether whoever leads may still write; open until somebody begins to lead, and after he has given it up."""
+
+    def __init__(self) -> None:
+        #: end of the lease, seconds of the event loop; None = nobody leads here
+        self.until_s: float | None = None
+
+    def check(self) -> None:
+        """Raise `LeaseLost` when the lease is over."""
+        if self.until_s is not None and asyncio.get_running_loop().time() >= self.until_s:
+            raise LeaseLost("the lease is over; nothing is written any more")
+
+
 class LeaderElection:
     """One candidate for one lease; `identity` must be its own (`<host name>_<uuid>`)."""
 
@@ -56,13 +72,15 @@ class LeaderElection:
         duration_s: float = 15,
         renew_s: float = 10,
         retry_s: float = 5,
+        fence: Fence | None = None,
     ) -> None:
         if not 0 < retry_s < renew_s < duration_s:
             raise ValueError(f"a lease needs 0 < retry < renew < duration, not {retry_s}, {renew_s}, {duration_s}")
         self.identity = identity
         #: whether the lease is ours and the work runs
         self.leading = False
-        self._client = client
+        self._client = client.apart()
+        self._fence = fence or Fence()
         self._namespace = namespace
         self._name = name
         self._duration_s = duration_s
@@ -144,6 +162,8 @@ class LeaderElection:
                     async with asyncio.timeout(left_s):
                         if await self._try():
                             continue
+                    # He works already.
+                    self._renewed(float("-inf"))
                     raise LeaseLost(f"lease {self._namespace}/{self._name} is {self._holder() or 'nobody'}'s now")
                 except (Unauthorized, CredentialsError):
                     raise
@@ -182,8 +202,12 @@ class LeaderElection:
         except AlreadyExists:
             return False
         self._observe(answer)
-        self._renewed_s = asked_s
+        self._renewed(asked_s)
         return True
+
+    def _renewed(self, at_s: float) -> None:
+        self._renewed_s = at_s
+        self._fence.until_s = at_s + self._duration_s
 
     def _observe(self, lease: dict[str, Any]) -> None:
         self._lease = lease
@@ -230,6 +254,8 @@ class LeaderElection:
 
     async def _release(self) -> None:
         """Leave the lease to whoever comes next; if that fails, it expires."""
+        # What is still told of work that has ended disturbs nobody.
+        self._fence.until_s = None
         now = micro_time(datetime.now(UTC))
         spec = {**_spec(self._lease), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
         try:

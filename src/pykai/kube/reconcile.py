@@ -73,22 +73,26 @@ class Reconciler:
                 self._wakeup.clear()
                 self._begin()
                 await self._wakeup.wait()
+            self._rest()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        except asyncio.CancelledError:
+            # Out of time: whoever works after us must not be disturbed by what we began.
+            for task in self._tasks:
+                task.cancel()
+            raise
         finally:
-            self._running = False
+            self._rest()
             stopped.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            try:
-                if self._tasks:
-                    await asyncio.wait(self._tasks)
-            except asyncio.CancelledError:
-                # Out of time: whoever works after us must not be disturbed by what we began.
-                for task in self._tasks:
-                    task.cancel()
-                raise
         if self._fatal is not None:
             raise self._fatal
+
+    def _rest(self) -> None:
+        """Begin nothing more."""
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def _wait_for(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -98,7 +102,7 @@ class Reconciler:
         """Start work on as many ready keys as there may be at once."""
         loop = asyncio.get_running_loop()
         while len(self._tasks) < self._workers:
-            key = self._queue.take()
+            key = self._queue.take(self._workers - self._queue.working)
             if key is None:
                 return
             task = loop.create_task(self._work(key))
@@ -125,7 +129,8 @@ class Reconciler:
                 self._queue.done(key)
             # A function that never waits must not keep the loop from everybody else.
             await asyncio.sleep(0)
-            key = self._queue.take() if self._running and self._fatal is None else None
+            free = self._workers - self._queue.working
+            key = self._queue.take(free) if self._running and self._fatal is None else None
 
     def _failed(self, key: str, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1

@@ -25,6 +25,7 @@ import msgspec
 from pykai.api.decode import DecodeError
 from pykai.kube.reading import Identity, Reader, newer
 from pykai.kube.resources import Resource
+from pykai.kube.turns import in_turns
 from pykai.kube.watch import OutOfOrder, WatchEvent
 
 T = TypeVar("T")
@@ -133,6 +134,33 @@ class Store(Generic[T]):
         for key, obj in list(self._objects.items()):
             self._call(on_change, Change(key, None, obj))
 
+    async def subscribe_in_turns(self, on_change: Callable[[Change[T]], None]) -> None:
+        """The same where that is much work: everybody else gets a turn in between.  Returns when all has been told."""
+        untold = dict.fromkeys(self._objects)
+
+        def told(change: Change[T]) -> None:
+            if change.key not in untold:
+                on_change(change)
+                return
+            del untold[change.key]
+            if change.new is not None:
+                on_change(Change(change.key, None, change.new))
+
+        def tell(key: str) -> None:
+            if key in untold:
+                del untold[key]
+                self._call(on_change, Change(key, None, self._objects[key]))
+
+        self._subscribers.append(told)
+        try:
+            async for key in in_turns(list(untold)):
+                tell(key)
+        finally:
+            # Whoever is cancelled has subscribed all the same.
+            for key in list(untold):
+                tell(key)
+            self._subscribers[self._subscribers.index(told)] = on_change
+
     def on_problem(self, on_problem: Callable[[str, DecodeError | None], None]) -> None:
         """Call for every object that cannot be read, and with None when it can be again or is gone."""
         self._problem_listeners.append(on_problem)
@@ -216,8 +244,7 @@ class Store(Generic[T]):
         """See `watch.Sink`."""
         identity, obj = self._decode(event.object)
         key, uid, version = identity
-        known = self._said(key)
-        seen = self._reader.identity(known) if known is not None else None
+        seen = self._seen(key)
         if event.type == "DELETED":
             # Old servers send the last version of the object, so an equal one is no repetition here.
             if seen is None or not newer(seen.resource_version, version):
@@ -225,7 +252,7 @@ class Store(Generic[T]):
         elif seen is not None and seen.uid == uid:
             if version != seen.resource_version and newer(version, seen.resource_version) is not False:
                 self._came(identity, obj)
-        elif newer(version, self._version) is False and not isinstance(obj, DecodeError):
+        elif newer(version, self._version) is False:
             raise OutOfOrder(f"{key} came with resource version {version}, after {self._version}")
         else:
             self._came(identity, obj)
@@ -244,13 +271,22 @@ class Store(Generic[T]):
             obj = self._reader.read(raw)
         except DecodeError as problem:
             identity = self._reader.identity_of_raw(raw)
-            problem.uid = identity.uid
+            problem.uid, problem.resource_version = identity.uid, identity.resource_version
             return (identity if identity.key else identity._replace(key=_NAMELESS)), problem
         return self._reader.identity(obj), obj
 
     def _said(self, key: str) -> T | None:
         """What the server last said of a key, whatever is assumed."""
         return self._hidden[key] if key in self._hidden else self._objects.get(key)
+
+    def _seen(self, key: str) -> Identity | None:
+        """Which version of a key the server last told, readable or not."""
+        known, problem = self._said(key), self.problems.get(key)
+        if known is not None:
+            return self._reader.identity(known)
+        if problem is not None and problem.resource_version:
+            return Identity(key, problem.uid, problem.resource_version)
+        return None
 
     def _came(self, identity: Identity, obj: T | DecodeError) -> None:
         if isinstance(obj, DecodeError):
@@ -296,6 +332,8 @@ class Store(Generic[T]):
         if known is None or str(known) != str(problem):
             log.warning("%s cannot be read and is left out: %s", self.resource.kind, problem)
             self._problem(key, problem)
+        else:
+            known.uid, known.resource_version = problem.uid, problem.resource_version
 
     def _problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is None:

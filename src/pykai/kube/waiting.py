@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from pykai.kube.caches import Caches
 from pykai.kube.store import Store
 
 
@@ -19,6 +20,18 @@ async def first_lists(stores: Iterable[Store[Any]], stop: asyncio.Event, timeout
     finally:
         stopped.cancel()
         everything.cancel()
+
+
+async def caught_up(caches: Caches, stores: Iterable[Store[Any]], stop: asyncio.Event) -> bool:
+    """Wait until stores show what the last leader wrote: watches may be behind.  False if told to stop before."""
+    seen = asyncio.ensure_future(caches.catch_up(*stores))
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((seen, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return seen.done() and seen.result() is None
+    finally:
+        seen.cancel()
+        stopped.cancel()
 
 
 async def _all_first_lists(stores: list[Store[Any]]) -> None:

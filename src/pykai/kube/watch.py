@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pykai.kube.client import Client, Page
+from pykai.kube.client import PAGE, Client, Page
 from pykai.kube.errors import (
     ApiError,
     ConnectionLost,
@@ -156,6 +156,13 @@ class Patience:
     resync_s: float | None = None
 
 
+class _Silent(ConnectionLost):
+    """A watch that the server had begun to answer, without a word since.
+
+    The connection may be dead, or nothing may ever have happened to the kind: an API server sends no bookmarks then.
+    """
+
+
 class Follower:
     """Keeps one sink equal to what a server has."""
 
@@ -198,13 +205,15 @@ class Follower:
                     self._outdated, self._failures = True, 0
                 # The first 410 costs nothing but a list; a server that keeps saying so is not to be hammered.
                 await self._rest(reason, free=1 if isinstance(reason, Gone) else 0)
-            except NotFound as missing:
+            except NotFound:
                 self._version = ""
                 if self.optional:
                     self._sink.begin_list()
                     self._sink.end_list("")
                     self._failures = max(self._failures, 6)
-                await self._rest(missing, quiet=self.optional)
+                await self._rest(_not_served(self._selection.resource), quiet=self.optional)
+            except _Silent as silence:
+                await self._rest(silence, free=1)
             except KubeError as failure:
                 # One loss after a working watch is the network's everyday; the next one waits.
                 await self._rest(failure, free=1 if isinstance(failure, ConnectionLost) and self._brought else 0)
@@ -238,7 +247,11 @@ class Follower:
             if page.first:
                 self._sink.begin_list()
                 version = page.resource_version
-            self._sink.listed(page.items)
+            for begin in range(0, len(page.items), PAGE):
+                if begin:
+                    # A list that was begun again comes in one piece, however many objects there are.
+                    await asyncio.sleep(0)
+                self._sink.listed(page.items[begin : begin + PAGE])
             if page.last:
                 self._sink.end_list(version)
         self._version = version
@@ -276,7 +289,8 @@ class Follower:
                         self._version = ""
                         return
         except TimeoutError:
-            raise ConnectionLost(f"nothing came for {patience.idle_s:g} s") from None
+            kind = ConnectionLost if self._opened_s is None else _Silent
+            raise kind(f"nothing came for {patience.idle_s:g} s") from None
 
     def _take(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
@@ -309,6 +323,12 @@ class Follower:
         level = logging.DEBUG if quiet or not ceiling_s else logging.WARNING
         log.log(level, "%s: %s; trying again in %.1f s", self._selection.resource.plural, failure, pause_s)
         await self._pause(pause_s)
+
+
+def _not_served(resource: Resource) -> NotFound:
+    """404 for a whole kind comes without a reason that says anything."""
+    text = f"the server does not serve {resource.api_version} (is its CustomResourceDefinition installed?)"
+    return NotFound(404, "NotFound", text)
 
 
 def _error(raw: msgspec.Raw) -> ApiError:

@@ -214,16 +214,17 @@ class Lab:
         devices: int = 1,
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
+        namespace: str = "ns",
         **spec: Any,
     ) -> JsonObject:
-        """A pod of ours in namespace `ns`."""
+        """A pod of ours, in namespace `ns` unless another is given."""
         asked = dict(annotations or {})
         if fraction:
             asked[names.GPU_FRACTION_ANNOTATION] = fraction
         if devices > 1:
             asked[names.GPU_NUM_DEVICES_ANNOTATION] = str(devices)
         document = {
-            "metadata": {"name": name, "namespace": "ns", "annotations": asked, "labels": labels or {}},
+            "metadata": {"name": name, "namespace": namespace, "annotations": asked, "labels": labels or {}},
             "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c", "image": "i"}], **spec},
         }
         return await self.client.create(PODS, document)
@@ -251,7 +252,7 @@ class Lab:
         document = {
             "metadata": {
                 "name": metadata["name"],
-                "namespace": "ns",
+                "namespace": metadata["namespace"],
                 "labels": {names.SELECTED_NODE_LABEL: node},
                 "ownerReferences": references,
             },

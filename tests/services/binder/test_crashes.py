@@ -8,10 +8,11 @@ import pytest
 
 from pykai.api import names
 from pykai.binder.options import BinderOptions
+from pykai.kube.client import ATTEMPTS
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.lab import Faulty, JsonObject, Lab, lab, status
+from tests.services.binder.lab import RESERVATIONS, Faulty, JsonObject, Lab, lab, status
 
 GROUPS = ("g1", "g2")
 ALLOCATION = {
@@ -20,6 +21,8 @@ ALLOCATION = {
         "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     },
 }
+#: Reservation pods are waited for as long as it takes where the clock runs fast.
+PATIENT = replace(BinderOptions(), reservation_timeout_s=100_000)
 #: two reservation pods, labels, claim, two ConfigMaps, binding, condition, phase
 WRITES = 9
 
@@ -180,6 +183,66 @@ async def test_a_server_that_fails_for_good_counts_as_a_failure_in_the_end() -> 
         failed = await it.until_phase("Failed")
         assert failed["status"]["reason"] == "down"
         assert failed["status"]["failedAttempts"] == 1
+
+
+async def test_what_a_failing_server_let_through_is_undone_before_it_counts() -> None:
+    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+        binder.transport.fault = lambda request: (
+            status(500, "InternalError", "down") if request.path.endswith("/binding") else None
+        )
+        await hard_pod(it)
+        await it.until_phase("Failed")
+        assert not (await it.live())["metadata"].get("labels")
+        assert await it.config_maps() == {}
+        claim = await it.client.get_raw(RESOURCE_CLAIMS, "claim", "ns")
+        assert not (claim.get("status") or {}).get("allocation")
+
+
+@pytest.mark.parametrize("code", [403, 422, 500])
+async def test_a_pod_that_is_bound_and_cannot_be_told_so_is_bound(code: int) -> None:
+    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+        binder.transport.fault = lambda request: (
+            status(code, "Refused", "by policy") if request.path.endswith("/pods/p/status") else None
+        )
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        await it.until_phase("Succeeded")
+        # Otherwise the request would keep the GPU of a pod that has ended.
+        await it.set_phase("p", "Succeeded")
+        await it.until_reservations(0)
+
+
+@pytest.mark.parametrize("to", ["/pods/p", "/pods/p/binding", "/pods/p/status", "/bindrequests/p/status"])
+async def test_a_write_that_collides_with_others_does_not_leave_a_request_open(to: str) -> None:
+    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+        left = 1
+
+        def collide(request: Request) -> Response | None:
+            nonlocal left
+            if request.method == "GET" or not request.path.endswith(to) or not left:
+                return None
+            left -= 1
+            return status(409, "Conflict", "the object has been modified")
+
+        binder.transport.fault = collide
+        await it.request(await it.pod(fraction="0.5"), groups=("g",), backoffLimit=3)
+        await it.until_phase("Succeeded")
+
+
+async def test_a_server_that_puts_a_reservation_off_has_not_refused_it() -> None:
+    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+        left = ATTEMPTS
+
+        def put_off(request: Request) -> Response | None:
+            nonlocal left
+            if request.method != "POST" or not request.path.endswith(f"{RESERVATIONS}/pods") or not left:
+                return None
+            left -= 1
+            return Response(429, b"", {"Retry-After": "0"})
+
+        binder.transport.fault = put_off
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        settled = await it.until_phase("Succeeded")
+        assert not settled["status"].get("failedAttempts")
 
 
 async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, LEASES, PODS
-from pykai.kube.transport import Request, Response
+from pykai.kube.transport import Request, Response, Stream, Transport
 from tests.holding import held
-from tests.services.binder.lab import Faulty, lab, status
+from tests.kube.lagging import Hanging, late
+from tests.servers import ensure_namespace
+from tests.services.binder.lab import Faulty, Running, lab, status
 
 ELECTED = replace(BinderOptions(), leader_elect=True)
 
@@ -119,3 +122,107 @@ async def test_an_attempt_that_fails_is_freed_at_once() -> None:
             gc.garbage.clear()
             gc.enable()
         assert left["BindFailure"] == left["Task"] == left["Attempt"] == 0
+
+
+class Behind(Faulty):
+    """A binder's wire on which watches of chosen kinds fall behind, and that says when the requests are listed."""
+
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.current = {"pods": asyncio.Event(), "bindrequests": asyncio.Event()}
+        self.listed = asyncio.Event()
+        for event in self.current.values():
+            event.set()
+
+    async def send(self, request: Request) -> Response:
+        """Like the inner transport."""
+        answer = await super().send(request)
+        if request.method == "GET" and request.path.endswith("/bindrequests"):
+            self.listed.set()
+        return answer
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """The inner transport's, late."""
+        kind = request.path.rpartition("/")[2]
+        stream = super().stream(request)
+        return late(stream, self.current[kind]) if kind in self.current else stream
+
+
+async def leads(binder: Running) -> None:
+    """Wait until a binder works."""
+    while not binder.service._working:
+        await asyncio.sleep(0.002)
+
+
+async def done_with_it(binder: Running) -> None:
+    """Wait until a binder has nothing to do."""
+    while not binder.service.idle():
+        await asyncio.sleep(0.002)
+
+
+async def test_a_new_leader_takes_no_gpu_from_a_pod_of_which_he_has_not_heard() -> None:
+    async with lab() as it:
+        it.answers = False
+        first = await it.binder(ELECTED)
+        await leads(first)
+        wire = Behind(it.server.transport("binder"))
+        second = await it.binder(ELECTED, transport=wire)
+        await second.caches.synced()
+        wire.current["bindrequests"].clear()
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        await it.until_reservations(1)
+        await second.service._pods.until(lambda store: len(store) == 2)
+        # He knows the reservation, and neither its pod nor the request.
+        wire.current["pods"].clear()
+        (reservation,) = await it.reservations()
+        await it.annotate_reservation(reservation["metadata"]["name"], "GPU-1")
+        await it.until_phase("Succeeded")
+        await it.set_phase("p", "Running")
+        wire.listed.clear()
+        await first.end()
+        taken = asyncio.ensure_future(leads(second))
+        asked = asyncio.ensure_future(wire.listed.wait())
+        await asyncio.wait((taken, asked), timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await done_with_it(second)
+        for event in wire.current.values():
+            event.set()
+        await taken
+        await done_with_it(second)
+        assert len(await it.reservations()) == 1
+        assert not await it.events(names.EVENT_RESERVATION_MISSING)
+        asked.cancel()
+        await second.end()
+
+
+async def test_an_attempt_that_outlives_the_lease_writes_nothing() -> None:
+    async with lab(speed=100) as it:
+        it.answers = False
+        binder = await it.binder(replace(ELECTED, reservation_timeout_s=4000))
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        await it.until_reservations(1)
+        # As if the process had stood still until the lease was over.
+        binder.service._fence.until_s = asyncio.get_running_loop().time()
+        binder.transport.writes.clear()
+        (reservation,) = await it.reservations()
+        await it.annotate_reservation(reservation["metadata"]["name"], "GPU-1")
+        while binder.count("bind_attempts_total") < 2:
+            await asyncio.sleep(0.002)
+        assert not binder.transport.writes
+        # A renewal opens the way again.
+        await it.until_phase("Succeeded")
+        await binder.end()
+
+
+async def test_requests_that_hang_in_one_namespace_do_not_stop_the_others() -> None:
+    async with lab() as it:
+        await ensure_namespace(it.client, "slow")
+        hanging = Hanging(it.server.transport("binder"))
+        binder = await it.binder(replace(BinderOptions(), workers=4), transport=Faulty(hanging))
+        for number in range(8):
+            await it.request(await it.pod(f"p{number}", namespace="slow"))
+        await hanging.until_hung(3)
+        await it.request(await it.pod())
+        await it.until_phase("Succeeded")
+        assert hanging.hung == 3
+        hanging.let_go.set()
+        await binder.end()

@@ -80,11 +80,13 @@ async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the
         assert maps["mine-0"] == {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
 
 
-async def test_without_a_prefix_the_bind_fails() -> None:
+async def test_without_a_prefix_the_bind_fails(caplog: pytest.LogCaptureFixture) -> None:
     async with lab() as it, it.working():
         await it.request(await it.pod(), groups=("g",))
         failed = await it.until_phase("Failed")
-        assert failed["status"]["reason"].endswith("no desired configmap name found in pod ns/p annotations")
+        text = "no desired configmap name found in pod ns/p annotations; the admission service adds it"
+        assert text in failed["status"]["reason"]
+        assert f"pod ns/p was not bound to node n1: plugin gpusharing failed in PreBind: {text}" in caplog.text
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.api import names
-from pykai.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pykai.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from tests.services.binder.lab import Lab, lab
 from tests.services.binder.test_reservations import looked
 
@@ -139,3 +139,23 @@ async def test_a_volume_that_never_comes_fails_the_bind_in_time() -> None:
         failed = await it.until_phase("Failed")
         assert failed["status"]["reason"].endswith("timed out waiting for volumes to be bound: claim")
         await looked(it)
+
+
+async def test_a_node_that_goes_while_its_volume_is_made_gets_no_pod() -> None:
+    async with lab() as it, it.working() as binder:
+        await with_hosts(it)
+        await storage_class(it)
+        await volume_claim(it)
+        await it.request(await it.pod(volumes=USES_CLAIM), "host1")
+
+        async def told() -> bool:
+            return await selected_node(it) == "host1"
+
+        await it.until(told, of=PERSISTENT_VOLUME_CLAIMS)
+        await it.client.delete(NODES, "host1")
+        await binder.service._nodes.until(lambda store: "host1" not in store)
+        await volume(it, "v", "5Gi")
+        await bind_claim(it, "v")
+        failed = await it.until_phase("Failed")
+        assert failed["status"]["reason"] == "node host1 not found"
+        assert not (await it.live())["spec"].get("nodeName")
