@@ -26,7 +26,7 @@ class PodGrouperOptions:
     pod_label_selector: str = ""
     namespace_label_selector: str = ""
     #: more than KAI's 10: a pod waits for its group before anything else can happen to it
-    max_concurrent_reconciles: int = 40
+    max_concurrent_reconciles: int = 50
     #: ours: watch all pods that are not Failed, as a scheduler in the same process does, and so share its cache
     shared_cache: bool = False
     #: ours: move a group to the queue its workload names now, while none of its pods has a node

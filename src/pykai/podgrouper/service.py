@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -55,6 +55,8 @@ _log = logging.getLogger(__name__)
 
 _FINISHED: Final = frozenset(("Succeeded", "Failed"))
 _BY_OWNER, _BY_GROUP = "podgrouper-owner", "podgrouper-group"
+#: of the pods, those without a node by their owner: a Job tells each of its ten thousand ends
+_WAITING_BY_OWNER = "podgrouper-waiting"
 #: Wall seconds to wait for the caches of owners, without which everything works, with more requests.
 _PATIENCE_S: Final = 5.0
 _FIRST_RETRY_S, _LONGEST_RETRY_S, _CONFLICT_S = 1.0, 60.0, 0.02
@@ -121,7 +123,12 @@ class PodGrouper:
             if groupers.get(kind) is GROUPERS[kind]:
                 into: type[Workload] = JobProgress if resource is resources.JOBS else Workload
                 store = caches.store(resource, into, optional=True)
+                store.index(_BY_OWNER, _owner_uid)
                 self._watched[(resource.api_version, resource.kind)] = store
+        # Before the first list: a hundred thousand pods are sorted in page by page, not at once.
+        self._pods.index(_BY_OWNER, _owner_uid)
+        self._pods.index(_WAITING_BY_OWNER, lambda pod: () if pod.spec.node_name else _owner_uid(pod))
+        self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
         self._memory = OwnerMemory(runtime.clock, options.owner_memory_s)
         self._discovery = Discovery(runtime.client, runtime.clock)
         self._eldest = Eldest(self._pods)
@@ -131,6 +138,8 @@ class PodGrouper:
         )
         self._failures: dict[str, int] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._subscribed = False
+        #: whether all pods have been looked at
         self._followed = False
         self._in_a_row = 0
 
@@ -147,22 +156,20 @@ class PodGrouper:
         if not await first_lists(self._needed, stop):
             return
         await first_lists(self._watched.values(), stop, _PATIENCE_S)
-        self._follow()
+        await self._follow()
         await reconcile_and_tell(self._reconciler, self._recorder, stop)
 
-    def _follow(self) -> None:
-        if self._followed:
+    async def _follow(self) -> None:
+        if self._subscribed:
             return
-        self._followed = True
-        self._pods.index(_BY_OWNER, _owner_uid)
-        self._pods.index(_BY_GROUP, lambda pod: (group,) if (group := group_key(pod)) else ())
+        self._subscribed = True
         for store in self._watched.values():
-            store.index(_BY_OWNER, _owner_uid)
             store.subscribe(self._owner_changed)
         if self._default_maps is not None:
             self._default_maps.subscribe(self._defaults_changed)
         self._groups.subscribe(self._group_changed)
-        self._pods.subscribe(self._pod_changed)
+        await self._pods.subscribe_in_turns(self._pod_changed)
+        self._followed = True
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._eldest.saw(change)
@@ -203,7 +210,7 @@ class PodGrouper:
             and (old.spec.node_name == new.spec.node_name or self._is_watched(after.owner_references))
         )
 
-    def _is_watched(self, references: list[OwnerReference]) -> bool:
+    def _is_watched(self, references: Sequence[OwnerReference]) -> bool:
         reference = controlling(references)
         return reference is None or (reference.api_version, reference.kind) in self._watched
 
@@ -223,8 +230,8 @@ class PodGrouper:
 
     def _enqueue_waiting(self, uid: str) -> None:
         """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
-        for pod in self._pods.by(_BY_OWNER, uid):
-            if not pod.spec.node_name and self._concerns(pod):
+        for pod in self._pods.by(_WAITING_BY_OWNER, uid):
+            if self._concerns(pod):
                 self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
                 return
 
@@ -285,7 +292,8 @@ class PodGrouper:
         if pod.metadata.deletion_timestamp is not None:
             return None
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        _log.info("Pod %s is not grouped: %s", key, error)
+        # The event on the pod counts the rest; a job of a thousand pods would fill the log with them.
+        _log.log(logging.INFO if failures == 1 else logging.DEBUG, "Pod %s is not grouped: %s", key, error)
         meta = pod.metadata
         about = Reference("v1", "Pod", meta.namespace, meta.name, meta.uid)
         self._recorder.event(about, "Warning", names.EVENT_POD_GROUPER_WARNING, str(error))

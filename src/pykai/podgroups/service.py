@@ -75,6 +75,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "namespace": "",
     "log-level": "",
     "metrics-bind-address": "",
+    "health-probe-bind-address": "",
     "skip-controller-name-validation": "",
     "shared-cache": "shared_cache",
     "settle-seconds": "settle_s",
@@ -140,6 +141,8 @@ class PodGroups:
         self._own: dict[str, str] = {}
         #: groups that were written -> the version that came of it, until the watch brings it
         self._written: dict[str, str] = {}
+        self._subscribed = False
+        #: whether all pods are counted
         self._followed = False
         self._in_a_row = 0
 
@@ -155,22 +158,23 @@ class PodGroups:
         """Write statuses until told to stop, and what is due then."""
         if not await first_lists(self._needed, stop):
             return
-        self._follow()
+        await self._follow()
         await reconcile_and_tell(self._reconciler, self._recorder, stop)
 
-    def _follow(self) -> None:
-        if self._followed:
+    async def _follow(self) -> None:
+        if self._subscribed:
             return
-        self._followed = True
+        self._subscribed = True
         self._groups.index(_BY_QUEUE, lambda group: (group.spec.queue,))
         self._groups.index(_BY_CLASS, lambda group: (group.spec.priority_class_name,))
-        self._pods.subscribe(self._pod_changed)
         self._groups.subscribe(self._group_changed)
         self._groups.on_problem(self._group_problem)
         self._classes.subscribe(self._class_changed)
         self._queues.subscribe(self._queue_changed)
         self._nodes.subscribe(self._node_changed)
         self._claims.subscribe(self._claim_changed)
+        await self._pods.subscribe_in_turns(self._pod_changed)
+        self._followed = True
 
     def _touch(self, key: str) -> None:
         """The status of a group may no longer be true."""

@@ -24,6 +24,7 @@ from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.resources import split_key
+from pykai.kube.turns import in_turns
 from pykai.scheduler.conditions import conditions_patch, pod_condition, unschedulable
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.starts import earliest_bind_ns
@@ -33,6 +34,8 @@ from pykai.scheduler.statuswrites import Patch, StatusWrites
 NORMAL = "Normal"
 WARNING = "Warning"
 _LONGEST_EVENT = 1000
+#: each of them tells its pods
+_GROUPS_AT_A_TIME = 20
 
 _ANNOTATIONS = "annotations"
 _CONDITIONS = "conditions"
@@ -60,21 +63,21 @@ class Announcer:
         """The node pool as messages name it."""
         return self._shard.node_pool or names.DEFAULT_NODE_POOL
 
-    def announce(self, news: News) -> None:
+    async def announce(self, news: News) -> None:
         """Everything that changed with a plan."""
-        for key, stamps in news.stamps.items():
+        async for key, stamps in in_turns(news.stamps.items()):
             self.stamp(key, stamps)
         self._stamp_starts(news)
         for key, text in news.stale:
             self.group_event(key, NORMAL, names.EVENT_STALE_JOB, text)
-        for key, uid, node in news.pipelined:
+        async for key, uid, node in in_turns(news.pipelined):
             text = f"Pod {key} was pipelined to node {node}"
             self.pod_event(key, uid, NORMAL, names.EVENT_PIPELINED, text)
-        for group in news.groups:
+        async for group in in_turns(news.groups, _GROUPS_AT_A_TIME):
             self._group_waits(group)
-        for pod in news.pods:
+        async for pod in in_turns(news.pods):
             self._pod_waits(pod)
-        for key in news.cleared:
+        async for key in in_turns(news.cleared):
             self._clear_conditions(key)
 
     # -- pods -------------------------------------------------------------------------------------------------------

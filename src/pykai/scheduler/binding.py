@@ -38,6 +38,7 @@ from pykai.kube.errors import (
     ServerFailed,
     TooManyRequests,
 )
+from pykai.kube.limits import Slots
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, request_object
 from pykai.scheduler.intake import same_placement
@@ -76,20 +77,20 @@ _Look = Callable[[KubeError], Awaitable[Result | None]]
 
 
 class Binding:
-    """Writes binds, a bounded number at a time."""
+    """Writes binds, a bounded number at a time, of which no namespace can take all."""
 
     def __init__(
         self,
         client: Client,
         shard: Shard,
         *,
-        in_flight: int = 64,
+        in_flight: int = 80,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._shard = shard
         self._pause = pause
-        self._slots = asyncio.Semaphore(in_flight)
+        self._slots = Slots(in_flight)
 
     async def place(
         self, namespace: str, entry: Planned, labels: dict[str, str], obstacle: Callable[[], str] = str
@@ -100,18 +101,20 @@ class Binding:
         """
         if entry.request is None:
             return await self._insist(
+                namespace,
                 lambda: self._bind(namespace, entry, labels),
                 lambda error: self._look(namespace, entry, error),
                 obstacle,
             )
         wanted = assumed_request(namespace, entry.uid, entry.spec())
         return await self._insist(
+            namespace,
             lambda: self._request(namespace, entry, wanted),
             lambda error: self._look_at_request(namespace, entry, wanted, error),
             obstacle,
         )
 
-    async def _insist(self, attempt: _Attempt, look: _Look, obstacle: Callable[[], str]) -> Result:
+    async def _insist(self, namespace: str, attempt: _Attempt, look: _Look, obstacle: Callable[[], str]) -> Result:
         """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
         failures = tries = put_off = 0
         #: why we do not know whether the last write was carried out
@@ -119,7 +122,7 @@ class Binding:
         while True:
             least_s = 0.0
             try:
-                async with self._slots:
+                async with self._slots.of(namespace):
                     if doubt is not None:
                         if (found := await look(doubt)) is not None:
                             return found

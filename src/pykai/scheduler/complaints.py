@@ -8,6 +8,7 @@ so that it would be told again.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 from pykai.api import names
@@ -34,6 +35,8 @@ class Complaints:
         self._problems: tuple[Problem, ...] = ()
         self._told: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
+        #: kind -> objects with a problem: every object of a large kind may have one, and each comes by itself
+        self._kinds: Counter[str] = Counter()
         self._lines: frozenset[str] = frozenset()
 
     def found(self, problems: tuple[Problem, ...], lines: Iterable[str] = ()) -> None:
@@ -50,6 +53,8 @@ class Complaints:
     def unreadable(self, kind: str, key: str, error: DecodeError | None) -> None:
         """An object cannot be read; None when that is over."""
         subject = f"{kind}/{key}"
+        if subject not in self._told:
+            self._kinds[kind] += (error is not None) - (subject in self._unreadable)
         if error is None:
             self._unreadable.pop(subject, None)
         else:
@@ -57,7 +62,7 @@ class Complaints:
             if self._unreadable.get(subject) != text:
                 self._unreadable[subject] = text
                 self._complain(subject, f"{text}; the object is left out until this is mended")
-        self._count()
+        self._metrics.problems(self._kinds)
 
     def _tell(self) -> None:
         by_subject: dict[str, list[Problem]] = {}
@@ -74,14 +79,11 @@ class Complaints:
                 news += 1
                 self._complain(subject, text)
         self._told = told
-        self._count()
+        self._kinds = Counter(subject.partition("/")[0] for subject in told.keys() | self._unreadable.keys())
+        self._metrics.problems(self._kinds)
 
     def _complain(self, subject: str, text: str) -> None:
         kind, _, key = subject.partition("/")
         log.warning("%s: %s", subject, text)
         if kind in KINDS and key:
             self._announcer.object_event(kind, key, WARNING, f"{names.EVENT_INVALID_PREFIX}{kind}", text)
-
-    def _count(self) -> None:
-        subjects = self._told.keys() | self._unreadable.keys()
-        self._metrics.problems(subject.partition("/")[0] for subject in subjects)

@@ -40,6 +40,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import ConnectionLost, KubeError, ServerFailed, TooManyRequests
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
+from pykai.kube.turns import in_turns
 from pykai.scheduler.announcing import WARNING, Announcer, is_waiting, now_ns
 from pykai.scheduler.binding import Binding, Outcome
 from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
@@ -73,7 +74,7 @@ class Dispatcher:
         *,
         fast_bind: bool = True,
         mark_evicted: bool = False,
-        in_flight: int = 64,
+        in_flight: int = 80,
     ) -> None:
         self._client = client
         self._intake = intake
@@ -154,30 +155,33 @@ class Dispatcher:
 
     # -- a plan -----------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
         """Assume what was decided, and start to write it; `as_of` counts the arrivals that the cycle has seen."""
         groups: dict[str, list[Planned]] = {}
         short: set[str] = set()
-        for bind in plan.binds:
+        async for bind in in_turns(plan.binds):
             entry = self._planned(bind)
             if entry is None:
                 short.add(bind.group)
             else:
                 self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
-        for eviction in plan.evictions:
+        async for eviction in in_turns(plan.evictions):
             self._intake.assume_evicted(f"{eviction.namespace}/{eviction.pod}", eviction.uid)
-        for key, entries in groups.items():
+        async for key, decided in in_turns(groups.items()):
             namespace = key.partition("/")[0]
+            entries = [entry for entry in decided if self._can_be_bound(f"{namespace}/{entry.pod}", entry.uid)]
+            if len(entries) < len(decided):
+                short.add(key)
             if key in short and not self._can_be_whole(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
                     self._intake.give_up_bind(f"{namespace}/{entry.pod}")
             elif len(entries) == 1 and key not in self._plans:
                 self._place(namespace, entries[0], None, as_of)
-            else:
+            elif entries:
                 self._open_plan(key, entries, as_of)
-        for eviction in plan.evictions:
+        async for eviction in in_turns(plan.evictions):
             self._start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
 
     def _can_be_whole(self, key: str) -> bool:
@@ -186,11 +190,15 @@ class Dispatcher:
         pods = self._intake.pods_of(key)
         return group is None or is_whole(group, pods, lambda pod: self._intake.assumes_bind(_key(pod)))
 
+    def _can_be_bound(self, key: str, uid: str) -> bool:
+        """False when the pod has gone or was bound since it was decided; the change waits for the next cycle."""
+        pod = self._intake.pods.get(key)
+        return pod is not None and pod.metadata.uid == uid and not pod.spec.node_name
+
     def _planned(self, bind: Bind) -> Planned | None:
         key = f"{bind.namespace}/{bind.pod}"
         pod = self._intake.pods.get(key)
-        if pod is None or pod.metadata.uid != bind.uid or pod.spec.node_name:
-            # Gone or bound while the cycle ran; the change waits for the next one.
+        if pod is None or not self._can_be_bound(key, bind.uid):
             return None
         if self._fast_bind and not needs_binder(bind, pod):
             return Planned(bind.pod, bind.uid, bind.node)
@@ -270,6 +278,13 @@ class Dispatcher:
         if earlier is not None:
             earlier.cancel()
         self._pauses[key] = loop.call_later(self._clock.wall_s(pause_s), self._end_pause, key)
+
+    def _pause_given_up(self, request: BindRequest) -> None:
+        """Let the pod of a request that the binder has given up pause, once for each request."""
+        key = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        pod = self._intake.pods.get(key)
+        if pod is not None and not pod.spec.node_name and key not in self._pauses and given_up(request):
+            self._pause(key, pod.metadata.uid)
 
     def _end_pause(self, key: str) -> None:
         if self._pauses.pop(key, None) is not None:
@@ -392,11 +407,13 @@ class Dispatcher:
             self._intake.assume_evicted(_key(pod), pod.metadata.uid)
         await asyncio.gather(*(self._removals.pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Become responsible: plans left behind are finished before anything else is decided."""
         self._leading = True
-        for group in self._intake.groups.values():
-            self._adopt(group)
+        async for key in in_turns(self._intake.groups.keys()):
+            group = self._intake.groups.get(key)
+            if group is not None:
+                self._adopt(group)
 
     def _adopt(self, group: PodGroup) -> None:
         """Go on with a plan that someone else began."""
@@ -429,8 +446,8 @@ class Dispatcher:
             self._place(plan.namespace, entry, plan, 0)
         self._check(plan)
 
-    def _covers(self, group: PodGroup) -> bool:
-        return self._intake.tables.shard.covers(group.metadata)
+    def _covers(self, item: PodGroup | BindRequest) -> bool:
+        return self._intake.tables.shard.covers(item.metadata)
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         group = change.new
@@ -463,9 +480,12 @@ class Dispatcher:
                 self._check(plan)
 
     def _on_request(self, change: Change[BindRequest]) -> None:
+        request = change.new
+        if request is not None and self._leading and self._covers(request) and not self._intake.is_withdrawn(request):
+            # At once: the next cycle would decide about the pod again before it takes the request away.
+            self._pause_given_up(request)
         if not self._plans:
             return
-        request = change.new
         if request is None:
             # The end of an older request of the name says nothing about the one that we write or have written.
             if change.key not in self._binds and not self._intake.assumes_bind(change.key):
@@ -502,8 +522,7 @@ class Dispatcher:
             pod = self._intake.pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
                 self._lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
-                if given_up(request):
-                    self._pause(pod_key, pod.metadata.uid)
+                self._pause_given_up(request)
             self._start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:

@@ -143,6 +143,8 @@ class Intake:
         self._operations: list[Operation] = []
         #: pod key -> the bind we decided and have not seen
         self._binds: dict[str, BindRequest] = {}
+        #: node -> pods with such a bind to it; a dict is an ordered set
+        self._binds_to: dict[str, dict[str, None]] = {}
         #: pod key -> uid of the pod we evict
         self._evicted: dict[str, str] = {}
         #: request key -> uid of the request we deleted
@@ -275,12 +277,18 @@ class Intake:
         pod = self.pods.get(key)
         if pod is not None and (pod.spec.node_name or pod.metadata.uid != _owner_uid(request)):
             return
+        self._drop_bind(key)
+        self._binds_to.setdefault(request.spec.selected_node, {})[key] = None
         self._binds[key] = request
         self._operations.append(("apply", request))
 
     def assumed_binds(self) -> Collection[BindRequest]:
         """The binds that were decided and neither seen nor given up."""
         return self._binds.values()
+
+    def binds_to(self, node: str) -> Collection[BindRequest]:
+        """Those of them that lead to a node."""
+        return [self._binds[key] for key in self._binds_to.get(node, ())]
 
     def assumes_bind(self, key: str) -> bool:
         """Whether a bind of this pod was decided and neither seen nor given up."""
@@ -296,8 +304,19 @@ class Intake:
         if assumed is not None and (_owner_uid(assumed), assumed.spec.selected_node) == (uid, node):
             self._end_bind(key)
 
+    def _drop_bind(self, key: str) -> bool:
+        """Forget a bind that was assumed; whether there was one."""
+        known = self._binds.pop(key, None)
+        if known is None:
+            return False
+        node = known.spec.selected_node
+        del self._binds_to[node][key]
+        if not self._binds_to[node]:
+            del self._binds_to[node]
+        return True
+
     def _end_bind(self, key: str) -> None:
-        if self._binds.pop(key, None) is None:
+        if not self._drop_bind(key):
             return
         real = self.requests.get(key)
         if real is not None and self._withdrawn.get(key) != real.metadata.uid:
@@ -342,7 +361,7 @@ class Intake:
         if assumed is not None:
             if not same_placement(assumed, request):
                 return
-            del self._binds[key]
+            self._drop_bind(key)
         if change.old is None or assumed is not None or _differs(change.old, change.new):
             self._add(("apply", request))
 

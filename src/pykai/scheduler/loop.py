@@ -189,12 +189,14 @@ class Loop:
 
     async def _cycle(self) -> Plan:
         loop = asyncio.get_running_loop()
+        # A pause may end while the engine works; the plan does not know that.
+        held_back = self._dispatcher.held_back()
         operations, as_of = self.intake.take(), self.intake.arrivals
         at_ns = now_ns(self._clock)
         worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy))
         plan = self.plan = worked.plan
         self._dispatcher.clear_away(worked.dead)
-        self._dispatcher.carry_out(plan, as_of)
+        await self._dispatcher.carry_out(plan, as_of)
         for listener in self.listeners:
             listener(plan)
         self._metrics.cycle(open_s=worked.open_s, total_s=worked.total_s, changes=worked.changes)
@@ -210,11 +212,11 @@ class Loop:
             plan,
             worked.snapshot,
             self._conditioned,
-            self._dispatcher.held_back(),
+            held_back | self._dispatcher.held_back(),
             protected_ns=longest_ns(self.policy, worked.snapshot),
         )
         news = digest() if len(plan.unscheduled) < _MANY else await self._in_thread(digest)
-        self._announcer.announce(news)
+        await self._announcer.announce(news)
         self._metrics.closed(loop.time() - began_s)
         self._failures = 0
         self._took_s = worked.total_s

@@ -7,7 +7,7 @@ PodGroups that are gone vanish.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -180,11 +180,12 @@ class SchedulerMetrics:
         for series in self._evicted_series.pop(key, ()):
             self._evicted.remove(*series)
 
-    def problems(self, kinds: Iterable[str]) -> None:
-        """The kind of every object with a problem."""
+    def problems(self, kinds: Mapping[str, int]) -> None:
+        """How many objects of each kind have a problem."""
         self._problems.clear()
-        for kind in kinds:
-            self._problems.labels(kind).inc()
+        for kind, number in kinds.items():
+            if number:
+                self._problems.labels(kind).set(number)
 
     def budgets(self, policy: Policy) -> None:
         """What the configuration says about searches."""

@@ -26,11 +26,11 @@ class PlanOutlet(Protocol):
         """Gangs that are not settled."""
         ...
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """Become responsible for what others began."""
         ...
 
-    def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
         """Assume what was decided, and see to it; `as_of` counts the arrivals that the cycle has seen."""
         ...
 
@@ -54,7 +54,7 @@ class PlanOutlet(Protocol):
 class NewsOutlet(Protocol):
     """Tells the cluster, or whoever reads the log."""
 
-    def announce(self, news: News) -> None:
+    async def announce(self, news: News) -> None:
         """Everything that changed with a plan."""
         ...
 

@@ -11,12 +11,15 @@ import logging
 from typing import TypeVar
 
 from pykai.api import names
+from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
+from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import format_timestamp
 from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerFailed, TooManyRequests
+from pykai.kube.limits import Slots
 from pykai.kube.resources import Resource, split_key
 from pykai.scheduler.announcing import now_ns
 from pykai.scheduler.conditions import pod_condition
@@ -44,7 +47,7 @@ class Removals:
         self._intake = intake
         self._clock = clock
         self._marks = mark
-        self._slots = asyncio.Semaphore(in_flight)
+        self._slots = Slots(in_flight)
 
     async def request(self, key: str, uid: str) -> bool:
         """Delete a BindRequest; False when the server does not get to it."""
@@ -52,12 +55,14 @@ class Removals:
         failures = 0
         while True:
             try:
-                async with self._slots:
+                async with self._slots.of(namespace):
                     await self._client.delete(resources.BIND_REQUESTS, name, namespace, uid=uid)
                 return True
-            except (NotFound, Conflict):
+            except NotFound:
                 return True
             except KubeError as error:
+                if isinstance(error, Conflict) and not await self._is_there(resources.BIND_REQUESTS, key, uid):
+                    return True
                 failures += 1
                 if failures >= FAILURES:
                     log.warning("BindRequest %s was not deleted: %s", key, error)
@@ -70,15 +75,16 @@ class Removals:
         failures = 0
         while True:
             try:
-                async with self._slots:
+                async with self._slots.of(namespace):
                     if self._marks:
                         await self._mark(key, uid, why)
                     await self._client.delete(resources.PODS, name, namespace, uid=uid)
                 return
-            except (NotFound, Conflict):
-                # Gone, or another pod of the name: either way this one is no more.
+            except NotFound:
                 return
-            except (ServerFailed, TooManyRequests, ConnectionLost) as error:
+            except (ServerFailed, TooManyRequests, ConnectionLost, Conflict) as error:
+                if isinstance(error, Conflict) and not await self._is_there(resources.PODS, key, uid):
+                    return
                 failures += 1
                 if failures >= FAILURES:
                     log.warning("pod %s was not evicted: %s", key, error)
@@ -88,6 +94,12 @@ class Removals:
                 break
             await asyncio.sleep(retry_s(failures))
         self._intake.let_go(key)
+
+    async def _is_there(self, resource: Resource, key: str, uid: str) -> bool:
+        """Whether the object that could not be deleted for a conflict is this one still, or another of the name."""
+        kind: type[Pod] | type[BindRequest] = Pod if resource == resources.PODS else BindRequest
+        found: Pod | BindRequest | None = await self.look(resource, key, kind)
+        return found is not None and found.metadata.uid == uid
 
     async def look(self, resource: Resource, key: str, into: type[T]) -> T | None:
         """An object as the server has it, None when it has none; asked for as often as it takes."""

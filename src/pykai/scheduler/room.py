@@ -95,10 +95,10 @@ class Room:
     def _on_the_way(self, entry: Planned) -> Iterator[BindRequest]:
         """The binds of others to the node that have not been seen there yet."""
         seen = set()
-        for request in (*self._intake.assumed_binds(), *self._intake.requests.by(_REQUESTS_FOR, entry.node)):
+        for request in (*self._intake.binds_to(entry.node), *self._intake.requests.by(_REQUESTS_FOR, entry.node)):
             key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(key)
-            if request.spec.selected_node != entry.node or key in seen or pod is None:
+            if key in seen or pod is None:
                 continue
             if not pod.spec.node_name and pod.metadata.uid != entry.uid and not self._intake.is_withdrawn(request):
                 seen.add(key)

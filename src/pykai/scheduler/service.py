@@ -31,9 +31,10 @@ from pykai.api import names
 from pykai.kube.client import Client
 from pykai.kube.errors import KubeError
 from pykai.kube.events import Recorder
-from pykai.kube.lease import LeaderElection
+from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.readonly import ReadOnly
 from pykai.kube.runtime import Runtime
+from pykai.kube.waiting import caught_up
 from pykai.observe.endpoint import Endpoint
 from pykai.scheduler.announcing import Announcer, now_ns
 from pykai.scheduler.complaints import Complaints
@@ -93,7 +94,8 @@ class Scheduler:
         self._shadowing = flags.other["shadow"]
         if self._shadowing:
             runtime = replace(runtime, client=Client(ReadOnly(runtime.client.transport)))
-        client, clock, shard = runtime.client, runtime.clock, flags.shard
+        self._fence = Fence()
+        client, clock, shard = runtime.client.fenced(self._fence.check), runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
         self.recorder = Recorder(client, component=shard.scheduler_name, clock=clock)
@@ -229,6 +231,7 @@ class Scheduler:
             duration_s=names.LEASE_DURATION_S,
             renew_s=names.LEASE_RENEW_DEADLINE_S,
             retry_s=self.lease_retry_s,
+            fence=self._fence,
         )
         won = asyncio.Event()
         warm = asyncio.create_task(self.loop.stand_by(won), name="standby")
@@ -236,7 +239,8 @@ class Scheduler:
         async def work(told: asyncio.Event) -> None:
             won.set()
             await warm
-            if await self._caught_up(told):
+            intake = self.intake
+            if await caught_up(self._runtime.caches, (intake.pods, intake.groups, intake.requests), told):
                 await self._lead(told)
 
         try:
@@ -247,23 +251,11 @@ class Scheduler:
             with contextlib.suppress(asyncio.CancelledError):
                 await warm
 
-    async def _caught_up(self, stop: asyncio.Event) -> bool:
-        """Wait until the caches show what the last leader wrote: watches may be behind.  False when told to stop."""
-        intake = self.intake
-        seen = asyncio.ensure_future(self._runtime.caches.catch_up(intake.pods, intake.groups, intake.requests))
-        stopped = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((seen, stopped), return_when=asyncio.FIRST_COMPLETED)
-            return seen.done() and seen.result() is None
-        finally:
-            seen.cancel()
-            stopped.cancel()
-
     async def _lead(self, stop: asyncio.Event) -> None:
         """Finish what others began, then run cycles; on the way out finish what is in flight."""
         self.leading = True
         try:
-            self.dispatcher.take_over()
+            await self.dispatcher.take_over()
             await self.loop.run(stop)
             if not await self.dispatcher.settle():
                 log.warning("some writes were still going out; whoever leads next will find them")

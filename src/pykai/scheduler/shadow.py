@@ -29,6 +29,7 @@ from pykai.core.decisions import Bind, Evict, Plan
 from pykai.core.shard import Shard
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
+from pykai.kube.turns import in_turns
 from pykai.scheduler.bindrequests import assumed_request, request_spec
 from pykai.scheduler.gangplans import given_up
 from pykai.scheduler.intake import Intake
@@ -93,11 +94,11 @@ class Shadow:
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
-    def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
         """Assume what was decided, and log what is new about it."""
-        for bind in plan.binds:
+        async for bind in in_turns(plan.binds):
             self._bind(bind)
-        for eviction in plan.evictions:
+        async for eviction in in_turns(plan.evictions):
             self._evict(eviction)
         self._expire()
 
@@ -168,7 +169,7 @@ class Shadow:
         """Nobody pauses."""
         return set()
 
-    def take_over(self) -> None:
+    async def take_over(self) -> None:
         """What others began is theirs."""
 
     async def settle(self, timeout_s: float = 10.0) -> bool:
@@ -180,9 +181,9 @@ class Shadow:
 
     # -- what is told -----------------------------------------------------------------------------------------------
 
-    def announce(self, news: News) -> None:
+    async def announce(self, news: News) -> None:
         """Who waits, and for what."""
-        for group in news.groups:
+        async for group in in_turns(news.groups):
             if group.key in self._intake.groups:
                 self._cannot_place(group.key, group.text)
         for pod in news.pods:

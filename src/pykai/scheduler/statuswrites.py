@@ -6,6 +6,8 @@ object is gone, or says already what it should, and nothing is written.
 
 Errors: what the server refuses (gone, invalid, forbidden) is dropped and told to the owner; a conflict is tried again
 with new content; an unreachable or failing server is tried again after a pause that doubles.
+
+Namespaces take turns, and one whose writes hang leaves writers for the others (`kube.workqueue`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerFailed, TooManyRequests
 from pykai.kube.resources import Resource
+from pykai.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,8 @@ class StatusWrites:
         #: whether something more urgent is going out
         self._busy = busy
         self._entries: dict[str, _Entry] = {}
-        self._line: asyncio.Queue[str] = asyncio.Queue()
+        self._line = WorkQueue(_namespace_of)
+        self._more = asyncio.Event()
         #: keys being written now
         self._out: set[str] = set()
         #: keys that wait for the end of a pause
@@ -75,12 +79,12 @@ class StatusWrites:
         self._idle.set()
 
     def put(self, key: str, make: Make, done: Done = lambda _: None) -> None:
-        """Write this under `key`, instead of what waits there."""
+        """Write this under `key`, instead of what waits there; a key is some words and `namespace/name`."""
         known = self._entries.get(key)
         self._entries[key] = _Entry(make, done, answered=known.answered if known is not None else "")
         self._idle.clear()
         if known is None and key not in self._out:
-            self._line.put_nowait(key)
+            self._stand_in_line(key)
 
     def drop(self, key: str) -> None:
         """Forget what waits under a key; what is going out is not stopped."""
@@ -115,35 +119,51 @@ class StatusWrites:
 
     async def _write_all(self) -> None:
         while True:
-            key = await self._line.get()
-            if key not in self._entries or key in self._out:
+            key = self._line.take(self._workers - self._line.working)
+            if key is None:
+                self._more.clear()
+                await self._more.wait()
                 continue
-            self._out.add(key)
             try:
-                waited_s = 0.0
-                while self._busy() and waited_s < _POLITE_S:
-                    await asyncio.sleep(0.02)
-                    waited_s += 0.02
-                entry = self._entries[key]
-                pause_s = await self._write(entry)
-                # A transport within the process answers without ever waiting; others have a right to their turn.
-                await asyncio.sleep(0)
+                await self._serve(key)
             finally:
-                self._out.discard(key)
-            newest = self._entries[key]
-            newest.answered = entry.answered
-            if newest is not entry:
-                self._line.put_nowait(key)
-            elif pause_s is not None:
-                loop = asyncio.get_running_loop()
-                self._pausing[key] = loop.call_later(pause_s, self._come_back, key)
-            else:
-                self._finish(key, entry)
+                self._line.done(key)
+                self._more.set()
+
+    async def _serve(self, key: str) -> None:
+        """Write what stands under a key, if anything does still."""
+        if key not in self._entries:
+            return
+        self._out.add(key)
+        try:
+            waited_s = 0.0
+            while self._busy() and waited_s < _POLITE_S:
+                await asyncio.sleep(0.02)
+                waited_s += 0.02
+            entry = self._entries[key]
+            pause_s = await self._write(entry)
+            # A transport within the process answers without ever waiting; others have a right to their turn.
+            await asyncio.sleep(0)
+        finally:
+            self._out.discard(key)
+        newest = self._entries[key]
+        newest.answered = entry.answered
+        if newest is not entry:
+            self._stand_in_line(key)
+        elif pause_s is not None:
+            loop = asyncio.get_running_loop()
+            self._pausing[key] = loop.call_later(pause_s, self._come_back, key)
+        else:
+            self._finish(key, entry)
+
+    def _stand_in_line(self, key: str) -> None:
+        self._line.add(key)
+        self._more.set()
 
     def _come_back(self, key: str) -> None:
         self._pausing.pop(key, None)
         if key in self._entries:
-            self._line.put_nowait(key)
+            self._stand_in_line(key)
 
     def _finish(self, key: str, entry: _Entry) -> None:
         if self._entries.get(key) is entry:
@@ -188,9 +208,17 @@ class StatusWrites:
         except KubeError:
             entry.attempts += 1
             return _pause_s(entry.attempts)
+        except Exception:
+            # A mistake of ours costs this write, never the writer.
+            log.exception("%s %s/%s was not updated", patch.resource.kind, patch.namespace, patch.name)
+            return None
         entry.answered = str(answer.get("metadata", {}).get("resourceVersion", ""))
         return None
 
 
 def _pause_s(attempts: int) -> float:
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 16))
+
+
+def _namespace_of(key: str) -> str:
+    return key.rpartition(" ")[2].partition("/")[0]

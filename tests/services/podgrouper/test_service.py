@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+import pytest
 
 from pykai.api import names
 from pykai.api.scheduling import PodGroup
@@ -146,8 +149,11 @@ async def test_a_group_that_somebody_changed_is_put_right(place: Workplace) -> N
         await place.groups.until(lambda groups: groups.values()[0].spec.min_member == 1)  # type: ignore[index]
 
 
-async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(place: Workplace) -> None:
+async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
+    place: Workplace, caplog: pytest.LogCaptureFixture
+) -> None:
     """workloads:T-62, GR-6."""
+    caplog.set_level(logging.INFO, "pykai.podgrouper")
     bad = await place.job("bad", annotations={"kai.scheduler/batch-min-member": "many"})
     await place.pod("a", by=bad)
     await place.pod("b")
@@ -159,6 +165,7 @@ async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(p
         await place.pod("c")
         await place.pods.until(assigned("c"))
     assert await place.count("a", WARNING) >= 2
+    assert caplog.text.count("is not grouped: invalid min-member") == 1
     assert "invalid min-member annotation value: 'many'" in message
     assert GROUP not in (await place.raw_pod("a"))["metadata"].get("annotations", {})
 

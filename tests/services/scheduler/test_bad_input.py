@@ -35,7 +35,9 @@ async def test_queues_that_are_each_others_parents() -> None:
         async with lab.scheduler() as scheduler:
             await served(lab)
             assert "spec.parentQueue" in await lab.until_told("InvalidQueue", "hen")
-            assert "Queue 'egg' does not exist" in await lab.until_told("Unschedulable", "lost")
+            assert "Queue 'egg' cannot be used: the parents form a cycle" in await lab.until_told(
+                "Unschedulable", "lost"
+            )
             assert b'kai_invalid_objects{kind="Queue"}' in exposed(scheduler)
 
 

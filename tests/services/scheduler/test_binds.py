@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pykai.api import names
@@ -144,6 +146,24 @@ async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
             await lab.gang("next", pods=1)
             await lab.until_bound("next", 1)
             assert len(lab.faults.written("POST", r"/job-0/binding$")) == 1
+
+
+async def test_a_pod_that_the_binder_gave_up_pauses_before_it_is_decided_again() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        await lab.gang("job", pods=1)
+        async with lab.scheduler(fast_bind=False) as scheduler:
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+            failed = {"status": {"phase": "Failed", "reason": "no device", "failedAttempts": 3}}
+            await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
+            await lab.requests.until(lambda store: len(store) == 0, 10)
+            assert scheduler.dispatcher.held_back() == {"default/job"}
+            # A cycle that saw the failure decides the next one.
+            await lab.gang("next", pods=1)
+            await lab.requests.until(lambda store: "default/next-0" in store, 10)
+            made = [json.loads(each.body or b"") for each in lab.faults.written("POST", r"/bindrequests$")]
+            assert [each["spec"]["podName"] for each in made] == ["job-0", "next-0"]
+            await lab.requests.until(lambda store: "default/job-0" in store, 10)
 
 
 @pytest.mark.parametrize("carried_out", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from pykai.api import names
 from pykai.kube import resources
@@ -85,6 +86,15 @@ async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None
             await scheduler.dispatcher.settle()
             assert not any(scheduler.intake.is_evicted(f"default/greedy{i}-0", "") for i in range(2))
         assert not going(lab)
+
+
+@pytest.mark.parametrize("code", [409, 429, 500, 504])
+async def test_an_eviction_that_fails_once_is_tried_again(code: int) -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        lab.faults.refuse("DELETE", POD, refusal(code, "Conflict" if code == 409 else "Later"), times=1)
+        async with lab.scheduler():
+            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
 
 
 async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:

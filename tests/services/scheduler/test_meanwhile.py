@@ -372,6 +372,24 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
             await lab.until_bound("train", pods)
 
 
+async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_gated() -> None:
+    async with cluster() as lab:
+        await lab.node("a")
+        lab.faults.refuse("POST", BINDING, refusal(403, "Forbidden", "not here"), times=1)
+        await lab.gang("job", pods=1)
+        async with lab.scheduler() as scheduler:
+            await lab.until_told("FailedBinding", "job-0")
+            go_on = threading.Event()
+            async with scheduler.loop.engine:
+                assert scheduler.dispatcher.held_back() == {"default/job"}
+                scheduler.loop._thread.submit(go_on.wait)
+            while not scheduler.loop.engine.locked() or scheduler.dispatcher.held_back():
+                await asyncio.sleep(0.002)
+            go_on.set()
+            await lab.until_told("Scheduled", "job-0")
+        assert not lab.told("NotReady")
+
+
 async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=2)

@@ -19,7 +19,7 @@ FIRST, SECOND_ONE = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
 
 def bound(at: str | None, status: str = "True") -> Pod:
     condition = Condition(type="PodScheduled", status=status, last_transition_time=at)
-    return Pod(metadata=ObjectMeta(name="p"), status=PodStatus(conditions=[condition]))
+    return Pod(metadata=ObjectMeta(name="p"), status=PodStatus(conditions=(condition,)))
 
 
 def test_the_first_pod_that_was_bound_tells_the_start() -> None:

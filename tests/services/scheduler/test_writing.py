@@ -129,7 +129,7 @@ def test_a_pod_condition_is_written_when_something_changed() -> None:
     waits = Condition(
         type="PodScheduled", status="False", reason="Unschedulable", message="why", last_transition_time="then"
     )
-    one = Pod(status=PodStatus(conditions=[waits]))
+    one = Pod(status=PodStatus(conditions=(waits,)))
     assert pod_condition(one, "PodScheduled", "False", "Unschedulable", "why", "now") is None
     patch = pod_condition(one, "PodScheduled", "False", "Unschedulable", "because", "now")
     assert patch is not None
@@ -274,3 +274,13 @@ async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
         pool.writes.put("broken", broken)
         pool.put("1")
         assert await pool.value() == "1"
+
+
+async def test_a_mistake_of_ours_costs_one_status() -> None:
+    async with cluster() as lab, Pool(lab) as pool:
+        lab.faults.lose("PATCH", "/podgroups/g$", RuntimeError("broken on purpose"), carried_out=False, times=4)
+        for number in range(4):
+            pool.put("lost", f"status of default/{number}")
+        assert await pool.value() == ""
+        pool.put("told", "status of default/5")
+        assert await pool.value() == "told"

@@ -1,0 +1,62 @@
+"""A large Job: what its progress costs does not grow with its pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.resources import JOBS
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Store
+from pykai.podgrouper.service import make_podgrouper
+from tests.calls import calls
+from tests.kube.fakes import FakeServer
+
+
+def put(store: Store[Any], *documents: dict[str, Any]) -> None:
+    store.begin_list()
+    store.listed([msgspec.Raw(msgspec.json.encode(each)) for each in documents])
+    store.end_list("1")
+
+
+def pod(name: str, node: str) -> dict[str, Any]:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job", "controller": True}
+    meta = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": [owner]}
+    return {"metadata": meta, "spec": {"schedulerName": "kai-scheduler", "nodeName": node}}
+
+
+def job(succeeded: int) -> dict[str, Any]:
+    meta = {"name": "job", "namespace": "ns", "uid": "job", "resourceVersion": str(succeeded)}
+    return {"metadata": meta, "status": {"succeeded": succeeded}}
+
+
+async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
+    """What one more pod that has ended costs, and whether anybody is looked at."""
+    client = Client(FakeServer())
+    service = make_podgrouper(Runtime(client, Caches(client), Clock()))
+    jobs = service._watched[(JOBS.api_version, JOBS.kind)]
+    put(jobs, job(1))
+    put(service._pods, *pods)
+    await service._follow()
+    queue = service._reconciler._queue
+    while (key := queue.take()) is not None:
+        queue.done(key)
+    cost = calls(lambda: put(jobs, job(2)))
+    return cost, not service._reconciler.idle()
+
+
+async def test_the_progress_of_a_job_that_runs_does_not_look_at_its_pods() -> None:
+    few, _ = await progress(*(pod(f"pod-{number}", "node") for number in range(10)))
+    many, anybody = await progress(*(pod(f"pod-{number}", "node") for number in range(1000)))
+    assert many == few
+    assert not anybody
+
+
+async def test_the_progress_of_a_job_is_told_to_one_pod_that_waits() -> None:
+    running = [pod(f"pod-{number}", "node") for number in range(10)]
+    _, anybody = await progress(*running, pod("waits", ""))
+    assert anybody

@@ -1,0 +1,235 @@
+"""In a large cluster: what is done for one object does not grow with the others, and nothing keeps the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pykai.api import names
+from pykai.api.decode import DecodeError
+from pykai.core.decisions import Bind, Evict, Plan
+from pykai.core.problems import Problem
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.runtime import Runtime
+from pykai.kube.watch import WatchEvent
+from pykai.scheduler.bindplan import Planned
+from pykai.scheduler.bindrequests import assumed_request
+from pykai.scheduler.flags import read_flags
+from pykai.scheduler.room import Room
+from pykai.scheduler.service import make_scheduler
+from pykai.scheduler.status import GroupNews, News, PodNews
+from tests.calls import calls, turns
+from tests.kube.fakes import FakeServer
+
+MANY = 1000
+
+
+class Large:
+    """A scheduler that does not run, and a watch that the test plays."""
+
+    def __init__(self, **flags: str) -> None:
+        self.server = FakeServer()
+        client = Client(self.server)
+        runtime = Runtime(client, Caches(client), Clock())
+        self.scheduler = make_scheduler(runtime, read_flags(flags), registry=CollectorRegistry(), endpoints=False)
+        self.intake = self.scheduler.intake
+        self.version = 10
+
+    def say(self, type_: str, kind: str, name: str, **content: Any) -> None:
+        self.version += 1
+        meta = {"name": name, "namespace": "" if kind == "Node" else "default", "uid": f"uid-{name}"}
+        meta |= {"resourceVersion": str(self.version), **content.pop("metadata", {})}
+        document = msgspec.Raw(msgspec.json.encode({"metadata": meta, **content}))
+        self.intake.stores[kind].happened(WatchEvent(type_, document))
+
+    def nodes(self, number: int) -> None:
+        for row in range(number):
+            allocatable = {"cpu": "8", "memory": "8Gi", "pods": "9999"}
+            self.say("ADDED", "Node", f"node-{row}", status={"allocatable": allocatable})
+
+    def pods(self, pods: Iterable[str], group: str = "") -> None:
+        metadata = {"annotations": {names.POD_GROUP_ANNOTATION: group}} if group else {}
+        spec = {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]}
+        for name in pods:
+            self.say("ADDED", "Pod", name, metadata=metadata, spec=spec, status={"phase": "Pending"})
+
+    def group(self, name: str, minimum: int = 1) -> None:
+        self.say("ADDED", "PodGroup", name, spec={"queue": "q", "minMember": minimum})
+
+    def invalid(self) -> dict[str, float]:
+        """What the metric says about objects that cannot be used."""
+        registry = self.scheduler.metrics.registry
+        return {
+            sample.labels["kind"]: sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "kai_invalid_objects"
+        }
+
+
+def numbered(name: str, number: int = MANY) -> list[str]:
+    return [f"{name}-{row}" for row in range(number)]
+
+
+def bind(pod: str, group: str, node: str = "node-0") -> Bind:
+    return Bind("default", pod, f"uid-{pod}", f"default/{group}", node, names.RECEIVED_REGULAR)
+
+
+def plan(*binds: Bind, evictions: tuple[Evict, ...] = ()) -> Plan:
+    return Plan(0, binds, (), evictions, (), (), (), (), (), (), (), 0)
+
+
+async def test_a_last_look_at_a_node_does_not_look_at_the_binds_to_others() -> None:
+    looks = []
+    for number in (10, MANY):
+        large = Large()
+        large.nodes(number)
+        large.pods(numbered("pod", number))
+        places = [Planned(f"pod-{row}", f"uid-pod-{row}", f"node-{row}") for row in range(number)]
+        for place in places:
+            large.intake.assume_bind(assumed_request("default", place.uid, place.spec()))
+        room = Room(large.intake)
+        assert room.obstacle("default", places[0], 0) == ""
+        looks.append(calls(lambda room=room, place=places[1]: room.obstacle("default", place, 0)))  # type: ignore[misc]
+    assert looks[0] == looks[1]
+
+
+async def test_binds_are_known_by_their_nodes_until_they_end() -> None:
+    large = Large()
+    large.nodes(3)
+    large.pods(["a", "b", "c", "d"])
+
+    def assume(pod: str, node: str) -> None:
+        large.intake.assume_bind(assumed_request("default", f"uid-{pod}", Planned(pod, f"uid-{pod}", node).spec()))
+
+    def to(node: str) -> list[str]:
+        return [request.spec.pod_name for request in large.intake.binds_to(node)]
+
+    for pod in ("a", "b", "c", "d"):
+        assume(pod, "node-0")
+    assert to("node-0") == ["a", "b", "c", "d"]
+    assume("a", "node-1")
+    large.intake.give_up_bind("default/b")
+    large.say("DELETED", "Pod", "c")
+    assert (to("node-0"), to("node-1")) == (["d"], ["a"])
+    owner = {"ownerReferences": [{"kind": "Pod", "name": "d", "uid": "uid-d"}]}
+    large.say("ADDED", "BindRequest", "d", metadata=owner, spec={"podName": "d", "selectedNode": "node-0"})
+    assert to("node-0") == []
+    assert [request.spec.pod_name for request in large.intake.assumed_binds()] == ["a"]
+
+
+async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_are() -> None:
+    complaints = Large(shadow="true").scheduler.complaints
+    error = DecodeError("Pod", "spec", "nonsense")
+    complaints.unreadable("Pod", "default/first", error)
+    cost = calls(lambda: complaints.unreadable("Pod", "default/second", error))
+    for name in numbered("pod"):
+        complaints.unreadable("Pod", f"default/{name}", error)
+    assert calls(lambda: complaints.unreadable("Pod", "default/last", error)) == cost
+
+
+async def test_objects_that_cannot_be_used_are_counted_once() -> None:
+    large = Large()
+    complaints = large.scheduler.complaints
+    error = DecodeError("Pod", "spec", "nonsense")
+    complaints.unreadable("Pod", "default/a", error)
+    complaints.unreadable("Pod", "default/a", DecodeError("Pod", "spec", "other nonsense"))
+    complaints.unreadable("Queue", "q", error)
+    assert large.invalid() == {"Pod": 1, "Queue": 1}
+    complaints.found((Problem("Pod/default/a", "spec", "strange"), Problem("Pod/default/b", "spec", "strange")))
+    assert large.invalid() == {"Pod": 2, "Queue": 1}
+    complaints.unreadable("Pod", "default/b", error)
+    complaints.unreadable("Pod", "default/b", None)
+    complaints.unreadable("Queue", "q", None)
+    assert large.invalid() == {"Pod": 2}
+    complaints.found(())
+    assert large.invalid() == {"Pod": 1}
+    complaints.unreadable("Pod", "default/a", None)
+    complaints.unreadable("Pod", "default/never", None)
+    assert large.invalid() == {}
+
+
+@pytest.mark.parametrize("shadow", ["false", "true"])
+async def test_others_get_their_turn_while_a_large_plan_begins(shadow: str) -> None:
+    large = Large(shadow=shadow)
+    large.nodes(1)
+    large.pods(numbered("pod"))
+    victims = tuple(
+        Evict("default", name, f"uid-{name}", "default/g", "node-0", "reclaim", 1, "why") for name in numbered("pod")
+    )
+    binds = plan(*(bind(name, name) for name in numbered("pod")))
+    assert await turns(large.scheduler.dispatcher.carry_out(binds)) >= 5
+    assert await turns(large.scheduler.dispatcher.carry_out(plan(evictions=victims))) >= 5
+    large.scheduler.dispatcher.stop()
+
+
+async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None:
+    large = Large()
+    pods = tuple(PodNews(f"default/{name}", "uid", "no", condition=True, event=True) for name in numbered("pod"))
+    groups = [
+        GroupNews(f"default/{name}", "uid", "no", "Unschedulable", event=True, reasons=None, pods=pods[:10])
+        for name in numbered("group", 100)
+    ]
+    assert await turns(large.scheduler.announcer.announce(News(groups=groups))) >= 5
+    assert await turns(large.scheduler.announcer.announce(News(pods=list(pods)))) >= 5
+
+
+async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
+    large = Large()
+    for name in numbered("group"):
+        large.group(name)
+    assert await turns(large.scheduler.dispatcher.take_over()) >= 5
+
+
+@pytest.mark.parametrize("goes", ["deleted", "bound"])
+async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_begin(goes: str) -> None:
+    large = Large()
+    large.nodes(1)
+    large.group("gang", minimum=2)
+    large.pods(["gang-0", "gang-1"], "gang")
+    large.pods(numbered("pod"))
+    large.intake.take()
+    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(0)
+        assert large.intake.assumes_bind("default/gang-0")
+        if goes == "deleted":
+            large.say("DELETED", "Pod", "gang-0")
+        else:
+            # By others, into another group.
+            spec = {"schedulerName": "kai-scheduler", "nodeName": "node-9", "containers": [{"name": "main"}]}
+            metadata = {"annotations": {names.POD_GROUP_ANNOTATION: "another"}}
+            large.say("MODIFIED", "Pod", "gang-0", metadata=metadata, spec=spec, status={"phase": "Running"})
+
+    await asyncio.gather(large.scheduler.dispatcher.carry_out(plan(*binds)), meanwhile())
+    await large.scheduler.dispatcher.settle()
+    assert not [request.path for request in large.server.requests if "gang" in request.path]
+    assert not large.intake.assumes_bind("default/gang-1")
+    assert large.scheduler.dispatcher.open_plans == 0
+    assert sum(request.path.endswith("/binding") for request in large.server.requests) == MANY
+
+
+async def test_nothing_begins_for_a_group_of_which_all_pods_go() -> None:
+    large = Large()
+    large.nodes(1)
+    large.group("gang")
+    large.pods(["gang-0", "gang-1"], "gang")
+    large.pods(numbered("pod"))
+
+    async def meanwhile() -> None:
+        await asyncio.sleep(0)
+        for name in ("gang-0", "gang-1"):
+            large.say("DELETED", "Pod", name)
+
+    binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
+    await asyncio.gather(large.scheduler.dispatcher.carry_out(plan(*binds)), meanwhile())
+    assert large.scheduler.dispatcher.open_plans == 0
+    large.scheduler.dispatcher.stop()
