@@ -38,8 +38,7 @@ class Books:
 
     def plane(self, plane: int, resource: str) -> int:
         """One figure of the node."""
-        axis = self.snapshot.axes.index.get(resource)
-        return 0 if axis is None else int(self.snapshot.columns[plane, axis, self.row])
+        return int(self.snapshot.columns[plane, self.snapshot.axes.index[resource], self.row])
 
     def idle(self, resource: str = GPU) -> int:
         """Held by nobody."""
@@ -359,8 +358,9 @@ def test_reservation_pods_are_nobodys_load() -> None:
 
 
 def test_a_resource_the_node_does_not_have_is_not_charged() -> None:
-    """gpu:S-3"""
-    found = books(node(1).pod("a", on="node-0", extra={"example.com/nic": 1}))
+    """gpu:S-3: here only another node has it."""
+    another = node(1).node("node-1", extra={"example.com/nic": 1})
+    found = books(another.pod("a", on="node-0", extra={"example.com/nic": 1}))
     assert found.idle("example.com/nic") == 0
     assert found.used("example.com/nic") == 0
     assert found.idle("cpu") == 99_000
