@@ -38,7 +38,9 @@ class Books:
 
     def plane(self, plane: int, resource: str) -> int:
         """One figure of the node."""
-        return int(self.snapshot.columns[plane, self.snapshot.axes.index[resource], self.row])
+        axis = self.snapshot.axes.index.get(resource)
+        # What no node offers has no axis.
+        return 0 if axis is None else int(self.snapshot.columns[plane, axis, self.row])
 
     def idle(self, resource: str = GPU) -> int:
         """Held by nobody."""
