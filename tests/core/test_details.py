@@ -39,6 +39,16 @@ def test_used_gpus_include_one_for_every_shared_one() -> None:
     assert "requested: 2, used: 1, capacity: 2" in details(built.gang("job", gpu=2))["node-0"]
 
 
+def test_what_no_node_offers_comes_last_with_nothing_there() -> None:
+    built = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=2, extra={"example.com/a": 3})
+    assert details(built.configured({"tiers": [{"plugins": [{"name": "proportion"}]}]})) == {
+        "node-0": (
+            "Node didn't have enough resources: GPUs, requested: 2, used: 0, capacity: 1, "
+            "Node didn't have enough resources: example.com/a, requested: 3, used: 0, capacity: 0"
+        )
+    }
+
+
 def test_a_job_of_several_pods_is_told_less() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").pod("old", gpu=1, on="node-0").gang("job", pods=2, gpu=1)
     assert details(built) == {

@@ -275,48 +275,51 @@ def test_work_that_hangs_in_one_namespace_does_not_stop_the_others() -> None:
     in_fake_time(story())
 
 
+class Unfinished:
+    """Work that waits until it is let on, and then writes."""
+
+    def __init__(self) -> None:
+        self.begun, self._go_on = asyncio.Event(), asyncio.Event()
+        self.written: list[str] = []
+        self.reconciler = Reconciler("test", self._write, clock=LoopClock())
+
+    async def _write(self, key: str) -> None:
+        self.begun.set()
+        await self._go_on.wait()
+        self.written.append(key)
+
+    async def begin(self, stop: asyncio.Event) -> asyncio.Task[None]:
+        """Be in the middle of it."""
+        running = asyncio.create_task(self.reconciler.run(stop))
+        self.reconciler.enqueue("a")
+        await self.begun.wait()
+        return running
+
+    async def go_on(self) -> None:
+        """Whoever works still may end now."""
+        self._go_on.set()
+        while not self.reconciler.idle():
+            await asyncio.sleep(0)
+
+
 async def test_who_is_cancelled_before_he_was_told_to_stop_leaves_nothing_running() -> None:
-    begun, go_on = asyncio.Event(), asyncio.Event()
-    written: list[str] = []
-
-    async def reconcile(key: str) -> None:
-        begun.set()
-        await go_on.wait()
-        written.append(key)
-
-    reconciler = Reconciler("test", reconcile, clock=LoopClock())
-    running = asyncio.create_task(reconciler.run(asyncio.Event()))
-    reconciler.enqueue("a")
-    await begun.wait()
+    work = Unfinished()
+    running = await work.begin(asyncio.Event())
     running.cancel()
     async with asyncio.timeout(10):
         await asyncio.wait([running])
-    go_on.set()
-    while not reconciler.idle():
-        await asyncio.sleep(0)
-    assert not written
+    await work.go_on()
+    assert not work.written
 
 
 async def test_who_is_cancelled_while_he_finishes_leaves_nothing_running() -> None:
-    begun, go_on, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    written: list[str] = []
-
-    async def reconcile(key: str) -> None:
-        begun.set()
-        await go_on.wait()
-        written.append(key)
-
-    reconciler = Reconciler("test", reconcile, clock=LoopClock())
-    running = asyncio.create_task(reconciler.run(stop))
-    reconciler.enqueue("a")
-    await begun.wait()
+    work, stop = Unfinished(), asyncio.Event()
+    running = await work.begin(stop)
     stop.set()
     # So it goes with a leader who is told to stop in time and does not: in the end the lease is lost.
-    while reconciler._running:
+    while work.reconciler._running:
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait([running])
-    go_on.set()
-    while not reconciler.idle():
-        await asyncio.sleep(0)
-    assert not written
+    await work.go_on()
+    assert not work.written

@@ -6,7 +6,7 @@ frozen, because the same object is shared by caches, snapshots and threads; `msg
 copy. They are pruned: never write one back over the object it came from.
 
 Lists of pods and nodes are tuples: the garbage collector forgets a tuple of such Structs once it has seen it, while
-it would walk over each of the million lists of a large cluster again and again, for a second at a time.
+it would walk over each list again and again (a full collection over 20,000 pods: 6 instead of 176 ms).
 
 Nulls: Go writers emit `null` for empty maps, lists and objects, and Go readers take a null for "leave the zero
 value". The types here say what code wants to read (`labels` is always a map) and know of null only where absence has

@@ -202,7 +202,7 @@ class Client:
     ) -> AsyncIterator[Page]:
         """A list in pieces; one whose token expires half-way begins again, without pages the second time.
 
-        `metadata_only` asks for nothing else of each object, a quarter of a pod; a server may send it in full.
+        `metadata_only` asks for nothing else of each object; a server may send it in full.
 
         The second time is in one piece because a list that takes longer than the server keeps old versions would
         expire again and again.
