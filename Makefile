@@ -12,12 +12,14 @@ TEST_WORKERS ?= auto
 CLUSTER_ARGS ?=
 # More arguments for `make soak`, as in `make soak SOAK_ARGS="--kills 10 --seed 7"`.
 SOAK_ARGS ?=
+# More arguments for `make attack`, as in `make attack ATTACK_ARGS="--only 4 5"`.
+ATTACK_ARGS ?=
 # `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
 UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
+.PHONY: help demo test soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +56,9 @@ soak: $(VENV)/ready ## kill processes under load on a real control plane and che
 		echo; \
 		$(BIN)/kai soak $(SOAK_ARGS); \
 	fi
+
+attack: $(VENV)/ready ## what a hostile tenant tries, what happens, and what others feel (ATTACK_ARGS adds arguments)
+	@$(BIN)/python -m tests.attack $(ATTACK_ARGS)
 
 cluster: $(VENV)/ready ## start a real control plane with our definitions; Ctrl-C ends it; needs Go (CLUSTER_ARGS adds arguments)
 	@$(BIN)/python -m tests.cluster $(CLUSTER_ARGS)

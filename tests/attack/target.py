@@ -1,0 +1,304 @@
+"""The cluster under attack: honest users, one tenant, and the meter that shows what the honest users feel.
+
+    async with target(nodes=20) as cluster:
+        await cluster.tenant.create(pod("miner", gpus=1))
+        before = await cluster.probe()
+
+All services run in this process on the embedded API server with simulated machines (`kai up` without its board).  The
+tenant has the role `edit` in one namespace plus PodGroups and BindRequests; attacks go through its client only.  What
+the admin client does belongs to the scenery: queues, classes, honest work.
+
+Subtle: the scheduler publishes the time of a cycle after it has announced the plan, so the meter reads each figure when
+the next plan arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.kube import resources
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.errors import KubeError, NotFound
+from pykai.kube.resources import Resource
+from pykai.kube.store import Change, Store
+from pykai.operator.install import installation
+from pykai.simulator.living import LivingCluster, LivingOptions
+from pykai.simulator.scenario import Machines, QueueEntry, Share, Story
+
+Document = dict[str, Any]
+
+TENANT = "tenant"
+HONEST = "honest"
+_KINDS = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
+_CYCLE_GAUGE = "kai_e2e_scheduling_latency_milliseconds"
+#: wall seconds without the awaited change before the command gives up on it
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """What honest users felt during a probe."""
+
+    #: milliseconds of each cycle
+    cycles: Sequence[float]
+    #: milliseconds from create to bind, of each pod of the probe
+    binds: Sequence[float]
+
+    @property
+    def cycle_ms(self) -> float:
+        """The slowest cycle."""
+        return max(self.cycles, default=0.0)
+
+    @property
+    def bind_ms(self) -> float:
+        """A pod waits this long for its node, in the middle."""
+        return statistics.median(self.binds) if self.binds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attack ended."""
+
+    #: whether the cluster withstood it
+    repelled: bool
+    #: one sentence with the figures that decide
+    happened: str
+
+
+def document(kind: str, name: str, namespace: str = TENANT, **fields: Any) -> Document:
+    """An object of a kind; `labels` and `annotations` go into its metadata."""
+    resource = _KINDS[kind]
+    meta: Document = {"name": name}
+    if resource.namespaced:
+        meta["namespace"] = namespace
+    for key in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if key in fields:
+            meta[key] = fields.pop(key)
+    return {"apiVersion": resource.api_version, "kind": kind, "metadata": meta, **fields}
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = TENANT,
+    queue: str = TENANT,
+    group: str = "",
+    gpus: int = 0,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Document:
+    """A pod for our scheduler that runs until it is deleted; the rest goes into its spec."""
+    amounts: Document = {"cpu": "10m"}
+    limits: Document = {names.NVIDIA_GPU: str(gpus)} if gpus else {}
+    container = {
+        "name": "main",
+        "image": "simulated",
+        "resources": {"requests": {**amounts, **limits}, "limits": limits},
+    }
+    return document(
+        "Pod",
+        name,
+        namespace,
+        labels={names.QUEUE_LABEL: queue, **(labels or {})},
+        annotations={**({names.POD_GROUP_ANNOTATION: group} if group else {}), **(annotations or {})},
+        spec={
+            "schedulerName": names.SCHEDULER_NAME,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            **spec,
+        },
+    )
+
+
+def pod_group(
+    name: str, *, queue: str = TENANT, minimum: int = 1, annotations: dict[str, str] | None = None, **spec: Any
+) -> Document:
+    """A PodGroup of the tenant."""
+    fields = {"queue": queue, "minMember": minimum, **spec}
+    return document("PodGroup", name, annotations=annotations or {}, spec=fields)
+
+
+@dataclass
+class Person:
+    """A client that reads like what its owner does."""
+
+    client: Client
+    #: what the API server refused, in its words
+    refusals: list[str] = field(default_factory=list)
+
+    async def create(self, *objects: Document) -> list[Document]:
+        """Create objects; a refusal is noted, not raised."""
+        made = []
+        for each in objects:
+            try:
+                made.append(await self.client.create(_KINDS[each["kind"]], each, each["metadata"].get("namespace", "")))
+            except KubeError as error:
+                self.refusals.append(str(error))
+        return made
+
+    async def patch(self, kind: str, name: str, change: Document, namespace: str = TENANT) -> None:
+        """Merge a change into an object; a refusal is noted."""
+        try:
+            await self.client.patch(_KINDS[kind], name, change, namespace)
+        except KubeError as error:
+            self.refusals.append(str(error))
+
+    async def delete(self, kind: str, name: str, namespace: str = TENANT, grace_s: int | None = None) -> None:
+        """Delete an object, if it is there."""
+        with suppress(NotFound):
+            await self.client.delete(_KINDS[kind], name, namespace, grace_s=grace_s)
+
+
+class Target:
+    """The cluster, seen from outside."""
+
+    def __init__(self, cluster: LivingCluster) -> None:
+        self.cluster = cluster
+        self.admin = Person(Client(cluster.server.transport()))
+        self.tenant = Person(Client(cluster.server.transport(f"system:serviceaccount:{TENANT}:default")))
+        self.caches = Caches(self.admin.client)
+        self.pods: Store[Pod] = self.caches.store(resources.PODS, Pod)
+        #: key of every pod that was ever bound -> its node, also if it was gone a moment later
+        self.bound: dict[str, str] = {}
+        self.pods.subscribe(self._note_bind)
+        self.cycles: list[float] = []
+        self._probes = 0
+        self._registry = cluster.scheduler.metrics.registry
+        cluster.scheduler.loop.listeners.append(lambda _: self.read_meter())
+
+    def _note_bind(self, change: Change[Pod]) -> None:
+        if change.new is not None and change.new.spec.node_name:
+            self.bound[change.key] = change.new.spec.node_name
+
+    def ever_bound(self, prefix: str) -> list[str]:
+        """Names of the tenant's pods that had a node at some time."""
+        return sorted(key for key in self.bound if key.startswith(f"{TENANT}/{prefix}"))
+
+    def read_meter(self) -> None:
+        """Take down how long the last cycle took."""
+        ms = self._registry.get_sample_value(_CYCLE_GAUGE)
+        if ms is not None:
+            self.cycles.append(ms)
+
+    @property
+    def speed(self) -> float:
+        """Cluster seconds per second."""
+        return self.cluster.options.speed
+
+    @asynccontextmanager
+    async def meanwhile(self, act: Callable[[], Awaitable[None]], every_s: float) -> AsyncIterator[None]:
+        """Repeat something every so many cluster seconds while the block runs."""
+
+        async def again() -> None:
+            while True:
+                await act()
+                await self.passes(every_s)
+
+        task = asyncio.create_task(again())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def passes(self, cluster_s: float) -> None:
+        """Let cluster time pass."""
+        await asyncio.sleep(cluster_s / self.speed)
+
+    async def until(self, seen: Callable[[Store[Pod]], bool], patience_s: float = PATIENCE_S) -> bool:
+        """Wait until the pods look so; False when they do not within the patience."""
+        try:
+            await self.pods.until(seen, patience_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def holds_for(self, cluster_s: float, wrong: Callable[[], bool]) -> bool:
+        """Whether something wrong never shows while so much cluster time passes."""
+        until_s = time.monotonic() + cluster_s / self.speed
+        while time.monotonic() < until_s:
+            if wrong():
+                return False
+            await asyncio.sleep(0.05)
+        return not wrong()
+
+    def of(self, namespace: str) -> list[Pod]:
+        """The pods of a namespace."""
+        return [each for each in self.pods.values() if each.metadata.namespace == namespace]
+
+    def on_nodes(self, namespace: str = TENANT, prefix: str = "") -> list[Pod]:
+        """Pods of a namespace that have a node."""
+        return [each for each in self.of(namespace) if each.spec.node_name and each.metadata.name.startswith(prefix)]
+
+    async def events(self, namespace: str = TENANT) -> list[str]:
+        """The messages of all events of a namespace."""
+        found = await self.admin.client.list_raw(resources.EVENTS, namespace=namespace)
+        return [f"{each['reason']}: {each['message']}" for each in found]
+
+    async def probe(self, pods: int = 5) -> Felt:
+        """Honest users submit pods, one after the other; what they feel."""
+        self._probes += 1
+        first = len(self.cycles)
+        binds = []
+        for number in range(pods):
+            name = f"probe-{self._probes}-{number}"
+            began_s = time.monotonic()
+            await self.admin.create(pod(name, namespace=HONEST, queue=HONEST))
+            key = f"{HONEST}/{name}"
+
+            def bound(store: Store[Pod], key: str = key) -> bool:
+                found = store.get(key)
+                return found is not None and bool(found.spec.node_name)
+
+            await self.pods.until(bound, PATIENCE_S)
+            binds.append((time.monotonic() - began_s) * 1000.0)
+        for number in range(pods):
+            await self.admin.delete("Pod", f"probe-{self._probes}-{number}", HONEST, grace_s=0)
+        await asyncio.sleep(0.1)
+        self.read_meter()
+        return Felt(self.cycles[first:], binds)
+
+
+@asynccontextmanager
+async def target(
+    machines: Sequence[Machines],
+    *,
+    queues: Sequence[QueueEntry] = (),
+    speed: float = 20.0,
+    objects: Sequence[Document] = (),
+) -> AsyncIterator[Target]:
+    """A cluster with these machines, the queues `honest` and `tenant` (limit 2 GPUs unless given), and all services."""
+    known = {each.name for each in queues}
+    usual = [
+        QueueEntry(name="root", gpu=Share(quota=-1)),
+        QueueEntry(name=HONEST, parent="root", gpu=Share(quota=-1)),
+        QueueEntry(name=TENANT, parent="root", gpu=Share(quota=2, limit=2)),
+    ]
+    story = Story(
+        machines=list(machines),
+        queues=[*(each for each in usual if each.name not in known), *queues],
+        objects=[document("Namespace", TENANT), document("Namespace", HONEST), *objects],
+    )
+    cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installation()))
+    stop = asyncio.Event()
+    running = asyncio.create_task(cluster.run(stop))
+    there = Target(cluster)
+    await there.caches.start()
+    try:
+        await asyncio.wait_for(cluster.player.finished.wait(), PATIENCE_S)
+        yield there
+    finally:
+        await there.caches.stop()
+        stop.set()
+        await running
