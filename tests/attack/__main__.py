@@ -47,7 +47,8 @@ def _crowd(point: str, objects: Callable[[], Iterator[Document]]) -> Attack:
 ATTACKS = (
     _attack("1a", forging.eight_gpus, forging.forged_plan),
     _attack("1b", forging.eight_gpus, forging.forged_share),
-    _attack("1c", forging.eight_gpus, forging.forged_request),
+    _attack("1c", forging.claimed_gpus, forging.forged_claim),
+    _attack("1d", forging.eight_gpus, forging.forged_request),
     _attack("2", forging.eight_gpus, forging.fake_reservations),
     _attack("3a", forging.eight_gpus, forging.foreign_groups),
     _attack("3b", forging.eight_gpus, forging.node_name),

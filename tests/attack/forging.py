@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.timestamp import format_timestamp
 from pykai.kube import resources
 from pykai.kube.store import Store
+from pykai.simulator.machines.nodes import MachineKind, node_objects
 from pykai.simulator.scenario import Machines
 from tests.attack.target import HONEST, TENANT, Document, Outcome, Target, document, pod, pod_group, target
 
@@ -79,6 +82,55 @@ async def forged_share(cluster: Target) -> Outcome:
     await cluster.passes(60)
     bound = cluster.ever_bound("share-")
     return Outcome(not bound, f"{0.9 * (1 + len(bound)):.1f} of one GPU were given away")
+
+
+@asynccontextmanager
+async def claimed_gpus() -> AsyncIterator[Target]:
+    """One machine whose two GPUs are claimed as devices."""
+    now = format_timestamp(time.time_ns())
+    objects = node_objects(MachineKind(name="gold", gpus=2, dra=True), now)
+    async with target([Machines(name="plain")], objects=objects) as cluster:
+        yield cluster
+
+
+def _claim(name: str, namespace: str) -> Document:
+    wanted = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_DEVICE_CLASS}}
+    queue = {names.QUEUE_LABEL: namespace}
+    return document("ResourceClaim", name, namespace, labels=queue, spec={"devices": {"requests": [wanted]}})
+
+
+async def forged_claim(cluster: Target) -> Outcome:
+    """A plan that gives the tenant's claim the device that an honest claim holds."""
+    uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    await cluster.admin.create(_claim("mine", HONEST), pod("model", namespace=HONEST, queue=HONEST, **uses))
+
+    def runs(store: Store[Pod]) -> bool:
+        found = store.get(f"{HONEST}/model")
+        return found is not None and found.status.phase == "Running"
+
+    if not await cluster.until(runs):
+        return Outcome(False, "the honest claim did not start")
+    held = (await cluster.admin.client.get_raw(resources.RESOURCE_CLAIMS, "mine", HONEST))["status"]["allocation"]
+    await cluster.tenant.create(pod_group("claim", minimum=2))
+    entries = []
+    for number in range(2):
+        name = f"claim-{number}"
+        uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}], "nodeSelector": {"tier": "none"}}
+        await cluster.tenant.create(_claim(name, TENANT))
+        made = await cluster.tenant.create(pod(name, group="claim", **uses))
+        spec = {
+            "podName": name,
+            "selectedNode": "gold",
+            "receivedResourceType": "Regular",
+            "resourceClaimAllocations": [{"name": "gpu", "allocation": held}],
+        }
+        entries.append([name, _uid(made), "gold", spec, {}])
+    await cluster.passes(20)
+    await cluster.tenant.patch("PodGroup", "claim", {"metadata": {"annotations": {_PLAN: json.dumps(entries)}}})
+    await cluster.passes(60)
+    claims = await cluster.admin.client.list_raw(resources.RESOURCE_CLAIMS, namespace=TENANT)
+    stolen = [each for each in claims if each.get("status", {}).get("allocation") == held]
+    return Outcome(not stolen, f"{len(stolen)} claims of the tenant hold the honest claim's device")
 
 
 async def forged_request(cluster: Target) -> Outcome:
