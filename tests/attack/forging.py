@@ -101,7 +101,7 @@ def _claim(name: str, namespace: str) -> Document:
 
 async def forged_claim(cluster: Target) -> Outcome:
     """A plan that gives the tenant's claim the device that an honest claim holds."""
-    uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    uses: Document = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     await cluster.admin.create(_claim("mine", HONEST), pod("model", namespace=HONEST, queue=HONEST, **uses))
 
     def runs(store: Store[Pod]) -> bool:

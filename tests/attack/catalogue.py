@@ -1,0 +1,87 @@
+"""Every attack, with the cluster it runs on, and how one is carried out and reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from pykai.observe.logs import set_up_logging
+from tests.attack import accounting, crowds, forging
+from tests.attack.target import Document, Felt, Outcome, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One thing a tenant tries."""
+
+    point: str
+    scenery: Callable[[], AbstractAsyncContextManager[Target]]
+    run: Callable[[Target], Awaitable[Outcome]]
+    tried: str
+
+
+def _attack(
+    point: str, scenery: Callable[[], AbstractAsyncContextManager[Target]], run: Callable[[Target], Awaitable[Outcome]]
+) -> Attack:
+    return Attack(point, scenery, run, (run.__doc__ or "").strip())
+
+
+def _crowd(point: str, objects: Callable[[], Iterator[Document]]) -> Attack:
+    async def run(cluster: Target) -> Outcome:
+        return await crowds.crowd(cluster, objects())
+
+    return Attack(point, crowds.thousand_nodes, run, (objects.__doc__ or "").strip())
+
+
+ATTACKS = (
+    _attack("1a", forging.eight_gpus, forging.forged_plan),
+    _attack("1b", forging.eight_gpus, forging.forged_share),
+    _attack("1c", forging.claimed_gpus, forging.forged_claim),
+    _attack("1d", forging.eight_gpus, forging.forged_request),
+    _attack("2", forging.eight_gpus, forging.fake_reservations),
+    _attack("3a", forging.eight_gpus, forging.foreign_groups),
+    _attack("3b", forging.eight_gpus, forging.node_name),
+    _attack("4", accounting.fast_machine, accounting.long_deletion),
+    _attack("5", accounting.shared_machine, accounting.endless_evictions),
+    _attack("6", accounting.protected_machine, accounting.forged_start),
+    _crowd("7a", crowds.affinity),
+    _crowd("7b", crowds.anti_affinity),
+    _crowd("7c", crowds.unknown_topology),
+    _crowd("7d", crowds.trees),
+    _crowd("7e", crowds.invented_names),
+    _crowd("7f", crowds.shares),
+    _attack("8", forging.eight_gpus, forging.config_maps),
+)
+
+
+async def carry_out(attack: Attack) -> tuple[Outcome, Felt, Felt]:
+    """One attack on a cluster of its own, and what others felt before and during."""
+    async with attack.scenery() as cluster:
+        # The first cycles import and compile; they say nothing about attacks.
+        await cluster.probe()
+        before = await cluster.probe()
+        outcome = await attack.run(cluster)
+        during = await cluster.probe()
+        for refusal in cluster.tenant.refusals[:1]:
+            outcome = Outcome(outcome.repelled, f"{outcome.happened} (the API server refused: {refusal[:160]})")
+        return outcome, before, during
+
+
+def attacked(point: str) -> tuple[Outcome, Felt, Felt]:
+    """One attack, in a process of its own."""
+    set_up_logging(0)
+    return asyncio.run(carry_out(next(each for each in ATTACKS if each.point == point)))
+
+
+def report(attack: Attack, outcome: Outcome, before: Felt, during: Felt) -> str:
+    """Four lines about an attack."""
+    return "\n".join(
+        (
+            f"{attack.point:>3}  {attack.tried}",
+            f"     {'held' if outcome.repelled else 'BROKEN'}: {outcome.happened}",
+            f"     others: slowest cycle {before.cycle_ms:.1f} -> {during.cycle_ms:.1f} ms, "
+            f"a pod bound after {before.bind_ms:.0f} -> {during.bind_ms:.0f} ms",
+        )
+    )
