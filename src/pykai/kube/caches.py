@@ -51,9 +51,13 @@ class Caches:
         label_selector: str = "",
         field_selector: str = "",
         optional: bool = False,
+        metadata_only: bool = False,
     ) -> Store[T]:
-        """The store for this question; `optional`: a kind that the server does not have counts as empty."""
-        selection = Selection(resource, namespace, label_selector, field_selector)
+        """The store for this question; `optional`: a kind that the server does not have counts as empty.
+
+        `metadata_only`: the content of the objects is not asked for; `into` must need nothing but their metadata.
+        """
+        selection = Selection(resource, namespace, label_selector, field_selector, metadata_only)
         question = (selection, into)
         known = self._stores.get(question)
         if known is not None:

@@ -49,7 +49,8 @@ JsonPatch = list[Any]
 ATTEMPTS = 6
 #: objects a page of a list holds
 PAGE = 500
-_METADATA = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+_METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+_METADATA_WATCH = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 
@@ -217,7 +218,7 @@ class Client:
             if token:
                 query["continue"] = token
             try:
-                body = await self._read(path, query, _METADATA if metadata_only else JSON)
+                body = await self._read(path, query, _METADATA_LIST if metadata_only else JSON)
             except Gone:
                 if not token:
                     raise
@@ -361,8 +362,12 @@ class Client:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[Stream]:
-        """The bytes of a watch, with bookmarks; raises what the server answers instead of one."""
+        """The bytes of a watch, with bookmarks; raises what the server answers instead of one.
+
+        `metadata_only` as for `pages`.
+        """
         query = _selection(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -371,7 +376,8 @@ class Client:
         }
         if self._bucket is not None:
             await self._bucket.take()
-        async with self.transport.stream(Request("GET", resource.path(namespace), query)) as stream:
+        accept = _METADATA_WATCH if metadata_only else JSON
+        async with self.transport.stream(Request("GET", resource.path(namespace), query, accept=accept)) as stream:
             if stream.status != 200:
                 body = bytearray()
                 async for chunk in stream.chunks():

@@ -139,6 +139,8 @@ class Selection:
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
+    #: ask for the metadata of the objects alone, so that their content stays where it is
+    metadata_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,7 @@ class Follower:
             namespace=selection.namespace,
             label_selector=selection.label_selector,
             field_selector=selection.field_selector,
+            metadata_only=selection.metadata_only,
         ):
             if page.first:
                 self._sink.begin_list()
@@ -273,6 +276,7 @@ class Follower:
                     namespace=selection.namespace,
                     label_selector=selection.label_selector,
                     field_selector=selection.field_selector,
+                    metadata_only=selection.metadata_only,
                 ) as stream,
             ):
                 self._opened_s = loop.time()

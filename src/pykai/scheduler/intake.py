@@ -74,7 +74,6 @@ _STAMPS = (
 _PLAIN_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
     (resources.QUEUES, Queue),
     (resources.PRIORITY_CLASSES, PriorityClass),
-    (resources.CONFIG_MAPS, ConfigMap),
     (resources.NAMESPACES, Namespace),
     (resources.PERSISTENT_VOLUMES, PersistentVolume),
     (resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim),
@@ -159,6 +158,8 @@ class Intake:
         self._follow(self.groups, self._on_group)
         self._follow(self.requests, self._on_request)
         self._follow(self.nodes, self._on_node)
+        # Whether they exist is all that scheduling needs; what they hold is their owners' business.
+        self._follow(caches.store(resources.CONFIG_MAPS, ConfigMap, metadata_only=True), None)
         for resource, kind in _PLAIN_KINDS:
             self._follow(caches.store(resource, kind), None)
         for resource, kind in _OPTIONAL_KINDS:

@@ -20,7 +20,7 @@ import msgspec
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError, Object, decode_list
-from pykai.api.meta import Wire
+from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
@@ -130,7 +130,7 @@ def snapshot_zip(
     kinds = {kind: key for key, kind in LISTS.items()}
     lists: dict[str, list[Object]] = {key: [] for key in LISTS}
     for item in objects:
-        lists[kinds[type(item)]].append(item)
+        lists[kinds[type(item)]].append(_by_name(item) if isinstance(item, ConfigMap) else item)
     values = _flag_values(flags)
     content = {
         "config": configuration,
@@ -149,6 +149,16 @@ def snapshot_zip(
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
         archive.writestr(ENTRY, msgspec.json.encode(content))
     return packed.getvalue()
+
+
+def _by_name(config_map: ConfigMap) -> ConfigMap:
+    """That a ConfigMap exists; `kubectl apply` leaves its content in an annotation."""
+    meta = config_map.metadata
+    return ConfigMap(
+        metadata=ObjectMeta(
+            name=meta.name, namespace=meta.namespace, uid=meta.uid, creation_timestamp=meta.creation_timestamp
+        )
+    )
 
 
 def _flag_values(flags: Flags) -> dict[str, Any]:
