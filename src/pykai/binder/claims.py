@@ -133,7 +133,7 @@ class DynamicResources:
                 await self._client.create(RESOURCE_CLAIMS, wanted)
                 break
             except AlreadyExists:
-                if await self._reusable(pod, name, wanted, extended["allocation"]):
+                if await self._reusable(attempt, name, wanted, extended["allocation"]):
                     break
                 await self._delete(pod, name)
         await self._allocate(attempt, name, extended["allocation"])
@@ -147,12 +147,19 @@ class DynamicResources:
             subresource="status",
         )
 
-    async def _reusable(self, pod: Pod, name: str, wanted: dict[str, Any], allocation: object) -> bool:
-        """Whether the claim that is there asks for the same and is not tied to a node chosen earlier."""
+    async def _reusable(self, attempt: Attempt, name: str, wanted: dict[str, Any], allocation: object) -> bool:
+        """Whether the claim that is there asks for the same and is not tied to a node chosen earlier.
+
+        One that was not made for this pod is left alone, and the bind fails.
+        """
+        pod = attempt.pod
         try:
             there = await self._client.get_raw(RESOURCE_CLAIMS, name, pod.metadata.namespace)
         except NotFound:
             return False
+        if not _made_for(there, pod):
+            text = f"resource claim {pod.metadata.namespace}/{name} was not made for this pod; delete it"
+            raise _failure(attempt, text)
         given = (there.get("status") or {}).get("allocation")
         if there["metadata"].get("deletionTimestamp") or (given and _devices(given) != _devices(allocation)):
             return False
@@ -169,11 +176,19 @@ class DynamicResources:
         namespace = pod.metadata.namespace
         try:
             there = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
+            if not _made_for(there, pod):
+                return
             if there["metadata"].get("finalizers"):
                 await self._client.patch(RESOURCE_CLAIMS, name, {"metadata": {"finalizers": None}}, namespace)
             await self._client.delete(RESOURCE_CLAIMS, name, namespace, uid=there["metadata"]["uid"])
         except (NotFound, Conflict):
             pass
+
+
+def _made_for(claim: Mapping[str, Any], pod: Pod) -> bool:
+    """Whether the pod controls a claim."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == pod.metadata.uid for owner in owners)
 
 
 def claim_name(pod: Pod, entry: str) -> str | None:

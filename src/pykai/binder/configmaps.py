@@ -4,8 +4,9 @@ Admission has pointed the container's environment at them; here they are made, o
 it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memory limit; `environment` is taken over
 as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
 
-Subtle: a ConfigMap left over from an earlier pod of the same name has another owner and is overwritten; one of this pod
-may hold keys of others, so only ours are set.
+Subtle: the names come from an annotation, which whoever makes the pod may write.  So a ConfigMap that is there is
+written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-what-a-tenant-may-claim.md`), and only
+the keys that are ours.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class GpuSharing:
     name = GPU_SHARING
 
     def __init__(self, client: Client, *, cdi: bool) -> None:
-        self._client = client
+        self._maps = PodMaps(client)
         self._cdi = cdi
 
     async def prepare(self, attempt: Attempt) -> None:
@@ -100,8 +101,8 @@ class GpuSharing:
             for entry in container.env
         )
         (facts if by_key else direct)[names.VISIBLE_DEVICES_KEY] = devices
-        await self._ensure(pod, capabilities, facts)
-        await self._ensure(pod, environment, direct)
+        await self._maps.put(pod, capabilities, facts)
+        await self._maps.put(pod, environment, direct)
 
     async def undo(self, attempt: Attempt) -> None:
         """Delete both (gpu:RB-2)."""
@@ -113,9 +114,17 @@ class GpuSharing:
         except (NoSuchContainer, BindFailure):
             return
         for name in both:
-            await self._remove(attempt.pod, name)
+            await self._maps.remove(attempt.pod, name)
 
-    async def _ensure(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
+
+class PodMaps:
+    """Writes the ConfigMaps of pods, and never one that is not the pod's own."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def put(self, pod: Pod, name: str, data: Mapping[str, str]) -> None:
+        """Set these keys of a ConfigMap of the pod, which is made if there is none; raises `BindFailure`."""
         namespace = pod.metadata.namespace
         metadata = {"name": name, "namespace": namespace, "ownerReferences": [_owner(pod)]}
         wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
@@ -124,22 +133,23 @@ class GpuSharing:
             return
         except AlreadyExists:
             there = await self._client.get_raw(CONFIG_MAPS, name, namespace)
-        if not _owned(there, pod):
-            version = there["metadata"]["resourceVersion"]
-            await self._client.update(CONFIG_MAPS, {**wanted, "metadata": {**metadata, "resourceVersion": version}})
-            return
+        if not is_own(there, pod):
+            raise BindFailure("configmaps", _refusal(there, pod))
         known = there.get("data") or {}
         if names.LEGACY_VISIBLE_DEVICES_KEY in known and names.VISIBLE_DEVICES_KEY in data:
             data = {**data, names.LEGACY_VISIBLE_DEVICES_KEY: data[names.VISIBLE_DEVICES_KEY]}
         changed = {key: value for key, value in data.items() if known.get(key) != value}
         if changed:
-            await self._client.patch(CONFIG_MAPS, name, {"data": changed}, namespace, brief=True)
+            # Of this version only: another ConfigMap may get the name meanwhile.
+            seen = {"uid": there["metadata"]["uid"], "resourceVersion": there["metadata"]["resourceVersion"]}
+            await self._client.patch(CONFIG_MAPS, name, {"metadata": seen, "data": changed}, namespace, brief=True)
 
-    async def _remove(self, pod: Pod, name: str) -> None:
+    async def remove(self, pod: Pod, name: str) -> None:
+        """Delete a ConfigMap, if it is the pod's own."""
         namespace = pod.metadata.namespace
         try:
             there = await self._client.get_raw(CONFIG_MAPS, name, namespace)
-            if _owned(there, pod):
+            if is_own(there, pod):
                 await self._client.delete(CONFIG_MAPS, name, namespace, uid=there["metadata"]["uid"])
         except (NotFound, Conflict):
             pass
@@ -151,7 +161,7 @@ class HamiCore:
     name = HAMI_CORE
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self._maps = PodMaps(client)
 
     async def prepare(self, attempt: Attempt) -> None:
         """Add the limit to the capabilities that `GpuSharing` has made."""
@@ -163,8 +173,7 @@ class HamiCore:
             return
         pod = attempt.pod
         capabilities, _ = maps_of(pod, _target(pod)[1])
-        patch = {"data": {names.CUDA_MEMORY_LIMIT_KEY: limit}}
-        await self._client.patch(CONFIG_MAPS, capabilities, patch, pod.metadata.namespace, brief=True)
+        await self._maps.put(pod, capabilities, {names.CUDA_MEMORY_LIMIT_KEY: limit})
 
     async def undo(self, attempt: Attempt) -> None:
         """Nothing of its own: the ConfigMap goes as a whole."""
@@ -177,10 +186,30 @@ def _target(pod: Pod) -> tuple[Container, str]:
         raise BindFailure("configmaps", str(error)) from None
 
 
-def _owner(pod: Pod) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
-
-
-def _owned(document: Mapping[str, Any], pod: Pod) -> bool:
+def is_own(document: Mapping[str, Any], pod: Pod) -> bool:
+    """Whether a ConfigMap was made for this very pod: the pod controls it, or is all that owns it (KAI's maps)."""
     owners = document["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == pod.metadata.uid for owner in owners)
+    mine = [owner for owner in owners if owner.get("kind") == "Pod" and owner.get("uid") == pod.metadata.uid]
+    return any(owner.get("controller") for owner in mine) or 0 < len(owners) == len(mine)
+
+
+def _owner(pod: Pod) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "controller": True,
+    }
+
+
+def _refusal(document: Mapping[str, Any], pod: Pod) -> str:
+    meta = document["metadata"]
+    owners = meta.get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), owners[0] if owners else None)
+    whose = f"belongs to {owner['kind']} {owner['name']} ({owner['uid']})" if owner else "has no owner"
+    return (
+        f"ConfigMap {meta['namespace']}/{meta['name']} {whose}, not to pod {pod.metadata.name} ({pod.metadata.uid}), so"
+        f" nothing is written; leave annotation {names.SHARED_GPU_CONFIGMAP_ANNOTATION} of the pod to the admission"
+        " service, or name a prefix that is not in use"
+    )

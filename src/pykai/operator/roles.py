@@ -71,7 +71,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         Rule(_CORE, ("pods",), ("create",), names.RESERVATION_NAMESPACE),
         Rule(_CORE, ("pods/status",), ("patch",)),
         Rule(_CORE, ("pods/binding",), ("create",)),
-        Rule(_CORE, ("configmaps",), ("create", "delete", "get", "patch", "update")),
+        Rule(_CORE, ("configmaps",), ("create", "delete", "get", "patch")),
         Rule(_CORE, ("nodes",), (*FOLLOW, "get")),
         Rule(_CORE, ("persistentvolumes",), (*FOLLOW, "get", "update")),
         Rule(_CORE, ("persistentvolumeclaims",), (*FOLLOW, "get", "patch")),

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.decode import decode_as
+from pykai.binder.claims import extended_claim_name
 from pykai.kube.resources import BIND_REQUESTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
 from tests.services.binder.lab import JsonObject, Lab, lab, status
@@ -222,3 +225,16 @@ async def test_a_template_claim_is_found_by_the_pods_status() -> None:
         async with it.working():
             await it.until_phase("Succeeded")
         assert (await claim_status(it, "p-devices-abc"))["reservedFor"][0]["name"] == "p"
+
+
+async def test_a_claim_under_the_name_of_the_pods_own_that_was_not_made_for_it_is_left_alone() -> None:
+    async with lab() as it:
+        pod = await greedy_pod(it)
+        name = extended_claim_name(decode_as(Pod, pod))
+        await claim(it, name, allocation=allocation("gpu-7"))
+        before = await it.client.get_raw(RESOURCE_CLAIMS, name, "ns")
+        async with it.working():
+            await it.request(pod, extendedResourceClaimAllocation=extended())
+            failed = await it.until_phase("Failed")
+        assert f"resource claim ns/{name} was not made for this pod" in failed["status"]["reason"]
+        assert await it.client.get_raw(RESOURCE_CLAIMS, name, "ns") == before

@@ -89,26 +89,64 @@ async def test_without_a_prefix_the_bind_fails(caplog: pytest.LogCaptureFixture)
         assert f"pod ns/p was not bound to node n1: plugin gpusharing failed in PreBind: {text}" in caplog.text
 
 
-@pytest.mark.parametrize("own", [True, False])
-async def test_a_map_of_another_pod_is_overwritten_and_one_of_this_pod_keeps_its_data(own: bool) -> None:
+def owned_by(owner: JsonObject, **more: object) -> JsonObject:
+    meta = owner["metadata"]
+    kind = owner.get("kind", "Pod")
+    return {"apiVersion": "v1", "kind": kind, "name": meta["name"], "uid": meta["uid"], **more}
+
+
+def the_map(*owners: JsonObject) -> JsonObject:
+    """A ConfigMap under the name that the binder would use for pod `p`."""
+    return {
+        "metadata": {"name": "p-xxxxxxx-shared-gpu-0", "namespace": "ns", "ownerReferences": list(owners)},
+        "data": {"MINE": "1", "RUNAI-VISIBLE-DEVICES": "old", "GPU_PORTION": "0.10"},
+    }
+
+
+@pytest.mark.parametrize("controller", [True, None])
+async def test_a_map_of_this_pod_gets_our_keys_and_keeps_its_others(controller: bool | None) -> None:
+    """Also one that KAI's binder made: its reference to the pod is the only one and says nothing of a controller."""
     async with lab() as it:
         pod = await it.pod(fraction="0.5")
-        keeper = await it.pod("keeper")
-        owner = (pod if own else keeper)["metadata"]
-        there: JsonObject = {
-            "metadata": {
-                "name": "p-xxxxxxx-shared-gpu-0",
-                "namespace": "ns",
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}],
-            },
-            "data": {"MINE": "1", "RUNAI-VISIBLE-DEVICES": "old", "GPU_PORTION": "0.10"},
-        }
-        await it.client.create(CONFIG_MAPS, there)
+        says = {"controller": True} if controller else {}
+        await it.client.create(CONFIG_MAPS, the_map(owned_by(pod, **says)))
         await it.request(pod, groups=("g",))
         async with it.working():
             await it.until_phase("Succeeded")
         told = (await it.config_maps())["p-xxxxxxx-shared-gpu-0"]
         ours = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
-        assert told == (ours | {"MINE": "1", "RUNAI-VISIBLE-DEVICES": "GPU-1"} if own else ours)
-        (now,) = (await it.client.get_raw(CONFIG_MAPS, "p-xxxxxxx-shared-gpu-0", "ns"))["metadata"]["ownerReferences"]
-        assert now["uid"] == pod["metadata"]["uid"]
+        assert told == ours | {"MINE": "1", "RUNAI-VISIBLE-DEVICES": "GPU-1"}
+
+
+async def test_a_new_map_is_controlled_by_its_pod() -> None:
+    async with lab() as it, it.working():
+        pod = await it.pod(fraction="0.5")
+        await it.request(pod, groups=("g",))
+        await it.until_phase("Succeeded")
+        for name in ("p-xxxxxxx-shared-gpu-0", "p-xxxxxxx-shared-gpu-0-evar"):
+            (owner,) = (await it.client.get_raw(CONFIG_MAPS, name, "ns"))["metadata"]["ownerReferences"]
+            assert owner == owned_by(pod, controller=True)
+
+
+@pytest.mark.parametrize("whose", ["nobody", "another pod", "another beside this pod", "an object of the pod's uid"])
+async def test_a_map_that_is_not_this_pods_own_is_neither_written_nor_deleted(whose: str) -> None:
+    """The annotation that names it is the tenant's word; gpu:E-3 would overwrite it."""
+    async with lab() as it:
+        pod, keeper = await it.pod(fraction="0.5"), await it.pod("keeper")
+        owners = {
+            "nobody": [],
+            "another pod": [owned_by(keeper, controller=True)],
+            "another beside this pod": [owned_by(pod), owned_by(keeper, controller=True)],
+            "an object of the pod's uid": [owned_by({"kind": "Secret", "metadata": pod["metadata"]})],
+        }[whose]
+        before = await it.client.create(CONFIG_MAPS, the_map(*owners))
+        await it.request(pod, groups=("g",))
+        async with it.working(HAMI) as binder:
+            failed = await it.until_phase("Failed")
+            touched = [w for w in binder.transport.writes if w.endswith("/configmaps/p-xxxxxxx-shared-gpu-0")]
+            assert touched == []
+        assert "ConfigMap ns/p-xxxxxxx-shared-gpu-0" in failed["status"]["reason"]
+        says = "has no owner" if whose == "nobody" else f"belongs to {owners[-1]['kind']} {owners[-1]['name']}"
+        assert says in failed["status"]["reason"]
+        assert await it.get(CONFIG_MAPS, "p-xxxxxxx-shared-gpu-0") == before
+        assert not (await it.live())["spec"].get("nodeName")
