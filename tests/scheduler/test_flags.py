@@ -54,6 +54,7 @@ PART_21 = {
 
 #: Flags upstream does not have; those that would change decisions are off by default.
 OURS = {
+    "resource-reservation-namespace": "kai-resource-reservation",
     "honour-preemption-policy": "false",
     "profile": "",
     "min-cycle-interval": "20ms",
@@ -93,6 +94,7 @@ def test_flags_that_shape_the_model_reach_the_shard() -> None:
             "--nodepool-label-key": "pool",
             "--partition-label-value": "blue",
             "--resource-reservation-app-label": "held",
+            "--resource-reservation-namespace": "holders",
             "--restrict-node-scheduling": "true",
             "--gpu-worker-node-label-key": "gpu",
             "--cpu-worker-node-label-key": "cpu",
@@ -104,7 +106,7 @@ def test_flags_that_shape_the_model_reach_the_shard() -> None:
     )
     assert read.problems == ()
     assert read.shard == Shard(
-        "other", "pool", "blue", "held", True, "gpu", "cpu", "mig", "team", False, 30_000_000_000
+        "other", "pool", "blue", "held", True, "gpu", "cpu", "mig", "team", False, 30_000_000_000, "holders"
     )
 
 

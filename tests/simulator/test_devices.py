@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pykai.api import names
+from pykai.api.sharing import reservation_name
 from pykai.kube.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_SLICES
 from tests.simulator.world import World, world
 
 
-async def reservation(w: World, name: str, node: str) -> None:
+async def reservation(w: World, group: str, node: str) -> None:
     await w.pod(
-        name,
+        reservation_name(node, group),
         namespace=names.RESERVATION_NAMESPACE,
         node=node,
         gpus=1,
         restart="Always",
-        labels={names.APP_LABEL: names.RESERVATION_APP},
+        labels={names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: group},
     )
 
 
-async def reserved(w: World, name: str) -> str:
-    key = f"{names.RESERVATION_NAMESPACE}/{name}"
+async def reserved(w: World, group: str, node: str = "n1") -> str:
+    key = f"{names.RESERVATION_NAMESPACE}/{reservation_name(node, group)}"
     found = await w.pod_that(key, lambda p: names.RESERVED_GPU_ANNOTATION in p.metadata.annotations)
     return found.metadata.annotations[names.RESERVED_GPU_ANNOTATION]
 
@@ -37,8 +38,9 @@ async def test_reservation_pods_learn_which_gpu_they_hold() -> None:
         assert len(ids) == 3
         assert names.RESERVED_GPU_ANNOTATION not in whole.metadata.annotations
 
-        await w.client.delete(PODS, "r1", names.RESERVATION_NAMESPACE, grace_s=0)
-        await w.gone(f"{names.RESERVATION_NAMESPACE}/r1")
+        r1 = reservation_name("n1", "r1")
+        await w.client.delete(PODS, r1, names.RESERVATION_NAMESPACE, grace_s=0)
+        await w.gone(f"{names.RESERVATION_NAMESPACE}/{r1}")
         await w.restart()
         await reservation(w, "r3", "n1")
         assert await reserved(w, "r3") == first
@@ -49,7 +51,8 @@ async def test_a_pod_of_the_reservation_namespace_that_reserves_nothing_is_told_
     async with world() as w:
         await w.create(NAMESPACES, {"metadata": {"name": names.RESERVATION_NAMESPACE}})
         await w.node("n1", gpus=1)
-        await w.pod("other", namespace=names.RESERVATION_NAMESPACE, node="n1", gpus=1, restart="Always")
+        marks = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: "g"}
+        await w.pod("other", namespace=names.RESERVATION_NAMESPACE, node="n1", gpus=1, restart="Always", labels=marks)
         running = await w.phase(f"{names.RESERVATION_NAMESPACE}/other", "Running")
         assert names.RESERVED_GPU_ANNOTATION not in running.metadata.annotations
 

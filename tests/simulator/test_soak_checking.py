@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.api import names
+from pykai.api.sharing import reservation_name
 from pykai.simulator.soak.checking import Seen, check
 
 _GRACE_S = 10.0
@@ -37,6 +38,23 @@ def pod(name: str, **settings: Any) -> dict[str, Any]:
         "spec": {"nodeName": settings.get("node", ""), "containers": [{"resources": {"limits": limits}}]},
         "status": {"phase": settings.get("phase", "Running")},
     }
+
+
+def reservation(group: str, on: str, **settings: Any) -> dict[str, Any]:
+    """The pod that holds a GPU of a node for a group, unless the settings say otherwise."""
+    marks = {"namespace": names.RESERVATION_NAMESPACE, "node": on, "gpu_group": group, "gpus": 1, **settings}
+    made = pod(settings.get("name", reservation_name(on, group)), **marks)
+    made["metadata"]["labels"][names.APP_LABEL] = names.RESERVATION_APP
+    return made
+
+
+def test_a_pod_that_only_says_it_reserves_a_gpu_fills_it_like_any_other() -> None:
+    fake = reservation("g", "n1", namespace="default", portion="0.50")
+    lines = [
+        (1.0, "pods", "default/fake", fake),
+        (1.0, "pods", "default/a", pod("a", node="n1", gpu_group="g", portion="0.60")),
+    ]
+    assert told(*lines) == ["1.00s: GPU group g on n1 is filled to 110 %"]
 
 
 def told(*lines: tuple[float, str, str, dict[str, Any] | None], ended: bool = False) -> list[str]:
@@ -163,8 +181,9 @@ def test_pods_that_succeeded_and_are_gone_count_too() -> None:
 
 
 def test_what_is_left_at_the_end() -> None:
+    held = reservation("g", "n1")
     problems = told(
-        (1, "pods", f"{names.RESERVATION_NAMESPACE}/r", pod("r", namespace=names.RESERVATION_NAMESPACE)),
+        (1, "pods", f"{names.RESERVATION_NAMESPACE}/{held['metadata']['name']}", held),
         (1, "pods", "default/a", pod("a", phase="Pending")),
         (1, "bindrequests", "default/a", {}),
         (1, "jobs", "default/j", {"status": {"conditions": [{"type": "Complete", "status": "False"}]}}),
@@ -172,7 +191,7 @@ def test_what_is_left_at_the_end() -> None:
     )
     assert [problem.partition(": ")[2] for problem in problems] == [
         "pod default/a is left in phase Pending",
-        f"reservation pod {names.RESERVATION_NAMESPACE}/r is left",
+        f"reservation pod {names.RESERVATION_NAMESPACE}/{held['metadata']['name']} is left",
         "BindRequest default/a is left",
         "job default/j has not completed",
     ]

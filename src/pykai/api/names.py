@@ -258,6 +258,8 @@ DEFAULT_SUBGROUP: Final = "default"
 ROOT_SUBGROUP: Final = ""
 DEFAULT_NODE_POOL: Final = "default"
 DEFAULT_QUEUE: Final = "default-queue"
+#: before the uid of a pod: the name under which a pod without a PodGroup is charged
+STAND_IN_PREFIX: Final = "ungrouped-"
 DEFAULT_PARENT_QUEUE: Final = "default-parent-queue"
 # The parent of all queues when the hierarchy above the leaves is switched off.
 SYNTHETIC_PARENT_QUEUE: Final = "default"

@@ -1,4 +1,4 @@
-"""What admission and binder agree on about a pod with a shared GPU: its container, its ConfigMaps, its groups.
+"""What the services agree on about a pod with a shared GPU: its container, its ConfigMaps, its groups, its reservation.
 
 Admission points the environment of one container at two ConfigMaps that do not exist yet; the binder makes them when it
 knows the devices.  Both therefore have to come to the same container and the same names from the pod alone:
@@ -7,10 +7,16 @@ knows the devices.  Both therefore have to come to the same container and the sa
 - the ConfigMaps are `<prefix>-<index>` (capabilities) and `<prefix>-<index>-evar` (environment), where the prefix
   stands in an annotation of the pod and the index is `2` for the third regular and `i2` for the third init container.
 
+A shared GPU is held by a reservation pod.  A tenant can put that pod's labels on a pod of its own, but cannot create
+pods in the namespace of reservations; so `ReservationRule` asks for the namespace, and for the name that follows from
+node and group.
+
 Functions take names and maps, so that they serve typed pods and plain documents alike.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pykai.api import names
 
@@ -64,6 +70,30 @@ def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
 def group_labels(labels: Mapping[str, str]) -> list[str]:
     """The keys among these labels that say which GPU groups a pod is in."""
     return [key for key in labels if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)]
+
+
+def reservation_name(node: str, group: str) -> str:
+    """The name of the reservation pod of a group on a node (gpu:RV-3)."""
+    return names.RESERVATION_NAME_PREFIX + hashlib.sha256(f"{node}/{group}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationRule:
+    """Which pods are reservations: where they live, and how they are labelled."""
+
+    namespace: str = names.RESERVATION_NAMESPACE
+    app: str = names.RESERVATION_APP
+
+    def is_marked(self, labels: Mapping[str, str]) -> bool:
+        """Whether a pod says that it is a reservation; anyone can write that."""
+        return labels.get(names.APP_LABEL) == self.app
+
+    def group_held_by(self, namespace: str, name: str, labels: Mapping[str, str], node: str) -> str:
+        """The group for which the pod of this name holds a GPU of its node, "" when it is no reservation (gpu:RV-3)."""
+        if namespace != self.namespace or not node or not self.is_marked(labels):
+            return ""
+        group = labels.get(names.GPU_GROUP_LABEL, "")
+        return group if group and name == reservation_name(node, group) else ""
 
 
 def labels_for(groups: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,6 @@ It must be gone before the name can be used again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
+from pykai.api.sharing import ReservationRule, reservation_name
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
@@ -53,11 +53,6 @@ class Reserved:
     name: str
     uid: str
     gpu: str
-
-
-def reservation_name(node: str, group: str) -> str:
-    """The name of the reservation pod of a group on a node."""
-    return names.RESERVATION_NAME_PREFIX + hashlib.sha256(f"{node}/{group}".encode()).hexdigest()[:16]
 
 
 def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> dict[str, Any]:
@@ -100,9 +95,15 @@ def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> 
     }
 
 
-def _in_order(pod: Pod, node: str) -> bool:
-    """Whether a reservation pod, as the cache knows it, is one to wait for."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED and pod.spec.node_name == node
+def reservation_rule(options: BinderOptions) -> ReservationRule:
+    """Which pods are reservations."""
+    return ReservationRule(options.reservation_namespace, options.reservation_app)
+
+
+def group_held_by(pod: Pod, rule: ReservationRule) -> str:
+    """The group for which a pod holds a GPU of its node, "" when it is no reservation."""
+    meta = pod.metadata
+    return rule.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name)
 
 
 def _gpu(annotations: Mapping[str, str]) -> str:
@@ -131,6 +132,7 @@ class Reservations:
         self._pods = pods
         self._nodes = nodes
         self._options = options
+        self._rule = reservation_rule(options)
         self._clock = clock
         self._metrics = metrics
         scaling = options.scale_adjust_namespace
@@ -167,7 +169,7 @@ class Reservations:
                 # A GPU that the cache knows may be one that was given up just now, unless it was the server that
                 # said which reservation pod to wait for.
                 believed = known is not None and (known.metadata.uid == awaited or not (awaited or told))
-                if known is not None and believed and _in_order(known, node) and not late:
+                if known is not None and believed and self._in_order(known, node, group) and not late:
                     uid, gpu, leaving = known.metadata.uid, told, False
                 else:
                     live = await self._read(name)
@@ -184,9 +186,12 @@ class Reservations:
                     else:
                         metadata, status = live["metadata"], live.get("status") or {}
                         uid, gpu = metadata["uid"], _gpu(metadata.get("annotations") or {})
-                        if live.get("spec", {}).get("nodeName") != node:
+                        labels, where = metadata.get("labels") or {}, live.get("spec", {}).get("nodeName", "")
+                        if where != node or self._rule.group_held_by(namespace, name, labels, where) != group:
                             raise BindFailure(
-                                "reservation", f"GPU reservation pod {key} is not on node {node}; delete it"
+                                "reservation",
+                                f"pod {key} has the name of the GPU reservation of group {group} on node {node}, but is"
+                                f" on node {where or 'none'} and has the labels {labels}; delete it",
                             )
                         leaving = metadata.get("deletionTimestamp") is not None
                         if not leaving and status.get("phase") in FINISHED:
@@ -207,6 +212,11 @@ class Reservations:
                 # Too late is said only after a last look at the server.
                 awaited = uid
                 late = not await woken(changed, self._clock, until_s)
+
+    def _in_order(self, pod: Pod, node: str, group: str) -> bool:
+        """Whether a pod, as the cache knows it, is the reservation to wait for."""
+        stays = pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED
+        return stays and pod.spec.node_name == node and group_held_by(pod, self._rule) == group
 
     async def holds(self, reserved: Reserved) -> bool:
         """Whether a reservation still stands, as the server knows it."""

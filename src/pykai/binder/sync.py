@@ -7,6 +7,11 @@ Labels that a failed or interrupted attempt left on a pod that is not bound are 
 
 Work is per group: changes of pods and BindRequests name the groups to look at, indexes answer who is in them.
 
+Labels say which pods are in a group, and a tenant may write labels.  So a pod counts only if it asks for our scheduler:
+one of another scheduler never got a GPU from us and keeps none reserved.  A pod in the namespace of reservations, in
+contrast, stands for the GPU of its label under any name here: tenants cannot create pods there, and the strict answer
+would delete running pods.
+
 Subtle: caches lag.  Before a reservation is given up, pods that BindRequests of the group were made for are read live:
 one may just have been bound.  And while an attempt works on a group (`entered`), nothing of it is touched; an attempt
 that begins while a group is being looked at waits for that.
@@ -106,9 +111,8 @@ class GroupSync:
     async def has_tenants(self, group: str, node: str, uid: str) -> bool:
         """Whether a pod on the node, other than the one with this uid, is in the group."""
         for pod in self._pods.by(GROUP_INDEX, group):
-            if pod.metadata.namespace != self._options.reservation_namespace and pod.metadata.uid != uid:
-                if pod.spec.node_name == node and _in_use(pod):
-                    return True
+            if self._may_use(pod) and pod.metadata.uid != uid and pod.spec.node_name == node:
+                return True
         return await self._just_bound(group, node, uid)
 
     @asynccontextmanager
@@ -145,10 +149,12 @@ class GroupSync:
         """Whether the caches know somebody in the group, or on the way to it."""
         if self._entered[group] or any(holds_groups(request) for request in self._requests.by(GROUP_INDEX, group)):
             return True
-        return any(
-            pod.metadata.namespace != self._options.reservation_namespace and pod.spec.node_name and _in_use(pod)
-            for pod in self._pods.by(GROUP_INDEX, group)
-        )
+        return any(pod.spec.node_name and self._may_use(pod) for pod in self._pods.by(GROUP_INDEX, group))
+
+    def _may_use(self, pod: Pod) -> bool:
+        """Whether a pod with the label of a group can be in it."""
+        elsewhere = pod.metadata.namespace != self._options.reservation_namespace
+        return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _in_use(pod)
 
     async def _look_at(self, group: str) -> None:
         reservations: list[Pod] = []
@@ -156,7 +162,7 @@ class GroupSync:
         for pod in self._pods.by(GROUP_INDEX, group):
             if pod.metadata.namespace == self._options.reservation_namespace:
                 reservations.append(pod)
-            elif _in_use(pod):
+            elif self._may_use(pod):
                 users.append(pod)
         coming = [request for request in self._requests.by(GROUP_INDEX, group) if holds_groups(request)]
         kept_nodes = {request.spec.selected_node for request in coming}

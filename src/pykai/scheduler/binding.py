@@ -42,6 +42,7 @@ from pykai.kube.limits import Slots
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, request_object
 from pykai.scheduler.intake import same_placement
+from pykai.scheduler.ownrequests import same_decision
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +207,8 @@ class Binding:
         except NotFound:
             # Never carried out, or the old one has just gone: once more.
             return None
-        if same_placement(found, wanted) and found.status.phase != names.BIND_FAILED:
+        ours = same_placement(found, wanted) and same_decision(found.spec, wanted.spec)
+        if ours and found.status.phase != names.BIND_FAILED:
             return _PLACED
         if not isinstance(error, AlreadyExists):
             return None

@@ -127,6 +127,14 @@ FLAGS: tuple[Flag, ...] = (
         shard="reservation_app",
     ),
     Flag(
+        "resource-reservation-namespace",
+        names.RESERVATION_NAMESPACE,
+        a_text,
+        "where reservation pods live, as for the binder (not in KAI Scheduler)",
+        "gpu:RV-4",
+        shard="reservation_namespace",
+    ),
+    Flag(
         "restrict-node-scheduling",
         "false",
         a_switch,

@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
-
-from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError, Object
-from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.meta import Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.api.scheduling import BindRequest, PodGroup, Queue, SchedulingCondition
@@ -53,7 +51,11 @@ from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
 from pykai.scheduler.believing import believable
+from pykai.scheduler.differing import MATTERS, differs, group_differs, pod_differs
+from pykai.scheduler.overlays import Overlay, caught_up, covered
+from pykai.scheduler.ownrequests import OwnRequests
 from pykai.scheduler.tenants import Tenants
+from pykai.scheduler.ungrouped import Ungrouped
 
 log = logging.getLogger(__name__)
 W = TypeVar("W", bound=Wire)
@@ -63,12 +65,6 @@ POD_SELECTOR = "status.phase!=Failed"
 
 #: index of the pods: key of their PodGroup
 BY_GROUP = "pod group"
-
-_STAMPS = (
-    names.STALE_TIMESTAMP_ANNOTATION,
-    names.LAST_START_TIMESTAMP_ANNOTATION,
-    names.LAST_EVICTION_TIMESTAMP_ANNOTATION,
-)
 
 #: Kinds every server has, besides pods, PodGroups and BindRequests.
 _PLAIN_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
@@ -97,20 +93,6 @@ DRA_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
 Operation = tuple[str, Any]
 
 
-@dataclass(slots=True)
-class _Overlay:
-    """What we wrote on a PodGroup and have not seen yet."""
-
-    uid: str
-    #: None = removed
-    annotations: dict[str, str | None] = field(default_factory=dict)
-    conditions: list[SchedulingCondition] | None = None
-    #: parts of the object on which a write is under way
-    open: set[str] = field(default_factory=set)
-    #: resource version of the last answer, 0 = none yet
-    seen_at: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What applying a batch came to."""
@@ -131,8 +113,11 @@ class Intake:
         self.groups: Store[PodGroup] = caches.store(resources.POD_GROUPS, PodGroup)
         self.requests: Store[BindRequest] = caches.store(resources.BIND_REQUESTS, BindRequest)
         self.pods.index(BY_GROUP, _group_of)
-        self._tenants = Tenants(self.pods, shard.reservation_app)
+        self._tenants = Tenants(self.pods, shard)
+        #: which BindRequests count
+        self.own = OwnRequests(self.pods, shard)
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
+        self._ungrouped = Ungrouped(self.pods, self.groups, self.nodes, shard)
         #: `Kind/key` of nodes and pods -> what they say that cannot be true
         self.doubts: dict[str, tuple[Problem, ...]] = {}
         #: kind -> store
@@ -150,7 +135,7 @@ class Intake:
         self._withdrawn: dict[str, str] = {}
         #: requests whose end says nothing about their pods yet
         self._doubtful: set[str] = set()
-        self._overlays: dict[str, _Overlay] = {}
+        self._overlays: dict[str, Overlay] = {}
         #: how often a pod came to a node without us, or a node changed, so far; and the number of the last, by node
         self.arrivals = 0
         self._came: dict[str, int] = {}
@@ -184,7 +169,7 @@ class Intake:
         kind = store.resource.kind
         self.stores[kind] = store
         if handler is None:
-            matters = _MATTERS.get(kind, _differs)
+            matters = MATTERS.get(kind, differs)
 
             def on_change(change: Change[W]) -> None:
                 if change.new is None:
@@ -200,10 +185,9 @@ class Intake:
         self._operations.append(operation)
         self.wake()
 
-    @property
-    def reservation_app(self) -> str:
-        """The label of pods that hold a GPU for others."""
-        return self._shard.reservation_app
+    def reserved_group(self, pod: Pod) -> str:
+        """The group for which a pod holds a GPU of its node, "" when it is no reservation."""
+        return self._tenants.reserved_group(pod)
 
     def came_to(self, node: str) -> int:
         """The number of the last arrival at a node, 0 when there was none; compare with an earlier `arrivals`."""
@@ -218,13 +202,17 @@ class Intake:
             self._came.pop(change.key, None)
             self._doubt(f"Node/{change.key}", ())
             self._add(("remove", ("Node", "", change.key)))
+            for pod in self._ungrouped.concerned(change):
+                self._apply_pod(pod)
             return
         if change.old is None or change.old.status != change.new.status:
             self._arrived(change.key)
-        if change.old is None or _differs(change.old, change.new):
+        if change.old is None or differs(change.old, change.new):
             node, problems = believable(change.new)
             self._doubt(f"Node/{change.key}", problems)
             self._add(("apply", node))
+            for pod in self._ungrouped.concerned(change):
+                self._apply_pod(pod)
 
     def _doubt(self, subject: str, problems: tuple[Problem, ...]) -> None:
         if problems:
@@ -243,14 +231,24 @@ class Intake:
         seen, problems = self._tenants.believable(pod)
         if problems or self.doubts:
             self._doubt(f"Pod/{pod.metadata.namespace}/{pod.metadata.name}", problems)
+        seen, first, last = self._ungrouped.grouped(pod, seen)
+        self._operations += first
         self._add(("apply", seen))
+        self._operations += last
+
+    def charge_ungrouped(self) -> None:
+        """All lists are in: from now on pods on a node without a PodGroup are charged to a queue."""
+        for pod in self._ungrouped.begin():
+            self._apply_pod(pod)
 
     def _take_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new
         if pod is None:
+            self.own.forget(key)
             self._doubt(f"Pod/{key}", ())
             self._evicted.pop(key, None)
             self._add(("remove", ("Pod", *split_key(key))))
+            self._operations += self._ungrouped.gone(key)
             self.trust_request(key)
             self._end_bind(key)
             if key not in self.requests:
@@ -258,13 +256,20 @@ class Intake:
             return
         if old is None or pod_differs(old, pod):
             self._apply_pod(pod)
+        if old is None and (early := self.requests.get(key)) is not None and self.own.objection(early):
+            self._add(("remove", ("BindRequest", *split_key(key))))
         if key in self._evicted and (
             self._evicted[key] != pod.metadata.uid or pod.metadata.deletion_timestamp is not None
         ):
             del self._evicted[key]
         assumed = self._binds.get(key)
         node = pod.spec.node_name
-        if node or (old is not None and old.metadata.uid != pod.metadata.uid):
+        if old is not None and old.metadata.uid != pod.metadata.uid:
+            self.own.forget(key)
+            self.trust_request(key)
+        elif node:
+            if key not in self.requests:
+                self.own.forget(key)
             self.trust_request(key)
         if node and (old is None or old.spec.node_name != node):
             if assumed is None or assumed.spec.selected_node != node:
@@ -281,6 +286,7 @@ class Intake:
         self._drop_bind(key)
         self._binds_to.setdefault(request.spec.selected_node, {})[key] = None
         self._binds[key] = request
+        self.own.decide(key, request.spec)
         self._operations.append(("apply", request))
 
     def assumed_binds(self) -> Collection[BindRequest]:
@@ -320,7 +326,9 @@ class Intake:
         if not self._drop_bind(key):
             return
         real = self.requests.get(key)
-        if real is not None and self._withdrawn.get(key) != real.metadata.uid:
+        if real is None:
+            self.own.forget(key)
+        if real is not None and self.counts(real):
             self._add(("apply", real))
         else:
             self._add(("remove", ("BindRequest", *split_key(key))))
@@ -354,17 +362,37 @@ class Intake:
             if self._withdrawn.get(key) == gone:
                 del self._withdrawn[key]
             if key not in self._binds and key not in self._doubtful:
+                self.own.forget(key)
                 self._add(("remove", ("BindRequest", *split_key(key))))
             return
         if self._withdrawn.get(key) == request.metadata.uid:
+            return
+        if self.own.objection(request):
+            if change.old is not None and key not in self._binds:
+                self._add(("remove", ("BindRequest", *split_key(key))))
             return
         assumed = self._binds.get(key)
         if assumed is not None:
             if not same_placement(assumed, request):
                 return
             self._drop_bind(key)
-        if change.old is None or assumed is not None or _differs(change.old, change.new):
+        if change.old is None or assumed is not None or differs(change.old, change.new):
             self._add(("apply", request))
+
+    def judge_requests(self) -> None:
+        """We lead: from now on only BindRequests count that say what was decided."""
+        self.own.begin(self.requests.values())
+        for key, request in zip(self.requests.keys(), self.requests.values(), strict=True):
+            if self.own.objection(request):
+                self._add(("remove", ("BindRequest", *split_key(key))))
+
+    def trust_requests(self) -> None:
+        """Others lead: BindRequests count as they are."""
+        self.own.end()
+
+    def counts(self, request: BindRequest) -> bool:
+        """Whether a BindRequest speaks for its pod."""
+        return not self.is_withdrawn(request) and not self.own.objection(request)
 
     def is_withdrawn(self, request: BindRequest) -> bool:
         """Whether we deleted this request and have not seen it go."""
@@ -398,13 +426,18 @@ class Intake:
         if group is None:
             self._overlays.pop(key, None)
             self._add(("remove", ("PodGroup", *split_key(key))))
+            for pod in self._ungrouped.left(self.pods_of(key)):
+                self._apply_pod(pod)
             return
-        if overlay is not None and (overlay.uid != group.metadata.uid or _caught_up(overlay, group.metadata)):
+        if overlay is not None and (overlay.uid != group.metadata.uid or caught_up(overlay, group.metadata)):
             overlay = None
             del self._overlays[key]
-        seen = _covered(group, overlay)
-        if change.old is None or group_differs(_covered(change.old, before), seen):
+        seen = covered(group, overlay)
+        if change.old is None or group_differs(covered(change.old, before), seen):
             self._add(("apply", seen))
+        if change.old is None:
+            for pod in self._ungrouped.left(self.pods_of(key)):
+                self._apply_pod(pod)
 
     def lay_over(
         self,
@@ -419,13 +452,13 @@ class Intake:
             return False
         overlay = self._overlays.get(key)
         if overlay is None or overlay.uid != group.metadata.uid:
-            overlay = self._overlays[key] = _Overlay(group.metadata.uid)
-        before = _covered(group, overlay)
+            overlay = self._overlays[key] = Overlay(group.metadata.uid)
+        before = covered(group, overlay)
         overlay.annotations.update(annotations or {})
         if conditions is not None:
             overlay.conditions = conditions
         overlay.open.add(part)
-        after = _covered(group, overlay)
+        after = covered(group, overlay)
         if group_differs(before, after):
             # No cycle for it: the cycle that decided this knew it already.
             self._operations.append(("apply", after))
@@ -442,16 +475,15 @@ class Intake:
         group = self.groups.get(key)
         if group is None:
             return
-        if _caught_up(overlay, group.metadata):
+        if caught_up(overlay, group.metadata):
             del self._overlays[key]
-            covered = _covered(group, overlay)
-            if group_differs(covered, group):
+            if group_differs(covered(group, overlay), group):
                 self._add(("apply", group))
 
     def seen_group(self, key: str) -> PodGroup | None:
         """A PodGroup with our own unseen writes laid over it."""
         group = self.groups.get(key)
-        return None if group is None else _covered(group, self._overlays.get(key))
+        return None if group is None else covered(group, self._overlays.get(key))
 
     # -- the engine's side ------------------------------------------------------------------------------------------
 
@@ -496,16 +528,18 @@ class Intake:
         for kind, store in self.stores.items():
             if kind == "PodGroup":
                 for key, group in zip(store.keys(), store.values(), strict=True):
-                    yield _covered(group, self._overlays.get(key))
+                    yield covered(group, self._overlays.get(key))
+                yield from self._ungrouped.groups()
             elif kind == "BindRequest":
                 for key, request in zip(store.keys(), store.values(), strict=True):
-                    if key not in self._binds and self._withdrawn.get(key) != request.metadata.uid:
+                    if key not in self._binds and self.counts(request):
                         yield request
                 yield from self._binds.values()
             elif kind == "Node":
                 yield from (believable(node)[0] for node in store.values())
             elif kind == "Pod":
-                yield from (self._tenants.believable(pod)[0] for pod in store.values())
+                for pod in store.values():
+                    yield self._ungrouped.shown(pod, self._tenants.believable(pod)[0])
             else:
                 yield from store.values()
 
@@ -528,76 +562,6 @@ def same_placement(one: BindRequest, other: BindRequest) -> bool:
 
 def _owner_uid(request: BindRequest) -> str:
     return next((owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"), "")
-
-
-def _covered(group: PodGroup, overlay: _Overlay | None) -> PodGroup:
-    if overlay is None:
-        return group
-    if overlay.annotations:
-        annotations = {**group.metadata.annotations, **overlay.annotations}
-        kept = {key: value for key, value in annotations.items() if value is not None}
-        group = replace(group, metadata=replace(group.metadata, annotations=kept))
-    if overlay.conditions is not None:
-        group = replace(group, status=replace(group.status, scheduling_conditions=overlay.conditions))
-    return group
-
-
-def _caught_up(overlay: _Overlay, meta: ObjectMeta) -> bool:
-    """Whether a version of the object shows all that was written on it, or nothing will come of the writes."""
-    if overlay.open:
-        return False
-    return not overlay.seen_at or not meta.resource_version.isdecimal() or int(meta.resource_version) >= overlay.seen_at
-
-
-def _same_meta(old: ObjectMeta, new: ObjectMeta) -> bool:
-    return (
-        old.labels == new.labels
-        and old.annotations == new.annotations
-        and old.uid == new.uid
-        and old.deletion_timestamp == new.deletion_timestamp
-        and old.owner_references == new.owner_references
-    )
-
-
-def _differs(old: Any, new: Any) -> bool:
-    """Whether anything but the resource version changed."""
-    return not _same_meta(old.metadata, new.metadata) or any(
-        getattr(old, name) != getattr(new, name) for name in type(new).__struct_fields__ if name != "metadata"
-    )
-
-
-def pod_differs(old: Pod, new: Pod) -> bool:
-    """Whether the engine could see a difference between two versions of a pod; it does not read conditions."""
-    was, now = old.status, new.status
-    return (
-        was.phase != now.phase
-        or was.nominated_node_name != now.nominated_node_name
-        or was.resource_claim_statuses != now.resource_claim_statuses
-        or was.extended_resource_claim_status != now.extended_resource_claim_status
-        or not _same_meta(old.metadata, new.metadata)
-        or old.spec != new.spec
-    )
-
-
-def group_differs(old: PodGroup, new: PodGroup) -> bool:
-    """The same for PodGroups: the spec, labels, our stamps, and conditions where a failed attempt ends the trying."""
-    if old is new:
-        return False
-    was, now = old.metadata, new.metadata
-    if was.uid != now.uid or was.labels != now.labels or old.spec != new.spec:
-        return True
-    if any(was.annotations.get(key) != now.annotations.get(key) for key in _STAMPS):
-        return True
-    tries_for_ever = new.spec.scheduling_backoff in (None, names.BACKOFF_NONE)
-    return not tries_for_ever and old.status.scheduling_conditions != new.status.scheduling_conditions
-
-
-def _never(_: object, __: object) -> bool:
-    return False
-
-
-#: kind -> whether two versions differ for the engine; the others by anything but the resource version
-_MATTERS: Mapping[str, Callable[[Any, Any], bool]] = {"ConfigMap": _never}
 
 
 def _subject(what: str, payload: Any) -> str:

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.scheduling import BindRequest
-from pykai.api.sharing import gpu_groups
 from pykai.core.load import Load, shape_or_nothing
 from pykai.core.shapes import ShapeRegister
 from pykai.core.tasks import has_ended
@@ -28,8 +27,8 @@ from pykai.scheduler.believing import believable
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.gangplans import GangPlan, is_whole
 from pykai.scheduler.intake import Intake
+from pykai.scheduler.ungrouped import PODS_ON
 
-_PODS_ON = "pods by node"
 _REQUESTS_FOR = "requests by node"
 
 
@@ -39,7 +38,6 @@ class Room:
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._register = ShapeRegister()
-        intake.pods.index(_PODS_ON, _node_of)
         intake.requests.index(_REQUESTS_FOR, _selected_node)
 
     def obstacle(self, namespace: str, entry: Planned, as_of: int) -> str:
@@ -72,11 +70,11 @@ class Room:
     def _missing(self, entry: Planned, pod: Pod, node: Node) -> str:
         load = Load(self._register)
         held: set[str] = set()
-        for other in self._intake.pods.by(_PODS_ON, entry.node):
+        for other in self._intake.pods.by(PODS_ON, entry.node):
             if not has_ended(other):
                 load.add(other)
-                if other.metadata.labels.get(names.APP_LABEL) == self._intake.reservation_app:
-                    held.update(gpu_groups(other.metadata.labels))
+                if group := self._intake.reserved_group(other):
+                    held.add(group)
         coming: set[str] = set()
         for request in self._on_the_way(entry):
             other_pod = self._intake.pods.get(f"{request.metadata.namespace}/{request.spec.pod_name}")
@@ -100,13 +98,9 @@ class Room:
             pod = self._intake.pods.get(key)
             if key in seen or pod is None:
                 continue
-            if not pod.spec.node_name and pod.metadata.uid != entry.uid and not self._intake.is_withdrawn(request):
+            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.counts(request):
                 seen.add(key)
                 yield request
-
-
-def _node_of(pod: Pod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def _selected_node(request: BindRequest) -> Iterable[str]:

@@ -41,6 +41,7 @@ from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
 from pykai.scheduler.dispatch import Dispatcher
 from pykai.scheduler.flags import Flags
+from pykai.scheduler.forgeries import Forgeries
 from pykai.scheduler.intake import DRA_KINDS, Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
@@ -104,6 +105,8 @@ class Scheduler:
         )
         self.announcer: NewsOutlet
         self.dispatcher: PlanOutlet
+        #: a shadow takes the requests of the scheduler that works as they are
+        self.forgeries: Forgeries | None = None
         if self._shadowing:
             self.announcer = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
         else:
@@ -118,6 +121,7 @@ class Scheduler:
                 fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
                 mark_evicted=flags.other["update-pod-eviction-condition"],
             )
+            self.forgeries = Forgeries(client, self.intake, announcer, clock)
         self.complaints = Complaints(self.announcer, self.metrics)
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile)
         self.loop = Loop(
@@ -255,6 +259,9 @@ class Scheduler:
         """Finish what others began, then run cycles; on the way out finish what is in flight."""
         self.leading = True
         try:
+            self.intake.charge_ungrouped()
+            if self.forgeries is not None:
+                self.forgeries.take_over()
             await self.dispatcher.take_over()
             await self.loop.run(stop)
             if not await self.dispatcher.settle():
@@ -264,6 +271,8 @@ class Scheduler:
         finally:
             self.leading = False
             self.dispatcher.stop()
+            if self.forgeries is not None:
+                self.forgeries.stop()
 
     # -- looking at it ----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,17 @@
-"""Pods that say they share a GPU which nobody holds for them.
+"""What live pods say of shared GPUs, kept only where it can be true.
 
-A shared GPU is a group of pods and the reservation pod that holds the device on its node.  A pod gets the labels of its
-group from the binder, after the reservation and before its node.  So a pod on a node whose group has no reservation
-there was labelled by somebody else, or the reservation is lost.  New pods sent into such a group would be refused by
-the binder again and again, while other GPUs stand by; so the labels are not believed, and the pod is told.
+A shared GPU is a group of pods and the reservation pod that holds the device on its node.  The binder makes the
+reservation, labels the pod with its group, and then gives it its node.  But labels can be written by anyone who may
+create pods, so before the engine sees a pod:
+
+- one that is marked as a reservation without being one (`api.sharing.ReservationRule`) is an ordinary pod, which pays
+  for what it asks;
+- one of another scheduler never got a share from us: it counts with its requests, without group or share;
+- one of ours is in the group of its label if a reservation pod of that node and group exists.  Otherwise somebody else
+  labelled it, or the reservation is lost.  New pods sent into such a group would be refused by the binder again and
+  again, while other GPUs stand by.
+
+The engine itself believes what it is given: recorded cases and snapshots are taken as they are.
 
 Subtle: reservations and tenants come over the same watch, in the order in which they were written; a list may bring the
 tenant first.  When a reservation comes or goes, its tenants are looked at again (`concerned`).
@@ -17,40 +25,66 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.sharing import gpu_groups, group_labels
+from pykai.api.sharing import ReservationRule, gpu_groups, group_labels, shares_gpu
 from pykai.core.problems import Problem
+from pykai.core.shard import Shard
 from pykai.kube.store import Change, Store
 
 _RESERVED = "reservations by group and node"
 _TENANTS = "tenants by group"
 #: What has ended holds no GPU, whatever its labels say.
 _IN_USE = ("", "Pending", "Running")
+#: By these a pod asks for parts of GPUs.
+_SHARE_ANNOTATIONS = (
+    names.GPU_FRACTION_ANNOTATION,
+    names.GPU_MEMORY_ANNOTATION,
+    names.GPU_NUM_DEVICES_ANNOTATION,
+)
 
 
 class Tenants:
-    """Judges the GPU groups of the pods in a store."""
+    """Judges the pods in a store."""
 
-    def __init__(self, pods: Store[Pod], reservation_app: str) -> None:
+    def __init__(self, pods: Store[Pod], shard: Shard) -> None:
         self._pods = pods
-        self._app = reservation_app
+        self._scheduler = shard.scheduler_name
+        self._rule = ReservationRule(shard.reservation_namespace, shard.reservation_app)
         pods.index(_RESERVED, self._places)
         pods.index(_TENANTS, self._groups)
 
-    def believable(self, pod: Pod) -> tuple[Pod, tuple[Problem, ...]]:
-        """The pod without groups that it cannot be in, and what is wrong; nearly always the pod itself."""
-        groups = self._groups(pod)
-        if not groups:
-            return pod, ()
-        node = pod.spec.node_name
-        missing = [group for group in groups if not self._pods.by(_RESERVED, f"{group}/{node}")]
-        if not missing:
-            return pod, ()
+    def reserved_group(self, pod: Pod) -> str:
+        """The group for which a pod holds a GPU of its node, "" when it is no reservation."""
         meta = pod.metadata
-        wrong = group_labels(meta.labels)
-        text = f"no reservation pod holds a GPU for group {missing[0]} on node {node}; treated as absent"
-        problem = Problem(f"Pod/{meta.namespace}/{meta.name}", f"metadata.labels[{wrong[0]}]", text)
-        kept = {key: value for key, value in meta.labels.items() if key not in wrong}
-        return replace(pod, metadata=replace(meta, labels=kept)), (problem,)
+        return self._rule.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name)
+
+    def believable(self, pod: Pod) -> tuple[Pod, tuple[Problem, ...]]:
+        """The pod without what it cannot be, and what is wrong; nearly always the pod itself."""
+        meta, foreign = pod.metadata, pod.spec.scheduler_name != self._scheduler
+        if not meta.labels and not (foreign and shares_gpu(meta.annotations)):
+            return pod, ()
+        problems: list[Problem] = []
+        labels, annotations = meta.labels, meta.annotations
+        if self._rule.is_marked(labels):
+            if self.reserved_group(pod):
+                return pod, ()
+            problems.append(_problem(pod, names.APP_LABEL, self._no_reservation(pod)))
+            labels = {key: value for key, value in labels.items() if key != names.APP_LABEL}
+        if foreign and pod.spec.node_name:
+            if wrong := group_labels(labels):
+                text = f"the pod is of scheduler {pod.spec.scheduler_name}, whose pods share no GPUs; treated as absent"
+                problems.append(_problem(pod, wrong[0], text))
+                labels = {key: value for key, value in labels.items() if key not in wrong}
+            if shares_gpu(annotations):
+                annotations = {key: value for key, value in annotations.items() if key not in _SHARE_ANNOTATIONS}
+        elif missing := self._missing(pod):
+            wrong = group_labels(labels)
+            where = pod.spec.node_name
+            text = f"no reservation pod holds a GPU for group {missing} on node {where}; treated as absent"
+            problems.append(_problem(pod, wrong[0], text))
+            labels = {key: value for key, value in labels.items() if key not in wrong}
+        if labels is meta.labels and annotations is meta.annotations:
+            return pod, ()
+        return replace(pod, metadata=replace(meta, labels=labels, annotations=annotations)), tuple(problems)
 
     def concerned(self, change: Change[Pod]) -> Collection[Pod]:
         """Pods to be judged again because a reservation came or went."""
@@ -63,17 +97,32 @@ class Tenants:
             if tenant.spec.node_name == place.rpartition("/")[2]
         ]
 
-    def _is_reservation(self, pod: Pod) -> bool:
-        return pod.metadata.labels.get(names.APP_LABEL) == self._app
+    def _missing(self, pod: Pod) -> str:
+        """A group of the pod that no reservation holds on its node, "" when there is none."""
+        node = pod.spec.node_name
+        return next((group for group in self._groups(pod) if not self._pods.by(_RESERVED, f"{group}/{node}")), "")
+
+    def _no_reservation(self, pod: Pod) -> str:
+        return (
+            f"only pods in namespace {self._rule.namespace} hold GPUs for others, named {names.RESERVATION_NAME_PREFIX}"
+            f" and a hash of node {pod.spec.node_name or 'none'} and GPU group"
+            f" {pod.metadata.labels.get(names.GPU_GROUP_LABEL, 'none')}; treated as an ordinary pod"
+        )
 
     def _places(self, pod: Pod) -> Iterable[str]:
-        if not self._is_reservation(pod):
-            return ()
-        return [f"{group}/{pod.spec.node_name}" for group in gpu_groups(pod.metadata.labels)]
+        group = self.reserved_group(pod)
+        return (f"{group}/{pod.spec.node_name}",) if group else ()
 
     def _groups(self, pod: Pod) -> Iterable[str]:
-        """The groups of a pod that sits on a node and is no reservation itself."""
+        """The groups of a pod of ours that sits on a node and is no reservation itself."""
         labels = pod.metadata.labels
-        if not labels or not pod.spec.node_name or pod.status.phase not in _IN_USE or self._is_reservation(pod):
+        if not labels or not pod.spec.node_name or pod.status.phase not in _IN_USE:
+            return ()
+        if pod.spec.scheduler_name != self._scheduler or self.reserved_group(pod):
             return ()
         return gpu_groups(labels)
+
+
+def _problem(pod: Pod, label: str, text: str) -> Problem:
+    meta = pod.metadata
+    return Problem(f"Pod/{meta.namespace}/{meta.name}", f"metadata.labels[{label}]", text)

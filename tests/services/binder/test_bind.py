@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from pykai.api import names
-from pykai.binder.reservation import reservation_name
+from pykai.api.sharing import reservation_name
 from pykai.kube.resources import BIND_REQUESTS, PODS
 from tests.services.binder.lab import JsonObject, lab
 

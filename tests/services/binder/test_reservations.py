@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pykai.api import names
+from pykai.api.sharing import reservation_name
 from pykai.binder.options import BinderOptions, read_options
-from pykai.binder.reservation import reservation_name
 from pykai.kube.resources import BIND_REQUESTS, NODES, PODS
 from pykai.kube.transport import Request, Response
 from tests.services.binder.lab import RESERVATIONS, Lab, lab, status

@@ -1,4 +1,4 @@
-"""Who shares which GPU is believed only where a reservation pod holds that GPU."""
+"""What pods say of shared GPUs is believed only where a reservation pod of node and group holds that GPU."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import pytest
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.sharing import reservation_name
 from pykai.apiserver.server import ApiServer
+from pykai.core.shard import Shard
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
 from pykai.scheduler.tenants import Tenants
+from tests.servers import ensure_namespace
 
 HELD = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: "g"}
 SHARING = {names.GPU_GROUP_LABEL: "g"}
+HALF = {names.GPU_FRACTION_ANNOTATION: "0.5"}
+RESERVATIONS = names.RESERVATION_NAMESPACE
 
 
 class House:
@@ -28,23 +33,42 @@ class House:
     def __init__(self, client: Client, store: Store[Pod]) -> None:
         self._client = client
         self.store = store
-        self.tenants = Tenants(store, names.RESERVATION_APP)
+        self.tenants = Tenants(store, Shard())
         self.again: list[str] = []
         store.subscribe(self._changed)
 
     def _changed(self, change: Change[Pod]) -> None:
         self.again += [tenant.metadata.name for tenant in self.tenants.concerned(change)]
 
-    async def pod(self, name: str, labels: dict[str, str], node: str = "n1", phase: str = "Running") -> None:
-        spec: dict[str, Any] = {"containers": [{"name": "c", "image": "x"}]}
-        meta = {"name": name, "namespace": "default", "labels": labels}
+    async def pod(
+        self,
+        name: str,
+        labels: dict[str, str],
+        node: str = "n1",
+        phase: str = "Running",
+        namespace: str = "default",
+        scheduler: str = names.SCHEDULER_NAME,
+    ) -> None:
+        spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "x"}]}
+        meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": HALF}
         await self._client.create(PODS, {"metadata": meta, "spec": {**spec, **({"nodeName": node} if node else {})}})
-        await self._client.patch(PODS, name, {"status": {"phase": phase}}, "default", subresource="status")
-        await self.store.until(lambda store: _phase(store, name) == phase)
+        await self._client.patch(PODS, name, {"status": {"phase": phase}}, namespace, subresource="status")
+        await self.store.until(lambda store: _phase(store, f"{namespace}/{name}") == phase)
 
-    async def gone(self, name: str) -> None:
-        await self._client.delete(PODS, name, "default", grace_s=0)
-        await self.store.until(lambda store: f"default/{name}" not in store)
+    async def reservation(self, node: str = "n1", group: str = "g") -> None:
+        """As the binder, ours or KAI's, makes it."""
+        labels = {**HELD, names.GPU_GROUP_LABEL: group}
+        await self.pod(reservation_name(node, group), labels, node, namespace=RESERVATIONS, scheduler="none")
+
+    async def gone(self, name: str, namespace: str = "default") -> None:
+        await self._client.delete(PODS, name, namespace, grace_s=0)
+        await self.store.until(lambda store: f"{namespace}/{name}" not in store)
+
+    def seen(self, name: str, namespace: str = "default") -> Pod:
+        """The pod as the engine gets it."""
+        pod = self.store.get(f"{namespace}/{name}")
+        assert pod is not None
+        return self.tenants.believable(pod)[0]
 
     def judged(self, name: str) -> tuple[dict[str, str], str]:
         """The labels that are believed, and what is wrong."""
@@ -54,8 +78,8 @@ class House:
         return seen.metadata.labels, "".join(map(str, problems))
 
 
-def _phase(store: Store[Pod], name: str) -> str:
-    pod = store.get(f"default/{name}")
+def _phase(store: Store[Pod], key: str) -> str:
+    pod = store.get(key)
     return pod.status.phase if pod is not None else ""
 
 
@@ -69,6 +93,7 @@ async def house() -> AsyncIterator[House]:
 async def _house() -> AsyncIterator[House]:
     server = await ApiServer.open(clock=Clock())
     client = Client(server.transport())
+    await ensure_namespace(client, RESERVATIONS)
     caches = Caches(client)
     store = caches.store(PODS, Pod)
     await caches.start()
@@ -81,26 +106,61 @@ async def _house() -> AsyncIterator[House]:
 
 
 async def test_a_tenant_beside_its_reservation_is_believed(house: House) -> None:
-    await house.pod("held", HELD)
+    await house.reservation()
     await house.pod("tenant", SHARING)
     assert house.judged("tenant") == (SHARING, "")
-    assert house.judged("held") == (HELD, "")
+    held = house.seen(reservation_name("n1", "g"), RESERVATIONS)
+    assert held.metadata.labels == HELD
+    assert held.metadata.annotations == HALF
 
 
 async def test_one_without_a_reservation_on_its_node_is_not(house: House) -> None:
-    await house.pod("held", HELD, node="n2")
+    await house.reservation(node="n2")
     await house.pod("tenant", {**SHARING, "app": "mine"})
     labels, problem = house.judged("tenant")
     assert labels == {"app": "mine"}
     assert "Pod/default/tenant: metadata.labels[runai-gpu-group]: no reservation pod holds a GPU for group g" in problem
 
 
+@pytest.mark.parametrize(
+    ("namespace", "name", "node"),
+    [
+        ("default", reservation_name("n1", "g"), "n1"),
+        (RESERVATIONS, "gpu-reservation-of-mine", "n1"),
+        (RESERVATIONS, reservation_name("n1", "h"), "n1"),
+        (RESERVATIONS, reservation_name("n2", "g"), "n1"),
+    ],
+    ids=["namespace", "name", "group", "node"],
+)
+async def test_a_pod_that_only_says_it_is_a_reservation_is_none(
+    house: House, namespace: str, name: str, node: str
+) -> None:
+    """It counts in one namespace and under one name; elsewhere it is a pod like any other, and holds nothing."""
+    await house.pod(name, HELD, node, namespace=namespace)
+    await house.pod("tenant", SHARING, node)
+    assert house.judged("tenant")[0] == {}
+    fake = house.store.get(f"{namespace}/{name}")
+    assert fake is not None
+    seen, problems = house.tenants.believable(fake)
+    assert seen.metadata.labels == {}
+    assert "only pods in namespace kai-resource-reservation hold GPUs for others" in str(problems[0])
+
+
+async def test_a_pod_of_another_scheduler_is_in_no_group_and_has_no_share(house: House) -> None:
+    await house.reservation()
+    await house.pod("guest", {**SHARING, "app": "mine"}, scheduler="default-scheduler")
+    labels, problem = house.judged("guest")
+    assert labels == {"app": "mine"}
+    assert "the pod is of scheduler default-scheduler, whose pods share no GPUs" in problem
+    assert house.seen("guest").metadata.annotations == {}
+
+
 async def test_several_devices_need_all_their_reservations(house: House) -> None:
     both = {f"{names.GPU_GROUP_LABEL_PREFIX}{group}": group for group in "gh"}
-    await house.pod("held", HELD)
+    await house.reservation()
     await house.pod("tenant", both)
     assert house.judged("tenant")[0] == {}
-    await house.pod("held-too", {**HELD, names.GPU_GROUP_LABEL: "h"})
+    await house.reservation(group="h")
     assert house.judged("tenant") == (both, "")
 
 
@@ -114,8 +174,9 @@ async def test_who_has_ended_or_no_node_yet_is_left_alone(house: House) -> None:
 async def test_tenants_are_judged_again_when_a_reservation_comes_or_goes(house: House) -> None:
     await house.pod("tenant", SHARING)
     await house.pod("elsewhere", SHARING, node="n2")
+    await house.pod("fake", HELD)
     assert house.again == []
-    await house.pod("held", HELD)
-    assert house.again == ["tenant"]
-    await house.gone("held")
-    assert house.again == ["tenant", "tenant"]
+    await house.reservation()
+    assert house.again == ["fake", "tenant"] or house.again == ["tenant", "fake"]
+    await house.gone(reservation_name("n1", "g"), RESERVATIONS)
+    assert sorted(house.again) == ["fake", "fake", "tenant", "tenant"]

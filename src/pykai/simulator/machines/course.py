@@ -20,7 +20,10 @@ import math
 from dataclasses import dataclass
 
 from pykai.api import names
+from pykai.api.sharing import ReservationRule
 from pykai.api.workloads import MachinePod
+
+_RULE = ReservationRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,8 @@ def declared(pod: MachinePod) -> tuple[str | None, ...]:
 
 def is_reservation(pod: MachinePod) -> bool:
     """Whether the pod holds a GPU for pods that share it."""
-    return (
-        pod.metadata.namespace == names.RESERVATION_NAMESPACE
-        and pod.metadata.labels.get(names.APP_LABEL) == names.RESERVATION_APP
-    )
+    meta = pod.metadata
+    return bool(_RULE.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name))
 
 
 _KEYS = (

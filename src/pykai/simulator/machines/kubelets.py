@@ -81,9 +81,7 @@ class Machines:
         self._all_nodes = all_nodes
         self._nodes: Store[Node] = runtime.caches.store(NODES, Node)
         self._pods: Store[MachinePod] = runtime.caches.store(PODS, MachinePod)
-        self._config_maps: Store[ConfigMap] = runtime.caches.store(
-            CONFIG_MAPS, ConfigMap, metadata_only=True
-        )
+        self._config_maps: Store[ConfigMap] = runtime.caches.store(CONFIG_MAPS, ConfigMap, metadata_only=True)
         self._claims: Store[ResourceClaim] = runtime.caches.store(RESOURCE_CLAIMS, ResourceClaim, optional=True)
         self._volumes: Store[PersistentVolumeClaim] = runtime.caches.store(
             PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, optional=True

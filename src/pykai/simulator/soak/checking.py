@@ -31,9 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from pykai.api import names
+from pykai.api.sharing import ReservationRule
 
 #: portions are written with two decimals; sums of them are compared in hundredths
 _WHOLE = 100
+_RULE = ReservationRule()
 
 
 @dataclass(slots=True)
@@ -282,4 +284,5 @@ def _gpu_groups(pod: dict[str, Any]) -> Iterator[str]:
 
 
 def _is_reservation(pod: dict[str, Any]) -> bool:
-    return str(pod["metadata"].get("namespace")) == names.RESERVATION_NAMESPACE
+    meta, node = pod["metadata"], pod["spec"].get("nodeName", "")
+    return bool(_RULE.group_held_by(str(meta.get("namespace")), meta["name"], meta.get("labels") or {}, node))

@@ -1,0 +1,72 @@
+"""Whether two versions of an object differ for the engine.
+
+Most watch events change nothing that a cycle reads: heartbeats, conditions of pods, our own notes on PodGroups.  Those
+end here, and start no cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.meta import ObjectMeta
+from pykai.api.scheduling import PodGroup
+
+_STAMPS = (
+    names.STALE_TIMESTAMP_ANNOTATION,
+    names.LAST_START_TIMESTAMP_ANNOTATION,
+    names.LAST_EVICTION_TIMESTAMP_ANNOTATION,
+)
+
+
+def _same_meta(old: ObjectMeta, new: ObjectMeta) -> bool:
+    return (
+        old.labels == new.labels
+        and old.annotations == new.annotations
+        and old.uid == new.uid
+        and old.deletion_timestamp == new.deletion_timestamp
+        and old.owner_references == new.owner_references
+    )
+
+
+def differs(old: Any, new: Any) -> bool:
+    """Whether anything but the resource version changed."""
+    return not _same_meta(old.metadata, new.metadata) or any(
+        getattr(old, name) != getattr(new, name) for name in type(new).__struct_fields__ if name != "metadata"
+    )
+
+
+def pod_differs(old: Pod, new: Pod) -> bool:
+    """Whether the engine could see a difference between two versions of a pod; it does not read conditions."""
+    was, now = old.status, new.status
+    return (
+        was.phase != now.phase
+        or was.nominated_node_name != now.nominated_node_name
+        or was.resource_claim_statuses != now.resource_claim_statuses
+        or was.extended_resource_claim_status != now.extended_resource_claim_status
+        or not _same_meta(old.metadata, new.metadata)
+        or old.spec != new.spec
+    )
+
+
+def group_differs(old: PodGroup, new: PodGroup) -> bool:
+    """The same for PodGroups: the spec, labels, our stamps, and conditions where a failed attempt ends the trying."""
+    if old is new:
+        return False
+    was, now = old.metadata, new.metadata
+    if was.uid != now.uid or was.labels != now.labels or old.spec != new.spec:
+        return True
+    if any(was.annotations.get(key) != now.annotations.get(key) for key in _STAMPS):
+        return True
+    tries_for_ever = new.spec.scheduling_backoff in (None, names.BACKOFF_NONE)
+    return not tries_for_ever and old.status.scheduling_conditions != new.status.scheduling_conditions
+
+
+def _never(_: object, __: object) -> bool:
+    return False
+
+
+#: kind -> whether two versions differ for the engine; the others by anything but the resource version
+MATTERS: Mapping[str, Callable[[Any, Any], bool]] = {"ConfigMap": _never}

@@ -1,0 +1,48 @@
+"""What we wrote on a PodGroup and have not seen yet, laid over the object as the watch shows it (cycle:EXP-16).
+
+Stamps and conditions decide the next cycle, and the watch shows them a while after they were written.  Until a version
+of the object at least as new as the answer to our write is there, the write counts already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from pykai.api.meta import ObjectMeta
+from pykai.api.scheduling import PodGroup, SchedulingCondition
+
+
+@dataclass(slots=True)
+class Overlay:
+    """What we wrote on a PodGroup and have not seen yet."""
+
+    uid: str
+    #: None = removed
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    conditions: list[SchedulingCondition] | None = None
+    #: parts of the object on which a write is under way
+    open: set[str] = field(default_factory=set)
+    #: resource version of the last answer, 0 = none yet
+    seen_at: int = 0
+
+
+def covered(group: PodGroup, overlay: Overlay | None) -> PodGroup:
+    """A PodGroup with what was written on it."""
+    if overlay is None:
+        return group
+    if overlay.annotations:
+        annotations = {**group.metadata.annotations, **overlay.annotations}
+        kept = {key: value for key, value in annotations.items() if value is not None}
+        group = replace(group, metadata=replace(group.metadata, annotations=kept))
+    if overlay.conditions is not None:
+        group = replace(group, status=replace(group.status, scheduling_conditions=overlay.conditions))
+    return group
+
+
+def caught_up(overlay: Overlay, meta: ObjectMeta) -> bool:
+    """Whether a version of the object shows all that was written on it, or nothing will come of the writes."""
+    if overlay.open:
+        return False
+    return not overlay.seen_at or not meta.resource_version.isdecimal() or int(meta.resource_version) >= overlay.seen_at

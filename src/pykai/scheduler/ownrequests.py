@@ -1,0 +1,131 @@
+"""BindRequests that we decided, told from those that a tenant wrote.
+
+A tenant may write BindRequests in its namespace, and change ours there.  Nothing in such an object says who wrote it,
+so its content is held against what we know:
+
+- while we lead, a request counts if it says what we decided about its pod;
+- when we take over, those that are there are the last leader's, or were written while nobody led.  They are taken over
+  if they could have been decided: for a pod of ours, under its name, with as many GPU groups as the pod asks for
+  devices, and for a bound pod just its node and groups.  What the binder then finds full it refuses itself.
+
+A request that does not count is not shown to the engine, so it can hold neither node nor device.  A standby or a shadow
+decides nothing, and takes requests as they are.
+
+Subtle: a request is compared by what it would do, not field by field: the server may write a value in another way, and
+calling our own request forged would have it deleted and decided again without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.resource import AllocationResult
+from pykai.api.scheduling import BindRequest, BindRequestSpec
+from pykai.api.sharing import gpu_groups, shares_gpu
+from pykai.core.shard import Shard
+from pykai.kube.store import Store
+
+_UNDECIDED = "the scheduler has not decided it"
+_CHANGED = "it says something else than the scheduler decided"
+
+
+class OwnRequests:
+    """What was decided about pods that are on their way, or came there by a request that is still there."""
+
+    def __init__(self, pods: Store[Pod], shard: Shard) -> None:
+        self._pods = pods
+        self._scheduler = shard.scheduler_name
+        self._judging = False
+        #: key of a pod -> what was decided about it
+        self._decided: dict[str, BindRequestSpec] = {}
+
+    def begin(self, found: Iterable[BindRequest]) -> None:
+        """From now on only what we decide counts, and what is there already if it could have been decided."""
+        self._judging = True
+        self._decided = {key_of(request): request.spec for request in found if self._plausible(request)}
+
+    def end(self) -> None:
+        """Others decide: requests are taken as they are."""
+        self._judging = False
+        self._decided = {}
+
+    def decide(self, key: str, spec: BindRequestSpec) -> None:
+        """A pod will go by a request, or without one."""
+        if self._judging:
+            self._decided[key] = spec
+
+    def forget(self, key: str) -> None:
+        """What was decided about a pod has come about, or will not."""
+        self._decided.pop(key, None)
+
+    def objection(self, request: BindRequest) -> str:
+        """Why a request does not count, "" when it does."""
+        if not self._judging:
+            return ""
+        if request.metadata.name != request.spec.pod_name:
+            return "it does not have the name of its pod"
+        key = key_of(request)
+        decided = self._decided.get(key)
+        if decided is None:
+            # Without its pod it says nothing; once the pod is there it is looked at again.
+            return _UNDECIDED if key in self._pods else ""
+        return "" if same_decision(decided, request.spec) else _CHANGED
+
+    def misleads(self, request: BindRequest) -> bool:
+        """Whether a request that does not count would bring a waiting pod of ours somewhere."""
+        pod = self._pods.get(key_of(request))
+        return pod is not None and pod.spec.scheduler_name == self._scheduler and not pod.spec.node_name
+
+    def _plausible(self, request: BindRequest) -> bool:
+        pod, spec = self._pods.get(key_of(request)), request.spec
+        if pod is None or pod.spec.scheduler_name != self._scheduler or request.metadata.name != spec.pod_name:
+            return False
+        if pod.metadata.uid not in {owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"}:
+            return False
+        groups = set(spec.selected_gpu_groups)
+        if pod.spec.node_name:
+            return pod.spec.node_name == spec.selected_node and groups == set(gpu_groups(pod.metadata.labels))
+        return len(groups) == len(spec.selected_gpu_groups) == _shared_devices(pod)
+
+
+def key_of(request: BindRequest) -> str:
+    """The key of the pod that a request is about."""
+    return f"{request.metadata.namespace}/{request.spec.pod_name}"
+
+
+def same_decision(one: BindRequestSpec, other: BindRequestSpec) -> bool:
+    """Whether two requests bring a pod to the same node with the same devices."""
+    return one is other or _decision(one) == _decision(other)
+
+
+def _decision(spec: BindRequestSpec) -> tuple[object, ...]:
+    extended = spec.extended_resource_claim_allocation
+    return (
+        spec.pod_name,
+        spec.selected_node,
+        spec.received_resource_type,
+        spec.received_gpu,
+        spec.selected_gpu_groups,
+        [(entry.name, _devices(entry.allocation)) for entry in spec.resource_claim_allocations],
+        None if extended is None else _devices(extended.allocation),
+    )
+
+
+def _devices(allocation: AllocationResult | None) -> list[tuple[str, str, str, str, bool]]:
+    if allocation is None:
+        return []
+    return [
+        (each.request, each.driver, each.pool, each.device, bool(each.admin_access))
+        for each in allocation.devices.results
+    ]
+
+
+def _shared_devices(pod: Pod) -> int:
+    """How many GPUs a pod wants parts of."""
+    annotations = pod.metadata.annotations
+    if not shares_gpu(annotations):
+        return 0
+    asked = annotations.get(names.GPU_NUM_DEVICES_ANNOTATION, "")
+    return int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 1

@@ -1,0 +1,205 @@
+"""What a tenant writes about shared GPUs, BindRequests and nodes takes nothing from others, and nothing is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pykai.api import names
+from pykai.api.sharing import reservation_name
+from pykai.kube import resources
+from tests.servers import ensure_namespace
+from tests.services.scheduler.cluster import Lab, Raw, cluster
+
+HALF = {names.GPU_FRACTION_ANNOTATION: "0.5"}
+GPUS = 8
+
+
+async def placed_pod(
+    lab: Lab,
+    name: str,
+    *,
+    scheduler: str = names.SCHEDULER_NAME,
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    gpu: int = 0,
+) -> Raw:
+    """A pod that its user created on node `a`."""
+    asks = {names.NVIDIA_GPU: str(gpu)} if gpu else {}
+    container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
+    meta = {"name": name, "namespace": namespace, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
+    spec = {"schedulerName": scheduler, "nodeName": "a", "containers": [container]}
+    return await lab.create(resources.PODS, {"metadata": meta, "spec": spec})
+
+
+async def reservation(lab: Lab, group: str, *, namespace: str = names.RESERVATION_NAMESPACE) -> None:
+    """The pod that holds a GPU of node `a` for a group, or one that looks like it."""
+    await ensure_namespace(lab.client, namespace)
+    marks = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: group}
+    name = reservation_name("a", group)
+    await placed_pod(lab, name, scheduler="default-scheduler", namespace=namespace, labels=marks, gpu=1)
+
+
+async def request(lab: Lab, pod: Raw, node: str = "a", *, groups: tuple[str, ...] = (), name: str = "") -> Raw:
+    """A BindRequest as a tenant can write it."""
+    meta = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+    spec: Raw = {"podName": meta["name"], "selectedNode": node, "receivedResourceType": "Regular"}
+    if groups:
+        spec |= {"receivedResourceType": "Fraction", "selectedGPUGroups": list(groups)}
+        spec["receivedGPU"] = {"count": len(groups), "portion": "0.50"}
+    whole = {"metadata": {"name": name or meta["name"], "ownerReferences": [owner]}, "spec": spec}
+    return await lab.create(resources.BIND_REQUESTS, whole)
+
+
+async def honest_job(lab: Lab) -> None:
+    """Work that needs all GPUs, of a queue that owns them."""
+    await lab.queue("honest", parent="department", quota=GPUS)
+    await lab.gang("train", pods=GPUS, gpu=1, queue="honest")
+
+
+async def test_pods_of_another_scheduler_lock_no_gpus_by_their_labels() -> None:
+    """Eight groups on eight GPUs, claimed without a single GPU requested, with look-alikes of reservations beside."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS, memory_mib=40_000)
+        for number in range(GPUS):
+            marks = {names.GPU_GROUP_LABEL: f"g{number}"}
+            await placed_pod(lab, f"tenant-{number}", scheduler="default-scheduler", labels=marks, annotations=HALF)
+            looks = {names.APP_LABEL: names.RESERVATION_APP, **marks}
+            await placed_pod(lab, f"held-{number}", scheduler="default-scheduler", labels=looks)
+        await honest_job(lab)
+        async with lab.scheduler():
+            await lab.until_bound("train", GPUS)
+            assert "whose pods share no GPUs" in await lab.until_told("InvalidPod", "tenant-0")
+
+
+async def test_pods_of_ours_lock_no_gpus_by_labels_without_a_reservation() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS, memory_mib=40_000)
+        for number in range(GPUS):
+            marks = {names.GPU_GROUP_LABEL: f"g{number}"}
+            await placed_pod(lab, f"tenant-{number}", labels=marks, annotations=HALF)
+            looks = {names.APP_LABEL: names.RESERVATION_APP, **marks}
+            await placed_pod(lab, f"held-{number}", labels=looks)
+        await honest_job(lab)
+        async with lab.scheduler():
+            await lab.until_bound("train", GPUS)
+
+
+async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
+    """A true one without tenants is about to go, and its GPU may be promised; this one stays."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=1, memory_mib=40_000)
+        await reservation(lab, "g", namespace="default")
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.until_told("Unschedulable", "job")
+            assert lab.condition("job-0")[1] == "Unschedulable"
+            assert not lab.told("Pipelined")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["found", "seen"])
+async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> None:
+    """One pod with half a GPU asks for eight groups; so might one that was planted while nobody led."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS, memory_mib=40_000)
+        await lab.node("b", gpus=GPUS, memory_mib=40_000, labels={"kubernetes.io/hostname": "b"})
+        await lab.queue("poor", parent="department", quota=0, limit=0)
+        await lab.group("claimed", queue="poor")
+        pod = await lab.pod("claimed-0", "claimed", annotations=HALF)
+        groups = tuple(f"g{number}" for number in range(GPUS))
+        if not late:
+            await request(lab, pod, groups=groups)
+        async with lab.scheduler():
+            if late:
+                await lab.until_told("Unschedulable", "claimed")
+                await request(lab, pod, groups=groups)
+            await lab.requests.until(lambda store: len(store) == 0, 10)
+            assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "claimed-0")
+            await lab.gang("train", pods=2 * GPUS, gpu=1)
+            await lab.until_bound("train", 2 * GPUS)
+
+
+async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2, memory_mib=40_000)
+        await lab.gang("job", pods=1, annotations=HALF)
+        async with lab.scheduler():
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+            (ours,) = lab.requests.values()
+            changed = {"spec": {"selectedGPUGroups": ["x", "y"]}}
+            await lab.client.patch(resources.BIND_REQUESTS, "job-0", changed, "default")
+            await lab.requests.until(
+                lambda store: any(each.metadata.uid != ours.metadata.uid for each in store.values()), 10
+            )
+            (again,) = lab.requests.values()
+            assert len(again.spec.selected_gpu_groups) == 1
+            assert "something else than the scheduler decided" in await lab.until_told(
+                names.EVENT_INVALID_BIND_REQUEST, "job-0"
+            )
+
+
+async def test_a_request_that_the_last_leader_wrote_is_carried_on() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1, memory_mib=40_000)
+        await lab.gang("job", pods=1, annotations=HALF)
+        async with lab.scheduler():
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+        (before,) = lab.requests.values()
+        async with lab.scheduler():
+            await lab.gang("other", pods=1, gpu=1)
+            await lab.until_told("Unschedulable", "other")
+        (after,) = lab.requests.values()
+        assert after.metadata.uid == before.metadata.uid
+
+
+async def test_a_request_for_a_pod_of_another_scheduler_is_not_ours_to_delete_and_holds_nothing() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1, memory_mib=40_000)
+        container = {"name": "main", "image": "none"}
+        spec = {"schedulerName": "other-scheduler", "containers": [container]}
+        pod = await lab.create(resources.PODS, {"metadata": {"name": "guest", "annotations": HALF}, "spec": spec})
+        await request(lab, pod, groups=("g",))
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler():
+            await lab.until_bound("job", 1)
+        assert len(lab.requests) == 1
+
+
+@pytest.mark.parametrize("named", ["", "no-such-group"], ids=["no group", "unknown group"])
+async def test_a_pod_of_ours_that_its_user_placed_is_charged_to_its_queue(named: str) -> None:
+    """Limit 2: two GPUs taken past the scheduler, with or without the name of a PodGroup, leave nothing to start."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS)
+        await lab.queue("small", parent="department", quota=2, limit=2)
+        marks = {names.POD_GROUP_ANNOTATION: named} if named else {names.SKIP_POD_GROUPER_ANNOTATION: "true"}
+        await placed_pod(lab, "taken", labels={names.QUEUE_LABEL: "small"}, annotations=marks, gpu=2)
+        await lab.gang("more", pods=1, gpu=1, queue="small")
+        async with lab.scheduler():
+            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert not lab.placed("more")
+            await lab.client.delete(resources.PODS, "taken", "default", grace_s=0)
+            await lab.until_bound("more", 1)
+
+
+async def test_pods_whose_group_was_deleted_stay_charged() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS)
+        await lab.queue("small", parent="department", quota=2, limit=2)
+        await lab.group("first", queue="small")
+        await lab.pod("first-0", "first", gpu=2)
+        queue = {"metadata": {"labels": {names.QUEUE_LABEL: "small"}}}
+        await lab.client.patch(resources.PODS, "first-0", queue, "default")
+        async with lab.scheduler():
+            await lab.until_bound("first", 1)
+            await lab.client.delete(resources.POD_GROUPS, "first", "default")
+            await lab.groups.until(lambda store: "default/first" not in store, 10)
+            await lab.gang("more", pods=1, gpu=1, queue="small")
+            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert not lab.placed("more")
+            # Its group is back: the pod counts in it, once.
+            await lab.group("first", queue="department-less")
+            await lab.until_bound("more", 1)
