@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -47,12 +46,10 @@ from pykai.binder.lifecycle import (
 )
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.reservation import Reservations
+from pykai.binder.room import Room
 from pykai.binder.sync import GroupSync, groups_of_request
 from pykai.binder.verdicts import Verdicts
 from pykai.binder.waiting import end_all
-from pykai.core.load import Load, shape_or_nothing
-from pykai.core.shapes import ShapeRegister
-from pykai.core.tasks import has_ended
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import (
@@ -76,8 +73,6 @@ log = logging.getLogger(__name__)
 _MOST_DISTURBANCES = 5
 #: stands for the document of a request of which nothing is copied
 _PLAIN: dict[str, Any] = {"spec": {}}
-#: index of the pods' store: those on a node
-PODS_ON = "binder-node"
 
 
 class _Unseen(KubeError):
@@ -100,6 +95,7 @@ class Binding:
         *,
         reservations: Reservations,
         groups: GroupSync,
+        room: Room,
         steps: Sequence[Step],
         verdicts: Verdicts,
         clock: Clock,
@@ -126,8 +122,7 @@ class Binding:
         #: key of a request -> its uid, once an attempt was made here
         self._tried: dict[str, str] = {}
         self._stopping = False
-        self._register = ShapeRegister()
-        pods.index(PODS_ON, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self._room = room
 
     def request_gone(self, key: str) -> None:
         """The request was deleted, or is about to be."""
@@ -253,12 +248,13 @@ class Binding:
             raise InvalidRequest("request", "a request for a part of a GPU names no selectedGPUGroups")
         if attempt.shared:
             _check_number(attempt)
+        self._room.agrees(attempt)
         self._ends[key] = asyncio.Event()
         self._by_pod.setdefault(attempt.key, set()).add(key)
         try:
             await self._prepare_unless_ended(key, attempt)
             await self._check(key, attempt)
-            await self._check_room(attempt)
+            self._room.enter(attempt, await self._node(attempt.request))
             return await self._bind(attempt)
         except (Unauthorized, LeaseLost):
             raise
@@ -270,6 +266,7 @@ class Binding:
                 if live.spec.node_name != request.spec.selected_node:
                     await self._undo(attempt, live)
                 return live.spec.node_name
+            self._room.leave(attempt.key)
             if not isinstance(error, _PASSING) or (self._too_often(key) and not isinstance(error, TooManyRequests)):
                 await self._undo(attempt, live)
             raise
@@ -342,20 +339,6 @@ class Binding:
         for reserved in attempt.reserved:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
-
-    async def _check_room(self, attempt: Attempt) -> None:
-        """The node may have gone since the scheduler chose it, or others have come: no kubelet would take the pod."""
-        name = attempt.node.metadata.name
-        node = await self._node(attempt.request)
-        load = Load(self._register)
-        for pod in self._pods.by(PODS_ON, name):
-            if not has_ended(pod):
-                load.add(pod)
-        shape = shape_or_nothing(attempt.pod, self._register)
-        served = attempt.request.spec.extended_resource_claim_allocation is not None
-        wanted = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
-        if why := load.shortage(node, wanted, shape):
-            raise BindFailure("room", f"others came to node {name}: {why}")
 
     async def _bind(self, attempt: Attempt) -> str:
         spec, metadata = attempt.request.spec, attempt.pod.metadata

@@ -23,6 +23,7 @@ from typing import Any
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.binder.attempt import Attempt
+from pykai.binder.holders import Holders
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import DYNAMIC_RESOURCES
 from pykai.kube.client import Client
@@ -40,8 +41,9 @@ class DynamicResources:
 
     name = DYNAMIC_RESOURCES
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, holders: Holders) -> None:
         self._client = client
+        self._holders = holders
 
     async def prepare(self, attempt: Attempt) -> None:
         """Allocate and reserve every claim of the pod."""
@@ -92,7 +94,15 @@ class DynamicResources:
                     raise _failure(attempt, f"{text} ({most})")
                 consumers.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
             changed = {**status, "allocation": allocation if given is None else given, "reservedFor": consumers}
-            if await self._wrote(claim, changed):
+            if given is None and (why := await self._holders.give(claim, allocation)):
+                raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} cannot be allocated: {why}")
+            written = False
+            try:
+                written = await self._wrote(claim, changed)
+            finally:
+                if not written:
+                    self._holders.take_back(claim["metadata"]["uid"])
+            if written:
                 return
         raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} changes too often")
 
@@ -113,6 +123,7 @@ class DynamicResources:
             elif _devices(status.get("allocation")) == _devices(allocation):
                 changed.pop("allocation", None)
             if await self._wrote(claim, changed):
+                self._holders.take_back(claim["metadata"]["uid"])
                 return
 
     async def _wrote(self, claim: dict[str, Any], status: dict[str, Any]) -> bool:

@@ -22,12 +22,14 @@ from prometheus_client import CollectorRegistry
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import DecodeError
+from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import BindRequest
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykai.binder.attempt import Step
 from pykai.binder.bind import Binding
 from pykai.binder.claims import DynamicResources
 from pykai.binder.configmaps import GpuSharing, HamiCore
+from pykai.binder.holders import Holders
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import (
     DYNAMIC_RESOURCES,
@@ -38,6 +40,7 @@ from pykai.binder.options import (
     check_plugins,
 )
 from pykai.binder.reservation import Reservations
+from pykai.binder.room import Room
 from pykai.binder.sync import GroupSync
 from pykai.binder.verdicts import Verdicts
 from pykai.binder.volumes import VolumeBinding
@@ -45,7 +48,14 @@ from pykai.binder.waiting import Wakes, end_all
 from pykai.kube.events import Recorder
 from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.reconcile import Reconciler
-from pykai.kube.resources import BIND_REQUESTS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from pykai.kube.resources import (
+    BIND_REQUESTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    RESOURCE_CLAIMS,
+)
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change, Store
 from pykai.kube.waiting import caught_up, first_lists
@@ -80,6 +90,7 @@ class BinderService:
         self._nodes = caches.store(NODES, Node)
         self._claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._volumes = caches.store(PERSISTENT_VOLUMES, PersistentVolume)
+        self._device_claims = caches.store(RESOURCE_CLAIMS, ResourceClaim, optional=True)
         self._request_queue = Reconciler(
             "bindrequests",
             self._carry_out,
@@ -118,6 +129,7 @@ class BinderService:
             self._nodes,
             reservations=reservations,
             groups=self._groups,
+            room=Room(self._pods, options),
             steps=self._steps(),
             verdicts=self._verdicts,
             clock=clock,
@@ -181,7 +193,7 @@ class BinderService:
             await end_all(stopped, *queues)
 
     def _stores(self) -> tuple[Store[Any], ...]:
-        return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes)
+        return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes, self._device_claims)
 
     def _steps(self) -> list[Step]:
         client, clock, options = self._client, self._runtime.clock, self._options
@@ -191,7 +203,7 @@ class BinderService:
                 timeout_s = options.volume_timeout_s()
                 made.append(VolumeBinding(client, Wakes(self._claims), self._volumes, clock=clock, timeout_s=timeout_s))
             elif plugin.name == DYNAMIC_RESOURCES:
-                made.append(DynamicResources(client))
+                made.append(DynamicResources(client, Holders(client, self._device_claims)))
             elif plugin.name == GPU_SHARING:
                 made.append(GpuSharing(client, cdi=options.cdi_enabled()))
             elif plugin.name == HAMI_CORE:

@@ -52,14 +52,15 @@ class Load:
         """What the node has too little of for a pod that wants so much, "" when it has enough."""
         for resource, asked in sorted(wanted.items()):
             if asked and resource in node.status.allocatable:
-                capacity, used = _capacity(node, resource), self.used[resource]
-                if used + asked > capacity:
-                    return f"{resource}: {used} of {capacity} are in use, {asked} are wanted"
+                has, used = capacity(node, resource), self.used[resource]
+                if used + asked > has:
+                    return f"{resource}: {used} of {has} are in use, {asked} are wanted"
         return "a host port is in use" if shape.host_ports and conflict(shape.host_ports, self._ports) else ""
 
 
-def _capacity(node: Node, resource: str) -> int:
+def capacity(node: Node, resource: str) -> int:
+    """How much of a resource a node has, in axis units; none where that cannot be read."""
     try:
-        return amount(resource, node.status.allocatable[resource])
+        return amount(resource, node.status.allocatable.get(resource, 0))
     except QuantityError:
         return 0

@@ -78,7 +78,7 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         _EVENTS,
         _LEASES,
         Rule(_STORAGE, ("storageclasses",), ("get",)),
-        Rule(_DRA, ("resourceclaims",), ("create", "delete", "get", "patch")),
+        Rule(_DRA, ("resourceclaims",), (*FOLLOW, "create", "delete", "get", "patch")),
         Rule(_DRA, ("resourceclaims/status",), ("update",)),
         Rule(_SCHEDULING, ("bindrequests",), (*FOLLOW, "delete", "get")),
         Rule(_SCHEDULING, ("bindrequests/status",), ("patch",)),

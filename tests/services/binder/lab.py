@@ -239,12 +239,13 @@ class Lab:
         owners_version: str = "v1",
         **spec: Any,
     ) -> JsonObject:
-        """What the scheduler decides about a pod; with groups it gets half of a GPU each."""
+        """What the scheduler decides about a pod; with groups it gets the part of each GPU that it asks for."""
         metadata = pod["metadata"]
         wanted: JsonObject = {"podName": metadata["name"], "selectedNode": node}
         if groups:
             wanted |= {"receivedResourceType": "Fraction", "selectedGPUGroups": list(groups)}
-            wanted["receivedGPU"] = {"count": len(groups), "portion": "0.50"}
+            asked = (metadata.get("annotations") or {}).get(names.GPU_FRACTION_ANNOTATION, "0.5")
+            wanted["receivedGPU"] = {"count": len(groups), "portion": f"{float(asked):.2f}"}
         else:
             wanted |= {"receivedResourceType": "Regular", "receivedGPU": {"count": 1, "portion": "1.00"}}
         pods = owners or [(metadata["name"], metadata["uid"])]

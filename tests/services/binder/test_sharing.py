@@ -9,8 +9,8 @@ from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
 from pykai.binder.configmaps import memory_limit, visible_devices
 from pykai.binder.options import read_options
-from pykai.kube.resources import CONFIG_MAPS
-from tests.services.binder.lab import JsonObject, lab
+from pykai.kube.resources import CONFIG_MAPS, PODS
+from tests.services.binder.lab import JsonObject, Lab, lab
 from tests.services.binder.test_claims import refuse_binding
 
 HAMI = read_options({"plugins": '{"hamicore": {"enabled": true}}'})
@@ -69,11 +69,16 @@ async def test_t73_an_init_container_may_get_the_fraction_and_a_failed_bind_take
         assert await it.config_maps() == {}
 
 
+async def untreated(it: Lab, **annotations: str) -> JsonObject:
+    """A pod to which admission has added nothing, because it asks for its share since it is there."""
+    await it.pod()
+    asks = {"metadata": {"annotations": {names.GPU_FRACTION_ANNOTATION: "0.5", **annotations}}}
+    return await it.client.patch(PODS, "p", asks, "ns")
+
+
 async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the_environment() -> None:
     async with lab() as it, it.working():
-        # No fraction annotation, so nothing was added at admission; the prefix was given by hand.
-        pod = await it.pod(annotations={names.SHARED_GPU_CONFIGMAP_ANNOTATION: "mine"})
-        await it.request(pod, groups=("g",))
+        await it.request(await untreated(it, **{names.SHARED_GPU_CONFIGMAP_ANNOTATION: "mine"}), groups=("g",))
         await it.until_phase("Succeeded")
         maps = await it.config_maps()
         assert maps["mine-0-evar"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}
@@ -82,7 +87,7 @@ async def test_a_pod_that_admission_has_not_treated_gets_its_devices_through_the
 
 async def test_without_a_prefix_the_bind_fails(caplog: pytest.LogCaptureFixture) -> None:
     async with lab() as it, it.working():
-        await it.request(await it.pod(), groups=("g",))
+        await it.request(await untreated(it), groups=("g",))
         failed = await it.until_phase("Failed")
         text = "no desired configmap name found in pod ns/p annotations; the admission service adds it"
         assert text in failed["status"]["reason"]

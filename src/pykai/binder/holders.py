@@ -1,0 +1,133 @@
+"""Which claim has which device: the last look before devices are written into a claim.
+
+The API server lets two claims have one device; that they do not is up to whoever allocates.  The scheduler sees to it,
+but a BindRequest may be forged, and names devices freely.  So before an allocation is written it is held against what
+other claims have, and against what its own claim asks for:
+
+- no device that another claim has, and none twice, unless the claim asks for admin access and so may look at devices of
+  others;
+- for each request at most as many devices as it asks for.
+
+Subtle: the cache shows an allocation a moment after it was written, and many attempts run side by side.  Devices that
+were given here count until the cache shows them.  A claim that the cache still shows as a holder may have given its
+device back, so it is read from the server before a bind is refused for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pykai.api.resource import AllocationResult, ResourceClaim
+from pykai.kube.client import Client
+from pykai.kube.errors import NotFound
+from pykai.kube.resources import RESOURCE_CLAIMS
+from pykai.kube.store import Change, Store
+
+#: index of the claims' store: the devices that a claim has
+DEVICE_INDEX = "binder-devices"
+_ALL = "All"
+
+
+class Holders:
+    """Knows who has which device."""
+
+    def __init__(self, client: Client, claims: Store[ResourceClaim]) -> None:
+        self._client = client
+        self._claims = claims
+        #: device -> uid of the claim that was given it here and that the cache does not show with it yet
+        self._given: dict[str, str] = {}
+        claims.index(DEVICE_INDEX, lambda claim: _held(claim.status.allocation))
+        claims.subscribe(self._claim_changed)
+
+    async def give(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
+        """Note that a claim is about to be given these devices; if it must not be, nothing is noted and why is said."""
+        if why := _asks_less(claim, allocation):
+            return why
+        uid, devices = claim["metadata"]["uid"], list(_exclusive(claim, allocation))
+        if twice := [device for device, times in Counter(devices).items() if times > 1]:
+            return f"device {twice[0]} is given twice"
+        stale: set[tuple[str, str]] = set()
+        for device in devices:
+            for other in self._others(device, uid):
+                meta = other.metadata
+                if await self._still_has(other, device):
+                    return f"device {device} belongs to resource claim {meta.namespace}/{meta.name}"
+                stale.add((device, meta.uid))
+        for device in devices:
+            later = [other for other in self._others(device, uid) if (device, other.metadata.uid) not in stale]
+            if later or self._given.get(device, uid) != uid:
+                return f"device {device} was just given to another resource claim"
+        self._given.update(dict.fromkeys(devices, uid))
+        return ""
+
+    def take_back(self, uid: str) -> None:
+        """What a claim was given here was not written, or was taken back."""
+        for device in [device for device, holder in self._given.items() if holder == uid]:
+            del self._given[device]
+
+    def _others(self, device: str, uid: str) -> list[ResourceClaim]:
+        return [claim for claim in self._claims.by(DEVICE_INDEX, device) if claim.metadata.uid != uid]
+
+    async def _still_has(self, claim: ResourceClaim, device: str) -> bool:
+        meta = claim.metadata
+        try:
+            live = await self._client.get(RESOURCE_CLAIMS, meta.name, meta.namespace, into=ResourceClaim)
+        except NotFound:
+            return False
+        return live.metadata.uid == meta.uid and device in _held(live.status.allocation)
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        claim = change.new
+        if self._given and (claim is None or claim.status.allocation is not None):
+            gone = change.old if claim is None else claim
+            if gone is not None:
+                self.take_back(gone.metadata.uid)
+
+
+def _held(allocation: AllocationResult | None) -> list[str]:
+    """The devices that an allocation keeps from others."""
+    if allocation is None:
+        return []
+    return [
+        _device(each.driver, each.pool, each.device) for each in allocation.devices.results if not each.admin_access
+    ]
+
+
+def _results(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return (allocation.get("devices") or {}).get("results") or ()
+
+
+def _exclusive(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> Iterator[str]:
+    """The devices of an allocation that nobody else may have; what it says of admin access is for the claim to say."""
+    admin = {name for name, asked in _asked(claim) if asked.get("adminAccess")}
+    for result in _results(allocation):
+        if not (result.get("adminAccess") and result.get("request") in admin):
+            yield _device(result.get("driver", ""), result.get("pool", ""), result.get("device", ""))
+
+
+def _asks_less(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
+    """Why an allocation has more than its claim asks for, "" when it does not."""
+    asked = dict(_asked(claim))
+    for name, count in Counter(str(result.get("request", "")) for result in _results(allocation)).items():
+        request = asked.get(name)
+        if request is None:
+            return f"request {name} is given {count} devices and does not exist"
+        most = request.get("count") or 1
+        if request.get("allocationMode") != _ALL and count > most:
+            return f"request {name} asks for {most} devices and is given {count}"
+    return ""
+
+
+def _asked(claim: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The requests of a claim, under the names that results use for them."""
+    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+        name = request.get("name", "")
+        for choice in request.get("firstAvailable") or ():
+            yield f"{name}/{choice.get('name', '')}", choice
+        yield name, request.get("exactly") or request
+
+
+def _device(driver: str, pool: str, device: str) -> str:
+    return f"{driver}/{pool}/{device}"
