@@ -7,7 +7,7 @@ import pytest
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
-from pykai.binder.configmaps import memory_limit, visible_devices
+from pykai.binder.configmaps import is_own, memory_limit, visible_devices
 from pykai.binder.options import read_options
 from pykai.kube.resources import CONFIG_MAPS, PODS
 from tests.services.binder.lab import JsonObject, Lab, lab
@@ -123,6 +123,13 @@ async def test_a_map_of_this_pod_gets_our_keys_and_keeps_its_others(controller: 
         assert told == ours | {"MINE": "1", "RUNAI-VISIBLE-DEVICES": "GPU-1"}
 
 
+def test_an_owner_of_another_kind_is_not_the_pod() -> None:
+    pod = decode_as(Pod, {"metadata": {"name": "p", "uid": "1"}})
+    for kind, own in (("Pod", True), ("Secret", False)):
+        owner = owned_by({"kind": kind, "metadata": {"name": "p", "uid": "1"}}, controller=True)
+        assert is_own(the_map(owner), pod) is own
+
+
 async def test_a_new_map_is_controlled_by_its_pod() -> None:
     async with lab() as it, it.working():
         pod = await it.pod(fraction="0.5")
@@ -133,7 +140,7 @@ async def test_a_new_map_is_controlled_by_its_pod() -> None:
             assert owner == owned_by(pod, controller=True)
 
 
-@pytest.mark.parametrize("whose", ["nobody", "another pod", "another beside this pod", "an object of the pod's uid"])
+@pytest.mark.parametrize("whose", ["nobody", "another pod", "another beside this pod"])
 async def test_a_map_that_is_not_this_pods_own_is_neither_written_nor_deleted(whose: str) -> None:
     """The annotation that names it is the tenant's word; gpu:E-3 would overwrite it."""
     async with lab() as it:
@@ -142,7 +149,6 @@ async def test_a_map_that_is_not_this_pods_own_is_neither_written_nor_deleted(wh
             "nobody": [],
             "another pod": [owned_by(keeper, controller=True)],
             "another beside this pod": [owned_by(pod), owned_by(keeper, controller=True)],
-            "an object of the pod's uid": [owned_by({"kind": "Secret", "metadata": pod["metadata"]})],
         }[whose]
         before = await it.client.create(CONFIG_MAPS, the_map(*owners))
         await it.request(pod, groups=("g",))
