@@ -18,7 +18,7 @@ from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
 from pykai.binder.room import Room
 from pykai.binder.sync import GROUP_INDEX
-from pykai.kube.resources import BIND_REQUESTS, PODS, RESOURCE_CLAIMS
+from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
 from tests.services.binder.lab import JsonObject, Lab, lab
 from tests.services.binder.test_claims import allocation, claim, claim_status, extended
@@ -122,6 +122,26 @@ async def test_a_pod_gets_no_more_than_it_asks_for(groups: tuple[str, ...], port
         await it.request(await it.pod(fraction="0.2"), groups=groups, receivedGPU=given_)
         assert text in await refused(it)
         assert await it.reservations() == []
+
+
+async def test_a_share_without_a_group_is_no_request_at_all() -> None:
+    """It is deleted, with an event on the pod."""
+    async with lab() as it, it.working():
+        half = {"count": 1, "portion": "0.50"}
+        pod = await it.pod(fraction="0.5")
+        await it.request(pod, receivedResourceType="Fraction", receivedGPU=half)
+
+        async def told() -> bool:
+            return any("names no selectedGPUGroups" in event["message"] for event in await it.events("BindingError"))
+
+        await it.until(told, of=EVENTS)
+        assert await it.get(BIND_REQUESTS, "p") is None
+
+
+async def test_a_group_that_is_no_label_value_is_refused() -> None:
+    async with lab() as it, it.working():
+        await it.request(await it.pod(fraction="0.5"), groups=("../../etc",))
+        assert "../../etc" in await refused(it)
 
 
 async def test_a_claim_of_extended_resources_does_not_hide_gpus_that_the_node_has() -> None:
