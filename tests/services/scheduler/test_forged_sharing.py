@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from pykai.api import names
+from pykai.api.core import Pod
 from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
@@ -202,3 +203,24 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
             # Its group is back: the pod counts in it, once.
             await lab.group("first", queue="department-less")
             await lab.until_bound("more", 1)
+
+
+async def test_a_pod_that_its_user_placed_gives_way_to_a_queue_that_owns_the_gpus() -> None:
+    """Over its quota it is reclaimed like any other work; there is no PodGroup to write to, and nothing fails for it."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.queue("small", parent="department", quota=0)
+        await lab.queue("owner", parent="department", quota=2)
+        skips = {names.SKIP_POD_GROUPER_ANNOTATION: "true"}
+        await placed_pod(lab, "taken", labels={names.QUEUE_LABEL: "small"}, annotations=skips, gpu=2)
+        running = {"status": {"phase": "Running"}}
+        await lab.client.patch(resources.PODS, "taken", running, "default", subresource="status")
+        async with lab.scheduler():
+            await lab.gang("train", pods=2, gpu=1, queue="owner")
+            await lab.pods.until(lambda store: _leaves(store.get("default/taken")), 10)
+            await lab.client.delete(resources.PODS, "taken", "default", grace_s=0)
+            await lab.until_bound("train", 2)
+
+
+def _leaves(pod: Pod | None) -> bool:
+    return pod is not None and pod.metadata.deletion_timestamp is not None
