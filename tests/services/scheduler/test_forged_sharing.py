@@ -206,7 +206,7 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
 
 
 async def test_a_pod_that_its_user_placed_gives_way_to_a_queue_that_owns_the_gpus() -> None:
-    """Over its quota it is reclaimed like any other work; there is no PodGroup to write to, and nothing fails for it."""
+    """Over its quota it is reclaimed like any other work, although there is no PodGroup to write to."""
     async with cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.queue("small", parent="department", quota=0)
