@@ -6,7 +6,8 @@
 Tests cannot tell which it is, except those that look into the embedded server (`embedded_only` with a reason).  The
 real server is one for all tests of a run: what a test has created is deleted when its block ends, and every test has it
 to itself.  Only namespaces stay, since deleting them takes the real server seconds; `ensure_namespace` takes those that
-are there.  A service asks with its own account (`transport("binder")`), under its own role.
+are there.  A service asks with its own account (`transport("binder")`), under its own role, and the policies of ours
+are installed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import NAMESPACES, RUNTIME_CLASSES
 from pykai.kube.transport import Request, Response, Stream, Transport
+from pykai.operator.install import installation
 from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import pod_mutator
 
@@ -36,6 +38,9 @@ REAL: TestPlane | None = None
 #: how many tests have opened a server
 opened = 0
 
+ACCOUNT = "system:serviceaccount:"
+#: what each test makes for itself
+NOT_INSTALLED = ("Queue", "PriorityClass")
 _COLLECTION = re.compile(r"^(/api/v1|/apis/[^/]+/[^/]+)(/namespaces/[^/]+)?/([a-z]+)$")
 #: collections that hold what all tests need: only what a test itself has created is deleted
 _SHARED = frozenset(
@@ -45,7 +50,11 @@ _SHARED = frozenset(
         "customresourcedefinitions",
         "mutatingwebhookconfigurations",
         "priorityclasses",
+        "rolebindings",
+        "roles",
         "runtimeclasses",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
         "validatingwebhookconfigurations",
     }
 )
@@ -57,6 +66,10 @@ class Server(Protocol):
     def transport(self, user: str = "admin") -> Transport:
         """A way in, for the administrator, for one of our services, or for a service account by its full name
         (`system:serviceaccount:default:jane`), which may do everything."""
+        ...
+
+    def account(self, namespace: str, name: str) -> Transport:
+        """A way in for a service account that may do what the roles of a test allow, at first next to nothing."""
         ...
 
     def compact(self) -> None:
@@ -107,6 +120,30 @@ def _name_in(body: bytes | None) -> str:
     return name if isinstance(name, str) else ""
 
 
+class _EmbeddedServer(ApiServer):
+    """The embedded server, whose users have rights as on the real one."""
+
+    def transport(self, user: str = "admin") -> Transport:
+        if user.startswith(ACCOUNT):
+            self._open_account(user.removeprefix(ACCOUNT))
+        return super().transport(user)
+
+    def account(self, namespace: str, name: str) -> Transport:
+        """Without rights of its own."""
+        return super().transport(f"{ACCOUNT}{namespace}:{name}")
+
+    def _open_account(self, account: str) -> None:
+        namespace, _, name = account.partition(":")
+        binding = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{namespace}-{name}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
+        }
+        self.load([binding])
+
+
 class _RealServer:
     def __init__(self, plane: TestPlane) -> None:
         self._plane = plane
@@ -118,6 +155,12 @@ class _RealServer:
         if user not in self._transports:
             self._transports[user] = connect(self._plane.kubeconfig_of_user(user))
         return _Noting(self._transports[user], self._created, None if user == "admin" else self._lost)
+
+    def account(self, namespace: str, name: str) -> Transport:
+        user = f"{ACCOUNT}{namespace}:{name} without rights"
+        if user not in self._transports:
+            self._transports[user] = connect(self._plane.kubeconfig_of_account(namespace, name))
+        return _Noting(self._transports[user], self._created)
 
     def compact(self) -> None:
         self._plane.compact()
@@ -190,7 +233,9 @@ async def api_server(clock: Clock, *, sharing: bool = False, namespaces: Iterabl
         server: Server
         if REAL is None:
             mutators = [pod_mutator(random=lambda count: "x" * count)] if sharing else []
-            within = await ApiServer.open(clock=clock, mutators=mutators)
+            within = await _EmbeddedServer.open(clock=clock, mutators=mutators)
+            left_out = (*NOT_INSTALLED, "CustomResourceDefinition")
+            within.load(each for each in installation() if each["kind"] not in left_out)
             stack.push_async_callback(within.close)
             server = within
             await Client(within.transport()).create(RUNTIME_CLASSES, runtime_class())

@@ -1,7 +1,7 @@
 """The control plane that the tests of a run share: definitions, accounts and roles installed, admission at work.
 
-Only the garbage collector and the namespace controller run beside it, as in the embedded server: the tests of single
-services play all other parts themselves.
+Only the garbage collector, the namespace controller and the one that fills the roles `admin`, `edit` and `view` run
+beside it, as in the embedded server: the tests of single services play all other parts themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from pykai.api import names
 from pykai.kube.client import Client
@@ -28,12 +29,10 @@ from pykai.webhooks.admission import random_letters
 from pykai.webhooks.serve import AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
 from tests.kube.certificates import Authority
+from tests.servers import ACCOUNT, NOT_INSTALLED
 
 #: where pods pass through our admission
 ADMITTED_NAMESPACE = "ns"
-_ACCOUNT = "system:serviceaccount:"
-#: each test makes its own
-_NOT_INSTALLED = ("Queue", "PriorityClass")
 
 
 class TestPlane(ControlPlane):
@@ -45,7 +44,11 @@ class TestPlane(ControlPlane):
         # Without a cache in front of etcd its compaction shows: a watch of secrets can be too old (`compact`).
         # Devices in the place of extended resources are new in this version, and off unless asked for.
         options = {API_SERVER: ["--watch-cache-sizes=secrets#0", "--feature-gates=DRAExtendedResource=true"]}
-        controllers = ("garbage-collector-controller", "namespace-controller")
+        controllers = (
+            "garbage-collector-controller",
+            "namespace-controller",
+            "clusterrole-aggregation-controller",
+        )
         super().__init__(folder, controllers=controllers, audit=True, options=options)
         self._kubeconfigs: dict[str, Path] = {}
 
@@ -56,11 +59,21 @@ class TestPlane(ControlPlane):
             return self.kubeconfig
         if user not in self._kubeconfigs:
             namespace, name = names.DEFAULT_NAMESPACE, user
-            if user.startswith(_ACCOUNT):
-                namespace, name = user.removeprefix(_ACCOUNT).split(":")
+            if user.startswith(ACCOUNT):
+                namespace, name = user.removeprefix(ACCOUNT).split(":")
                 self._open_account(namespace, name)
             else:
-                assert user in ROLES, f"{user} is none of {sorted(ROLES)}, and does not begin with {_ACCOUNT}"
+                assert user in ROLES, f"{user} is none of {sorted(ROLES)}, and does not begin with {ACCOUNT}"
+            self._kubeconfigs[user] = self.kubeconfig_of(namespace, name)
+        return self._kubeconfigs[user]
+
+    def kubeconfig_of_account(self, namespace: str, name: str) -> Path:
+        """That of a service account without rights."""
+        user = f"{namespace}/{name}"
+        if user not in self._kubeconfigs:
+            with suppress(HTTPError):
+                # It may exist from the test before.
+                self._ask(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
             self._kubeconfigs[user] = self.kubeconfig_of(namespace, name)
         return self._kubeconfigs[user]
 
@@ -80,7 +93,7 @@ def running_plane(folder: Path) -> Iterator[TestPlane]:
     """Start everything."""
     selected = {"matchLabels": {"kubernetes.io/metadata.name": ADMITTED_NAMESPACE}}
     with TestPlane(folder) as plane, admission(plane, selected, lambda count: "x" * count) as webhook:
-        objects = [each for each in installation() if each["kind"] not in _NOT_INSTALLED]
+        objects = [each for each in installation() if each["kind"] not in NOT_INSTALLED]
         asyncio.run(_install(plane, [*objects, runtime_class()], webhook))
         plane.start_controllers()
         yield plane

@@ -245,12 +245,25 @@ async def test_an_api_server_asks_before_it_takes_a_pod(tmp_path: Path) -> None:
         assert "runtimeClassName" not in whole["spec"]
 
 
+def bound(role: str, user: str, namespace: str) -> dict[str, Any]:
+    """A ClusterRole for a user in a namespace."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": role, "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
 @pytest.mark.embedded_only("functions within its process are what only the embedded server asks")
 async def test_the_embedded_server_admits_in_process() -> None:
     server = await ApiServer.open(clock=Clock(), mutators=[pod_mutator()], validators=[pod_validator()])
     try:
         admin, jane = Client(server.transport()), Client(server.transport("system:user:jane"))
         await admin.create(RUNTIME_CLASSES, runtime_class())
+        server.load([bound("edit", "system:user:jane", "default")])
         made = await jane.create(PODS, a_pod(HALF), "default")
         prefix = made["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP_ANNOTATION]
         assert made["spec"]["volumes"][0]["configMap"]["name"] == f"{prefix}-0"

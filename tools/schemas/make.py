@@ -74,7 +74,7 @@ KINDS: Final = {
     ("storage.k8s.io", "storage.v1"): "StorageClass CSINode CSIDriver CSIStorageCapacity VolumeAttachment",
     ("policy", "policy.v1"): "PodDisruptionBudget Eviction",
     ("admissionregistration.k8s.io", "admissionregistration.v1"): "MutatingWebhookConfiguration "
-    "ValidatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding",
     ("authorization.k8s.io", "authorization.v1"): "SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview "
     "LocalSubjectAccessReview",
     ("authentication.k8s.io", "authentication.v1"): "SelfSubjectReview TokenReview TokenRequest",

@@ -1,6 +1,7 @@
 """Admission: who may change or refuse a write before it is stored.
 
-First functions in this process (the gpusharing mutation, for one), then the webhooks of the stored
+Our own policies and the rule that a role holds no right its writer lacks come first among what may refuse (`guards`,
+`rbac`).  Before and beside them stand functions in this process (the gpusharing mutation, for one) and the webhooks of the stored
 MutatingWebhookConfigurations and ValidatingWebhookConfigurations, in the order of their names.  A webhook is asked over
 HTTPS with an AdmissionReview; it may answer with a JSON patch, with warnings, or with a refusal.  What happens when it
 does not answer is its failurePolicy.
@@ -30,11 +31,15 @@ import msgspec
 
 from pykai.apiserver.calls import Call
 from pykai.apiserver.conditions import holds
+from pykai.apiserver.guards import Guards
 from pykai.apiserver.kinds import StoreKey
 from pykai.apiserver.metadata import new_uid
 from pykai.apiserver.patching import PatchError, json_patch
+from pykai.apiserver.rbac import GROUP as RBAC_GROUP
+from pykai.apiserver.rbac import Authorizer
 from pykai.apiserver.selectors import matches
 from pykai.apiserver.storage import Storage
+from pykai.apiserver.users import MASTERS
 from pykai.kube import errors
 
 JsonObject = dict[str, Any]
@@ -98,6 +103,8 @@ class Admission:
         self, storage: Storage, mutators: Iterable[Mutator] = (), validators: Iterable[Validator] = ()
     ) -> None:
         self._storage = storage
+        self.authorizer = Authorizer(storage)
+        self._guards = Guards(storage, self.authorizer)
         self._mutators = tuple(mutators)
         self._validators = tuple(validators)
         self._webhooks: dict[StoreKey, tuple[Webhook, ...]] = {MUTATING: (), VALIDATING: ()}
@@ -108,6 +115,8 @@ class Admission:
 
     def concerns(self, call: Call) -> bool:
         """Whether anybody has to be asked about this write."""
+        if self._guards.concern(call) or (call.kind.group == RBAC_GROUP and MASTERS not in call.user.groups):
+            return True
         if self._webhooks[MUTATING] or self._webhooks[VALIDATING]:
             return call.kind.store not in (MUTATING, VALIDATING)
         return bool(self._mutators or self._validators) and not call.subresource
@@ -127,6 +136,9 @@ class Admission:
 
     async def validate(self, call: Call, obj: JsonObject | None, old: JsonObject | None) -> None:
         """Raises the refusal of whoever refuses."""
+        if obj is not None:
+            self.authorizer.check_grant(call.user, call.kind.store, obj, old)
+        self._guards.check(call, obj, old)
         request = _request(call, obj, old)
         if not call.subresource:
             for validator in self._validators:
@@ -138,6 +150,10 @@ class Admission:
         for webhook in self._webhooks[VALIDATING]:
             if await self._is_for(webhook, request, call):
                 await self._ask(webhook, request, call)
+
+    def check_subresource(self, call: Call) -> None:
+        """403 where a policy refuses a binding or an eviction, about which nobody else is asked."""
+        self._guards.check(call, None, None)
 
     async def close(self) -> None:
         """Give up connections."""

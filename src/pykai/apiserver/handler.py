@@ -1,7 +1,7 @@
 """From a request to its answer, for both ways in: HTTPS and the local transport.
 
-`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Refusals
-come up as `ApiError` and leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and
+`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing of
+a body is looked at before that; `refused` gives the answer to a request without even having its body.  Refusals come up as `ApiError` and leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and
 harms nobody else.
 """
 
@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
 
-from pykai.apiserver import deletion, failures, pods, reviews
+from pykai.apiserver import deletion, failures, pods, rbac, reviews
 from pykai.apiserver.calls import Call, read_options
 from pykai.apiserver.discovery import Discovery
 from pykai.apiserver.kinds import Registry
 from pykai.apiserver.negotiation import Form, accepted, read_body
 from pykai.apiserver.patches import change_of
+from pykai.apiserver.rbac import Authorizer
 from pykai.apiserver.reading import Reader
 from pykai.apiserver.scaling import read_scale, scale_change
 from pykai.apiserver.storage import Record, Storage, encode
-from pykai.apiserver.users import User, authorize
+from pykai.apiserver.users import MASTERS, User
 from pykai.apiserver.watches import Watch
 from pykai.apiserver.writing import Writer
 from pykai.kube import errors
@@ -46,13 +47,71 @@ class Streaming:
     headers: Mapping[str, str] = field(default_factory=lambda: _JSON)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a path asks for, whether or not there is such a kind."""
+
+    #: as a role names it; empty where the method is none of the API's
+    verb: str
+    group: str
+    version: str
+    namespace: str
+    #: plural, name, subresource
+    rest: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.rest[1] if len(self.rest) > 1 else ""
+
+    @property
+    def resource(self) -> str:
+        return f"{self.rest[0]}/{self.rest[2]}" if len(self.rest) > 2 else self.rest[0]
+
+
+def _asked(request: Request) -> _Asked | str:
+    """The resource that a request is about, or the path where it is about none."""
+    path = unquote(request.path) if "%" in request.path else request.path
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return path
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    verb = _VERBS.get(request.method, "")
+    if verb == "get" and len(rest) == 1:
+        verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
+    elif verb == "delete" and len(rest) == 1:
+        verb = "deletecollection"
+    return _Asked(verb, group, version, namespace, rest)
+
+
+def _selected_name(selector: str) -> str:
+    """The name that a field selector asks for, which is what a role with names is about."""
+    for term in selector.split(","):
+        field, equals, value = term.partition("=")
+        if field == "metadata.name" and equals:
+            return value.removeprefix("=")
+    return ""
+
+
 class Handler:
     """Answers requests."""
 
     def __init__(
-        self, storage: Storage, registry: Registry, reader: Reader, writer: Writer, discovery: Discovery
+        self,
+        storage: Storage,
+        registry: Registry,
+        reader: Reader,
+        writer: Writer,
+        discovery: Discovery,
+        authorizer: Authorizer,
     ) -> None:
         self._storage = storage
+        self._authorizer = authorizer
         self._registry = registry
         self._reader = reader
         self._writer = writer
@@ -78,48 +137,62 @@ class Handler:
             answer = Response(answer.status, answer.body, {**answer.headers, "Warning": shown})
         return answer
 
+    def refused(self, request: Request, user: User) -> Response | None:
+        """403 where the user may not do this whatever the body says; None where the body decides."""
+        try:
+            self._authorize(_asked(request), user, request)
+        except errors.Forbidden as error:
+            return Response(error.code, encode(failures.status_object(error)), _JSON)
+        return None
+
+    def _authorize(self, asked: _Asked | str, user: User, request: Request) -> None:
+        """403 where no role of the user allows the request."""
+        if MASTERS in user.groups:
+            return
+        if isinstance(asked, str):
+            verb = request.method.lower()
+            if not self._authorizer.allowed_path(user, verb, asked):
+                raise rbac.path_refusal(user, verb, asked)
+            return
+        namespace, name = asked.namespace, asked.name
+        if (asked.group, asked.rest[0]) == ("", "namespaces") and name:
+            # A role in a namespace may allow to read that namespace.
+            namespace = name
+        elif not name:
+            name = _selected_name(request.query.get("fieldSelector", ""))
+        verb = asked.verb or request.method.lower()
+        if not self._authorizer.allowed(user, verb, asked.group, asked.resource, namespace=namespace, name=name):
+            raise rbac.refusal(user, verb, asked.group, asked.resource, namespace=namespace, name=name)
+
     async def _answer(
         self, request: Request, user: User, tracked: bool, agent: str, warnings: list[str]
     ) -> Response | Streaming:
-        path = request.path
-        parts = (unquote(path) if "%" in path else path).strip("/").split("/")
-        if parts[0] == "api" and len(parts) > 2:
-            group, version, rest = "", parts[1], parts[2:]
-        elif parts[0] == "apis" and len(parts) > 3:
-            group, version, rest = parts[1], parts[2], parts[3:]
-        else:
-            return self._discovery.answer(request, parts)
-        namespace = ""
-        if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
-            namespace, rest = rest[1], rest[2:]
+        asked = _asked(request)
+        self._authorize(asked, user, request)
+        if isinstance(asked, str):
+            return self._discovery.answer(request, asked.strip("/").split("/"))
+        group, version, rest = asked.group, asked.version, asked.rest
         if group in reviews.GROUPS:
             body = read_body(request.body, request.content_type)
-            return _answered(201, encode(reviews.reviewed(group, version, rest[0], body, user, request.method)))
+            review = reviews.reviewed(group, version, rest[0], body, user, request.method, self._authorizer)
+            return _answered(201, encode(review))
         kind = self._registry.find(group, version, rest[0])
-        if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
+        if kind is None or len(rest) > 3 or (asked.namespace and not kind.namespaced):
             raise failures.no_such_path()
-        verb = _VERBS.get(request.method, "")
-        name = rest[1] if len(rest) > 1 else ""
         call = Call(
-            verb,
+            asked.verb,
             kind,
-            namespace,
-            name,
+            asked.namespace,
+            asked.name,
             rest[2] if len(rest) > 2 else "",
             request.query,
             user,
             tracked=tracked,
             warnings=warnings,
         )
-        if verb == "get" and not name:
-            call.verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
-        elif verb == "delete" and not name:
-            call.verb = "deletecollection"
-        if user is not None and not user.writes:
-            authorize(user, call.verb, group, kind.plural, namespace=namespace, name=name, subresource=call.subresource)
         if call.verb in ("get", "list", "watch"):
             return await self._read(call, request)
-        if not verb:
+        if not call.verb:
             raise failures.method_not_allowed()
         read_options(call, agent)
         return await self._write(call, request)
@@ -185,10 +258,17 @@ class Handler:
         if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
             if call.subresource:
                 raise failures.not_found(call.kind.group, call.kind.plural, call.name)
+            self._may_create(call)
             created = await self._writer.create(call, change(None))
             return await self._written(call, form, created, 201)
         record = await self._writer.update(call, change)
         return await self._written(call, form, record)
+
+    def _may_create(self, call: Call) -> None:
+        """403 where an apply would make an object that its user may only change."""
+        kind, where = call.kind, {"namespace": call.namespace, "name": call.name}
+        if not self._authorizer.allowed(call.user, "create", kind.group, kind.plural, **where):
+            raise rbac.refusal(call.user, "create", kind.group, kind.plural, **where)
 
     async def _write_subresource(self, call: Call, request: Request, form: Form) -> Response:
         kind, writer = call.kind, self._writer
@@ -203,12 +283,14 @@ class Handler:
             return _answered(200, encode(read_scale(call, record.object())))
         if pod and call.subresource == "binding" and call.verb == "create":
             body = read_body(request.body, request.content_type)
+            writer.admission.check_subresource(call)
             record = pods.bound(writer, call, body if isinstance(body, dict) else {})
             await self._storage.durable(record.revision)
             return _answered(201, _SUCCESS_CREATED)
         if pod and call.subresource == "eviction" and call.verb == "create":
             body = read_body(request.body, request.content_type)
             record = self._reader.record(call)
+            writer.admission.check_subresource(call)
             pods.check_eviction(writer, record, dry_run=call.dry_run)
             options = body.get("deleteOptions") if isinstance(body, dict) else None
             deleted = writer.delete_now(call, deletion.read_options(call.query, options))

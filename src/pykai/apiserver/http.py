@@ -1,6 +1,7 @@
 """The HTTPS side of the server: aiohttp in front of the same handler that the local transport uses.
 
-A request's bearer token says who sends it.  Whoever has none may ask for health and version only.
+A request's bearer token says who sends it; without one only health and version are answered.  A body is read only where
+the user may do what the request asks for.
 
 Subtle: a connection costs a file descriptor and little else, but there are only so many.  One that brings no request,
 or not all of a body, within a while is closed; watches, which the server feeds, stay.
@@ -13,6 +14,7 @@ import logging
 import ssl
 from typing import Final
 
+import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
@@ -79,8 +81,22 @@ class HttpServer:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
         if user is None:
-            refused = errors.Unauthorized(401, "Unauthorized", "Unauthorized")
-            return _answer(Response(401, encode(status_object(refused)), {"Content-Type": JSON}))
+            unknown = errors.Unauthorized(401, "Unauthorized", "Unauthorized")
+            return _answer(Response(401, encode(status_object(unknown)), {"Content-Type": JSON}))
+        asked = Request(
+            request.method,
+            request.path,
+            dict(request.query),
+            None,
+            request.headers.get("Content-Type", JSON),
+            accept=request.headers.get("Accept", JSON),
+        )
+        if (forbidden := self._handler.refused(asked, user)) is not None:
+            refused = _answer(forbidden)
+            if request.can_read_body:
+                # Its body is not read, so the connection cannot be used again.
+                refused.force_close()
+            return refused
         if (request.content_length or 0) > MAX_BODY:
             return _too_large()
         try:
@@ -92,14 +108,7 @@ class HttpServer:
             return _refused(400, "BadRequest", f"the body cannot be read: {error}")
         except TimeoutError:
             return _refused(408, "Timeout", f"the body did not come within {self._body_s:g} seconds")
-        asked = Request(
-            request.method,
-            request.path,
-            dict(request.query),
-            body,
-            request.headers.get("Content-Type", JSON),
-            accept=request.headers.get("Accept", JSON),
-        )
+        asked = msgspec.structs.replace(asked, body=body)
         answer = await self._handler.handle(asked, user, tracked=True, agent=request.headers.get("User-Agent", ""))
         if isinstance(answer, Response):
             return _answer(answer)

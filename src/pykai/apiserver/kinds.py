@@ -194,6 +194,21 @@ def _builtin() -> Iterator[Kind]:
         categories=("api-extensions",),
     )
     yield kind(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        False,
+        categories=("api-extensions",),
+        status=True,
+    )
+    yield kind(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        False,
+        categories=("api-extensions",),
+    )
+    yield kind(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         "CustomResourceDefinition",

@@ -1,11 +1,12 @@
-"""Questions about oneself: may I do this, what may I do, who am I.  Answered, never stored."""
+"""Questions about oneself: may I do this, what may I do, who am I.  Answered by the authoriser, never stored."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from pykai.apiserver import failures
-from pykai.apiserver.users import READ_VERBS, User
+from pykai.apiserver.rbac import Authorizer, Rule
+from pykai.apiserver.users import User
 
 JsonObject = dict[str, Any]
 
@@ -18,7 +19,9 @@ KINDS: Final = (
 )
 
 
-def reviewed(group: str, version: str, plural: str, body: Any, user: User, method: str) -> JsonObject:
+def reviewed(
+    group: str, version: str, plural: str, body: Any, user: User, method: str, authorizer: Authorizer
+) -> JsonObject:
     """The review with its status."""
     kind = next((k for g, p, k in KINDS if (g, p) == (group, plural)), None)
     if kind is None or version != "v1":
@@ -31,19 +34,40 @@ def reviewed(group: str, version: str, plural: str, body: Any, user: User, metho
     if kind == "SelfSubjectReview":
         review["status"] = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
     elif kind == "SelfSubjectRulesReview":
-        verbs = ["*"] if user.writes else sorted(READ_VERBS)
+        namespace = str(_map(review, "spec").get("namespace") or "default")
+        rules = list(authorizer.rules(user, namespace))
         review["status"] = {
-            "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"] if user.writes else ["get"], "nonResourceURLs": ["*"]}],
+            "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
+            "nonResourceRules": [
+                {"verbs": sorted(rule.verbs), "nonResourceURLs": sorted(rule.paths)} for rule in rules if rule.paths
+            ],
             "incomplete": False,
         }
     else:
-        spec = review.get("spec") or {}
-        asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes") or {}
-        allowed = user.writes or asked.get("verb") in READ_VERBS
-        review["status"] = {"allowed": allowed}
-        if allowed and user.writes:
-            review["status"]["reason"] = "every user of this server who may write may do everything"
-        elif not allowed:
-            review["status"]["reason"] = f'User "{user.name}" may only read'
+        review["status"] = _access(_map(review, "spec"), user, authorizer)
     return review
+
+
+def _access(spec: JsonObject, user: User, authorizer: Authorizer) -> JsonObject:
+    if path := _map(spec, "nonResourceAttributes"):
+        return {"allowed": authorizer.allowed_path(user, str(path.get("verb", "")), str(path.get("path", "")))}
+    asked = {key: str(value) for key, value in _map(spec, "resourceAttributes").items()}
+    resource = asked.get("resource", "")
+    if asked.get("subresource"):
+        resource = f"{resource}/{asked['subresource']}"
+    about = (asked.get("verb", ""), asked.get("group", ""), resource)
+    where = {"namespace": asked.get("namespace", ""), "name": asked.get("name", "")}
+    if not authorizer.allowed(user, *about, **where):
+        return {"allowed": False}
+    reason = authorizer.reason(user, *about, **where)
+    return {"allowed": True, "reason": reason} if reason else {"allowed": True}
+
+
+def _resource_rule(rule: Rule) -> JsonObject:
+    made = {"verbs": sorted(rule.verbs), "apiGroups": sorted(rule.groups), "resources": sorted(rule.resources)}
+    return {**made, "resourceNames": sorted(rule.names)} if rule.names else made
+
+
+def _map(obj: JsonObject, field: str) -> JsonObject:
+    found = obj.get(field)
+    return found if isinstance(found, dict) else {}

@@ -12,12 +12,13 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pykai.api.crds import custom_resource_definitions
 from pykai.apiserver.admission import Admission, Mutator, Validator
 from pykai.apiserver.calls import Call
 from pykai.apiserver.certificates import LOCAL_NAMES, Authority, server_context
+from pykai.apiserver.defaultroles import default_roles
 from pykai.apiserver.definitions import Definitions
 from pykai.apiserver.discovery import Discovery
 from pykai.apiserver.garbage import Garbage
@@ -38,6 +39,8 @@ from pykai.kube.transport import Transport
 JsonObject = dict[str, Any]
 
 _log = logging.getLogger(__name__)
+#: API groups of which installed objects are brought up to date
+_RENEWED: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -64,7 +67,10 @@ class ApiServer:
         self.definitions = Definitions(storage, self.registry)
         self.writer = Writer(storage, self.registry, clock, admission)
         self.reader = Reader(storage, clock)
-        self.handler = Handler(storage, self.registry, self.reader, self.writer, Discovery(self.registry))
+        self.authorizer = admission.authorizer
+        self.handler = Handler(
+            storage, self.registry, self.reader, self.writer, Discovery(self.registry), self.authorizer
+        )
         self.garbage = Garbage(storage, self.registry, self.writer, clock)
         self.closed = False
         storage.listeners.append(self._give_account)
@@ -78,7 +84,7 @@ class ApiServer:
         mutators: Iterable[Mutator] = (),
         validators: Iterable[Validator] = (),
         objects: Iterable[Mapping[str, Any]] = (),
-    ) -> ApiServer:
+    ) -> Self:
         """A running server; `objects` are created where they do not exist, after our own definitions."""
         journal = SqliteJournal(data / FILE) if data is not None else None
         storage = journal.restore() if journal is not None else Storage()
@@ -88,10 +94,13 @@ class ApiServer:
         try:
             for name in _NAMESPACES:
                 await server.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            for role in default_roles():
+                await server.ensure(role)
             for definition in custom_resource_definitions():
                 await server.ensure(definition, renew=True)
             for obj in objects:
-                await server.ensure(obj)
+                # What a service may do belongs to its version; queues and the like belong to their users.
+                await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _RENEWED)
         except BaseException:
             await server.close()
             raise
@@ -108,7 +117,7 @@ class ApiServer:
         return LocalTransport(self, user_named(user))
 
     async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
-        """Create an object unless it exists; `renew` gives an existing one this spec."""
+        """Create an object unless it exists; `renew` gives an existing one everything but this metadata."""
         kind = self.registry.named(str(obj.get("apiVersion")), str(obj.get("kind")))
         if kind is None:
             raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
@@ -120,7 +129,8 @@ class ApiServer:
             if not renew:
                 return
             call = Call("update", kind, namespace, str(meta["name"]))
-            record = await self.writer.update(call, lambda live: {**live, "spec": obj["spec"]})
+            wanted = {field: value for field, value in obj.items() if field != "metadata"}
+            record = await self.writer.update(call, lambda live: {**live, **wanted})
         await self.storage.durable(record.revision)
 
     def load(self, objects: Iterable[Mapping[str, Any]]) -> None:
@@ -162,7 +172,7 @@ class ApiServer:
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen for HTTPS; returns the port."""
         if not is_loopback(host):
-            _log.warning("the API server listens on %s: whoever reaches it and has a token is its administrator", host)
+            _log.warning("the API server listens on %s: whoever reaches it can try tokens", host)
         names = tuple(dict.fromkeys((*LOCAL_NAMES, *(() if host in ("", "0.0.0.0", "::") else (host,)))))
         http = HttpServer(self.handler, self.tokens)
         self.port = await http.start(host, port, server_context(self.authority, names))

@@ -1,7 +1,7 @@
-"""Who may do what: bearer tokens, one administrator, one reader, and a user for each service.
+"""Who sends a request: bearer tokens for an administrator, a reader, and the account of each service.
 
-Tokens are made at first start and kept beside the certificates (mode 0600).  There are no roles: a user may write or
-may only read.  Over the local transport a caller says who it is and is believed; it runs in this process anyway.
+Tokens are made at first start and kept beside the certificates (mode 0600).  What a user may do is a matter of roles
+(`rbac`).  Over the local transport a caller says who it is and is believed; it runs in this process anyway.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pykai.apiserver.failures import qualified
-from pykai.kube import errors
-
-#: services that get a token of their own
-SERVICES: Final = ("scheduler", "binder", "podgrouper", "podgroups", "queues", "simulator")
-READ_VERBS: Final = frozenset({"get", "list", "watch"})
+#: accounts of services that get a token of their own
+SERVICES: Final = ("scheduler", "binder", "pod-grouper", "podgroup-controller", "queue-controller", "admission")
+#: its members may do everything
+MASTERS: Final = "system:masters"
+_ACCOUNT: Final = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +27,31 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ()
-    writes: bool = True
 
 
-ADMIN: Final = User("kubernetes-admin", ("system:masters", "system:authenticated"))
-VIEWER: Final = User("viewer", ("system:authenticated",), writes=False)
-ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",), writes=False)
+ADMIN: Final = User("kubernetes-admin", (MASTERS, "system:authenticated"))
+VIEWER: Final = User("viewer", ("system:authenticated",))
+ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
 def service_user(name: str, namespace: str = "kai-scheduler") -> User:
-    """The service account of one of our services."""
+    """A service account, by default that of one of our services."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return User(f"system:serviceaccount:{namespace}:{name}", groups)
+    return User(f"{_ACCOUNT}{namespace}:{name}", groups)
 
 
 def user_named(name: str) -> User:
-    """`admin`, `viewer`, a service's short name, or a full user name."""
+    """`admin`, `viewer`, the account of a service by its short name, or a full user name."""
     if name in ("admin", ADMIN.name):
         return ADMIN
     if name == VIEWER.name:
         return VIEWER
-    return User(name, ("system:authenticated",)) if ":" in name else service_user(name)
+    if name in SERVICES:
+        return service_user(name)
+    namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+    if name.startswith(_ACCOUNT) and account:
+        return service_user(account, namespace)
+    return User(name, ("system:authenticated",))
 
 
 class Tokens:
@@ -76,7 +79,8 @@ class Tokens:
         """Whose token this is."""
         found = None
         for name, known in self.tokens.items():
-            if hmac.compare_digest(known.encode(), token.encode()):
+            # A header may hold any bytes; those that are no UTF-8 come as lone surrogates.
+            if hmac.compare_digest(known.encode(), token.encode(errors="surrogateescape")):
                 found = user_named(name)
         return found
 
@@ -88,21 +92,3 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     beside.replace(path)
-
-
-def authorize(
-    user: User, verb: str, group: str, plural: str, *, namespace: str = "", name: str = "", subresource: str = ""
-) -> None:
-    """403 in Kubernetes' words where the user may not."""
-    if user.writes or verb in READ_VERBS:
-        return
-    resource = f"{plural}/{subresource}" if subresource else plural
-    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    quoted = f' "{name}"' if name else ""
-    raise errors.Forbidden(
-        403,
-        "Forbidden",
-        f'{qualified(group, plural)}{quoted} is forbidden: User "{user.name}" cannot {verb} resource "{resource}"'
-        f' in API group "{group}" {where}',
-        details={"name": name, "group": group, "kind": plural},
-    )

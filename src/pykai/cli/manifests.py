@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import click
 
 from pykai.api import names
+from pykai.api.guarded import DEFAULTS, Settings
 
 
 @click.command()
@@ -23,13 +24,37 @@ from pykai.api import names
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Who has signed the certificate of the admission service, as PEM.",
 )
-@click.option("--scheduler-name", default=names.SCHEDULER_NAME, help="Whose pods the admission service is asked about.")
-def manifests(crds_only: bool, admission: str, admission_ca: Path | None, scheduler_name: str) -> None:
-    """Print definitions, namespaces, accounts, roles, priority classes and default queues as YAML."""
+@click.option(
+    "--scheduler-name",
+    default=names.SCHEDULER_NAME,
+    help="Whose pods the admission service is asked about, and the policies.",
+)
+@click.option("--no-policies", is_flag=True, help="Leave out the ValidatingAdmissionPolicies.")
+@click.option("--policies-only", is_flag=True, help="Only the ValidatingAdmissionPolicies and their bindings.")
+@click.option(
+    "--closed-namespace",
+    "closed_namespaces",
+    metavar="NAME",
+    multiple=True,
+    default=DEFAULTS.closed_namespaces,
+    show_default=True,
+    help="A namespace in which the services write nothing, instead of the default ones; can be repeated.",
+)
+def manifests(
+    crds_only: bool,
+    admission: str,
+    admission_ca: Path | None,
+    scheduler_name: str,
+    no_policies: bool,
+    policies_only: bool,
+    closed_namespaces: tuple[str, ...],
+) -> None:
+    """Print definitions, namespaces, accounts, roles, admission policies, priority classes and default queues as YAML."""
     import yaml
 
     from pykai.api.crds import custom_resource_definitions
     from pykai.operator.install import installation
+    from pykai.operator.policies import admission_policies
     from pykai.operator.webhooks import webhooks
 
     class Plain(yaml.SafeDumper):
@@ -38,10 +63,15 @@ def manifests(crds_only: bool, admission: str, admission_ca: Path | None, schedu
         def ignore_aliases(self, data: object) -> bool:
             return True
 
+    if sum((crds_only, bool(admission), policies_only, no_policies)) > 1:
+        raise click.UsageError("--crds-only, --admission, --policies-only and --no-policies exclude each other")
+    settings = Settings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
         objects = webhooks(_https(admission), _authority(admission_ca), scheduler_name)
+    elif policies_only:
+        objects = admission_policies(settings)
     else:
-        objects = custom_resource_definitions() if crds_only else installation()
+        objects = custom_resource_definitions() if crds_only else installation(None if no_policies else settings)
     click.echo(yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120), nl=False)
 
 

@@ -1,7 +1,8 @@
 """Everything that must be in a cluster before the services start, as plain objects in the order of installation.
 
 `kai manifests` prints them, `kai up` and `kai server` put them into the embedded API server.  Only what is missing is
-created there: a queue or priority class that somebody has changed stays as it is.
+created there: a queue or priority class that somebody has changed stays as it is.  Roles and policies are brought up to
+date: they belong to the version of the services.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
+from pykai.api.guarded import DEFAULTS, Settings
+from pykai.operator.policies import admission_policies
 from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
 
 #: name -> value (workloads:PR-1)
@@ -20,12 +23,16 @@ NAMESPACES = (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALE_
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def installation() -> list[dict[str, Any]]:
-    """All objects: definitions, namespaces, accounts and roles, priority classes, default queues."""
+def installation(settings: Settings | None = DEFAULTS) -> list[dict[str, Any]]:
+    """All objects: definitions, namespaces, accounts and roles, admission policies, priority classes, default queues.
+
+    Without settings there are no policies.
+    """
     return [
         *custom_resource_definitions(),
         *(_object("v1", "Namespace", name) for name in NAMESPACES),
         *_accounts(),
+        *(admission_policies(settings) if settings is not None else ()),
         *_priority_classes(),
         *_default_queues(),
     ]

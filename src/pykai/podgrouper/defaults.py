@@ -16,13 +16,16 @@ from typing import Final
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.guarded import TIMESTAMPS
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings
 from pykai.podgrouper.ownertext import top_owner_text
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
-#: What belongs to the object it stands on and means nothing on a PodGroup.
-_NOT_COPIED: Final = frozenset((names.LAST_APPLIED_ANNOTATION, names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL))
+#: What belongs to the object it stands on and means nothing on a PodGroup, or would forge what schedulers write there.
+_NOT_COPIED: Final = frozenset(
+    (names.LAST_APPLIED_ANNOTATION, names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL, *TIMESTAMPS)
+)
 
 
 def default_metadata(

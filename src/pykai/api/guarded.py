@@ -1,0 +1,202 @@
+"""What only services write on pods, PodGroups and BindRequests, and the right that tells a service from a tenant.
+
+One table with two readers.  `pykai.operator.policies` makes ValidatingAdmissionPolicies of it, which a Kubernetes API
+server evaluates itself.  The embedded API server evaluates the table directly (`pykai.apiserver.guards`).  One test
+sends the same requests to both.
+
+A guard names fields and rights.  A write that sets, changes or removes one of the fields passes if its user holds one
+of the rights; a write that leaves them as they are always passes.  Rights are questions to the server's authoriser,
+never names of users: cluster administrators, the services of KAI Scheduler and ours, and fake-gpu-operator pass by their
+roles.
+
+Why `pods/status`: Kubernetes' role `edit` may only read it, and so may every controller that makes pods of a tenant's
+template; both schedulers, both binders and kubelets write it.  `pods/binding` would not do: the daemon set controller
+holds it, and KAI's scheduler does not.
+
+Subtle: an expression of a policy may cost 1,000,000, and one question to the authoriser costs 350,000 of it.  So at most
+two rights can be asked for in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pykai.api import names
+
+CREATE: Final = "CREATE"
+UPDATE: Final = "UPDATE"
+DELETE: Final = "DELETE"
+
+LABELS: Final = ("metadata", "labels")
+ANNOTATIONS: Final = ("metadata", "annotations")
+
+
+class Right(NamedTuple):
+    """A question to the authoriser."""
+
+    verb: str
+    #: `pods`, `pods/status`
+    resource: str
+    group: str = ""
+    #: empty: the namespace of the object
+    namespace: str = ""
+
+
+class Field(NamedTuple):
+    """A part of an object."""
+
+    path: tuple[str, ...]
+    #: of a map at the path; empty: whatever is there
+    key: str = ""
+    #: the key is the beginning of the keys that are meant
+    prefix: bool = False
+    #: only this value is meant
+    value: str = ""
+
+    def __str__(self) -> str:
+        where = ".".join(self.path)
+        if not self.key:
+            return where
+        return f"{where}[{self.key}{'*' if self.prefix else ''}]{f'={self.value}' if self.value else ''}"
+
+
+class Guard(NamedTuple):
+    """Fields that belong to services."""
+
+    fields: tuple[Field, ...]
+    #: who writes them, for the message
+    writer: str
+    #: one of these suffices for an object that is new
+    creating: tuple[Right, ...]
+    #: and one of these for one that exists; without any, updates are not looked at
+    updating: tuple[Right, ...]
+    #: only on pods of this scheduler
+    scheduler: str = ""
+    #: a new object is refused whatever it holds
+    whole: bool = False
+
+    @property
+    def message(self) -> str:
+        """What a refused writer reads."""
+        asked = dict.fromkeys((*self.creating, *self.updating))
+        rights = " or ".join(
+            f"{right.verb} {right.resource} in {f'namespace {right.namespace}' if right.namespace else 'this namespace'}"
+            for right in asked
+        )
+        fields = ", ".join(map(str, self.fields))
+        scheduler = f" of a new pod of {self.scheduler}" if self.scheduler else ""
+        return f"{fields}{scheduler}: only {self.writer} may write this (it takes the right to {rights})"
+
+
+class Policy(NamedTuple):
+    """The guards of one resource."""
+
+    name: str
+    group: str
+    resource: str
+    guards: tuple[Guard, ...]
+
+
+class Closed(NamedTuple):
+    """Namespaces in which our services write none of their resources, whatever their roles say."""
+
+    name: str
+    namespaces: tuple[str, ...]
+    #: group of all accounts of our services
+    accounts: str
+    #: API group -> resources, `pods/*` for all subresources
+    resources: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def message(self) -> str:
+        """What a refused service reads."""
+        return (
+            f"services of {self.accounts.rpartition(':')[2]} write nothing in namespaces {', '.join(self.namespaces)}:"
+            " no work of theirs runs there (`kai manifests --closed-namespace` sets the list)"
+        )
+
+
+class Settings(NamedTuple):
+    """What an installation may choose."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    services_namespace: str = names.DEFAULT_NAMESPACE
+    reservation_namespace: str = names.RESERVATION_NAMESPACE
+    reservation_app: str = names.RESERVATION_APP
+    closed_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease")
+
+
+DEFAULTS: Final = Settings()
+
+_POD_SERVICES: Final = (Right("patch", "pods/status"),)
+_GROUP_SERVICES: Final = (Right("patch", "podgroups/status", names.SCHEDULING_GROUP),)
+#: of a PodGroup: what schedulers remember there
+TIMESTAMPS: Final = (
+    names.STALE_TIMESTAMP_ANNOTATION,
+    names.LAST_START_TIMESTAMP_ANNOTATION,
+    names.LAST_EVICTION_TIMESTAMP_ANNOTATION,
+)
+
+
+def policies(settings: Settings = DEFAULTS) -> tuple[Policy, ...]:
+    """The table."""
+    # The program in a reservation pod and fake-gpu-operator may patch pods there and nowhere else, exporters everywhere.
+    devices = Right("patch", "pods", namespace=settings.reservation_namespace)
+    pods = (
+        Guard(
+            (Field(LABELS, names.GPU_GROUP_LABEL), Field(LABELS, names.GPU_GROUP_LABEL_PREFIX, prefix=True)),
+            "the binder",
+            _POD_SERVICES,
+            _POD_SERVICES,
+        ),
+        Guard(
+            (Field(LABELS, names.APP_LABEL, value=settings.reservation_app),),
+            "the binder",
+            _POD_SERVICES,
+            _POD_SERVICES,
+        ),
+        Guard(
+            (Field(ANNOTATIONS, names.RECEIVED_TYPE_ANNOTATION), Field(ANNOTATIONS, names.NUMA_PREDICTED_ANNOTATION)),
+            "scheduler and binder",
+            _POD_SERVICES,
+            _POD_SERVICES,
+        ),
+        Guard(
+            (Field(ANNOTATIONS, names.NUMA_OBSERVED_ANNOTATION), Field(ANNOTATIONS, names.RESERVED_GPU_ANNOTATION)),
+            "whatever sees the devices",
+            _POD_SERVICES,
+            (*_POD_SERVICES, devices),
+        ),
+        Guard(
+            (Field(("spec", "nodeName")),),
+            "the scheduler",
+            _POD_SERVICES,
+            (),
+            scheduler=settings.scheduler_name,
+        ),
+    )
+    timestamps = Guard(
+        tuple(Field(ANNOTATIONS, each) for each in TIMESTAMPS), "the scheduler", _GROUP_SERVICES, _GROUP_SERVICES
+    )
+    requests = Guard(
+        (Field(("spec",)), Field(LABELS)), "scheduler and binder", _POD_SERVICES, _POD_SERVICES, whole=True
+    )
+    return (
+        Policy("kai-pods", "", "pods", pods),
+        Policy("kai-podgroups", names.SCHEDULING_GROUP, "podgroups", (timestamps,)),
+        Policy("kai-bindrequests", names.SCHEDULING_GROUP, "bindrequests", (requests,)),
+    )
+
+
+def closed(settings: Settings = DEFAULTS) -> Closed:
+    """The namespaces that are closed to our services: a stolen token of theirs must not reach the cluster's own pods."""
+    return Closed(
+        "kai-closed-namespaces",
+        settings.closed_namespaces,
+        f"system:serviceaccounts:{settings.services_namespace}",
+        (
+            ("", ("pods", "pods/*", "configmaps", "persistentvolumeclaims")),
+            (names.DRA_GROUP, ("resourceclaims", "resourceclaims/*")),
+            (names.SCHEDULING_GROUP, ("podgroups", "podgroups/*", "bindrequests", "bindrequests/*")),
+        ),
+    )
