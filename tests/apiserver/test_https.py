@@ -5,6 +5,7 @@ This is about the embedded server's own port, tokens and hooks, not about Kubern
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -50,7 +51,7 @@ class Socket:
         token = self._server.tokens.tokens.get(user, "") if token is None else token
         if token:
             sent["Authorization"] = f"Bearer {token}"
-        raw = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        raw = json.dumps(body).encode() if isinstance(body, dict) else body
         async with self._session.request(
             method, f"https://localhost:{self._server.port}{path}", data=raw, headers=sent
         ) as response:
@@ -86,6 +87,37 @@ async def test_a_reader_reads(socket: Socket) -> None:
     ask = {"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}
     review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     assert (await socket.ask("POST", review, ask, user="viewer"))[1]["status"]["allowed"] is False
+
+
+async def test_a_token_of_any_bytes_is_no_error(server: ApiServer) -> None:
+    port = await server.serve()
+    reader, writer = await asyncio.open_connection(
+        "localhost", port, ssl=ssl.create_default_context(cadata=server.authority.pem.decode())
+    )
+    writer.write(b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_the_body_of_a_user_who_may_not_is_not_even_awaited(socket: Socket) -> None:
+    answered = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"a: ["
+        await answered.wait()
+
+    async with socket.open("POST", PODS, body(), user="viewer", Content_Type="application/yaml") as response:
+        assert response.status == 403
+        answered.set()
+
+
+@pytest.mark.parametrize("name", ["jane", "simulator", "system:user:jane", "system:serviceaccount:default:jane"])
+async def test_a_name_alone_is_no_administrator(server: ApiServer, name: str) -> None:
+    api = Api(server.transport(name))
+    assert (await api.create("pods", pod("a"))).code == 403
+    assert (await api.list("secrets")).code == 403
+    assert (await Api(server.transport()).create("pods", pod("a"))).code == 201
 
 
 async def test_services_have_their_own_names(socket: Socket) -> None:

@@ -179,6 +179,13 @@ def test_the_top_owner_speaks_for_itself_in_an_annotation() -> None:
     assert grouped(pod(by=top), top).annotations["kai.scheduler/top-owner-metadata"] == "mine"
 
 
+def test_what_schedulers_remember_on_a_group_is_not_taken_from_an_owner() -> None:
+    """A tenant writes the owner's annotations, and the pod grouper must not write them where the tenant may not."""
+    forged = {f"kai.scheduler/{name}-timestamp": "2026-01-01T00:00:00Z" for name in ("last-start", "last-eviction")}
+    top = owner("Job", annotations={**forged, "kai.scheduler/stale-podgroup-timestamp": "x", "keep": "it"})
+    assert set(grouped(pod(by=top), top).annotations) == {"keep", "kai.scheduler/top-owner-metadata"}
+
+
 def test_what_belongs_to_the_owner_alone_is_not_copied() -> None:
     """workloads:2.3, Do better."""
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "pod-group-name": "x", "keep": "it"}
