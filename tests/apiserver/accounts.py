@@ -53,7 +53,9 @@ class Accounts:
         await ensure_namespace(self._client, home)
         api = Api(self._server.account(home, name))
         for number, grant in enumerate(grants):
-            await self._grant(f"{home}-{name}-{number}", grant, {"kind": "ServiceAccount", "name": name, "namespace": home})
+            await self._grant(
+                f"{home}-{name}-{number}", grant, {"kind": "ServiceAccount", "name": name, "namespace": home}
+            )
         for grant in grants:
             for each in grant.rules[:1]:
                 await self._known(api, each, grant.namespace)

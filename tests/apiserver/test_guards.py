@@ -22,7 +22,9 @@ cel = pytest.importorskip("cel_expr_python.cel", reason="the extra `dra` brings 
 
 TABLE = [(policy, guard) for policy in guarded.policies() for guard in policy.guards]
 VALUES = st.sampled_from(["", "g", "h", names.RESERVATION_APP])
-LABELS = st.sampled_from([names.GPU_GROUP_LABEL, "runai-gpu-group/g", "runai-gpu-group/h", "runai-gpu-groups", "app", "x"])
+LABELS = st.sampled_from(
+    [names.GPU_GROUP_LABEL, "runai-gpu-group/g", "runai-gpu-group/h", "runai-gpu-groups", "app", "x"]
+)
 ANNOTATIONS = st.sampled_from(
     [
         names.RECEIVED_TYPE_ANNOTATION,
@@ -44,7 +46,10 @@ SPECS = st.builds(
 @st.composite
 def objects(draw: st.DrawFn) -> Object:
     """What any of the guarded kinds may look like; empty maps are absent, as an API server stores them."""
-    metadata = {"labels": draw(st.dictionaries(LABELS, VALUES)), "annotations": draw(st.dictionaries(ANNOTATIONS, VALUES))}
+    metadata = {
+        "labels": draw(st.dictionaries(LABELS, VALUES)),
+        "annotations": draw(st.dictionaries(ANNOTATIONS, VALUES)),
+    }
     return {"metadata": {"name": "a", **{key: value for key, value in metadata.items() if value}}, "spec": draw(SPECS)}
 
 
@@ -130,7 +135,9 @@ def test_users_words_are_guarded_by_nothing() -> None:
 
 def test_the_namespaces_can_be_chosen() -> None:
     made = policies.admission_policies(guarded.Settings(closed_namespaces=("a", "b")))
-    (policy,) = [each for each in made if each["metadata"]["name"] == "kai-closed-namespaces" and "Binding" not in each["kind"]]
+    (policy,) = [
+        each for each in made if each["metadata"]["name"] == "kai-closed-namespaces" and "Binding" not in each["kind"]
+    ]
     selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert selector == [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}]
     without = policies.admission_policies(guarded.Settings(closed_namespaces=()))

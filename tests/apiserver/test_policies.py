@@ -108,7 +108,6 @@ def patches(what: str, name: str, meta: Object, may: Iterable[str] = HOLDERS, fi
     return Asked(f"patch {what}", "PATCH", path, {"metadata": meta}, CHANGERS, frozenset(may), field, MERGE)
 
 
-
 def group(name: str, annotations: Object | None = None) -> Object:
     meta: Object = {"name": name, "annotations": annotations} if annotations else {"name": name}
     return {"apiVersion": names.POD_GROUP_API_VERSION, "kind": "PodGroup", "metadata": meta, "spec": {}}

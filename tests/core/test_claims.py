@@ -359,6 +359,14 @@ def test_devices_of_a_shared_claim_cost_every_queue_but_the_node_only_once_cycle
 # -- what claims cost (D-7) -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("limit", "bound"), [(1, 0), (2, 1)])
+def test_a_claim_that_calls_itself_synthetic_costs_what_it_asks_for_gpu_d4(limit: int, bound: int) -> None:
+    """A tenant writes annotations of its claims; a claim that a pod names is the pod's own ask."""
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    world = queued(devices(each=3), quota=limit, limit=limit).device_claim("c", count=2, queue="q", annotations=notes)
+    assert world.gang("a", shares=("c",)).schedule().bound("a") == bound
+
+
 def test_gpus_of_claims_count_against_the_limit_of_the_queue_gpu_d7() -> None:
     result = queued(devices(each=4), quota=1, limit=3).gang("a", 2, min=1, template=2).schedule()
     assert result.bound("a") == 1

@@ -102,9 +102,7 @@ class Authorizer:
         for store in _STORES:
             storage.collection(store).listeners.append(lambda _: self._forget())
 
-    def allowed(
-        self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
-    ) -> bool:
+    def allowed(self, user: User, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> bool:
         """Whether the user may; `resource` with its subresource, as `pods/status`."""
         return MASTERS in user.groups or bool(self.reason(user, verb, group, resource, namespace=namespace, name=name))
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from pykai.api.resource import ResourceClaim
-from pykai.core.claims.counting import MOST, GpuCount, claim_gpus, spec_gpus
+from pykai.core.claims.counting import MOST, GpuCount, spec_gpus
 from pykai.core.claims.inventory import is_gpu
 from tests.core.claims.devices import Raw, every, first_of, spec_of, wants
 
@@ -60,12 +58,3 @@ def test_d4_everything_is_reported_under_the_first_gpu_class() -> None:
     spec = spec_of(wants(5, "nic", "n"), wants(1, "gpu-b", "r"), wants(2, "gpu-a", "s"))
     assert spec_gpus(spec) == GpuCount(3, "gpu-b")
     assert spec_gpus(spec_of(wants(5, "nic"))) == GpuCount(0, "")
-
-
-@pytest.mark.parametrize(("value", "gpus"), [("true", 0), ("false", 2), ("", 2)])
-def test_d4_a_claim_made_for_extended_resources_counts_nothing(value: str, gpus: int) -> None:
-    annotations = {"resource.kubernetes.io/extended-resource-claim": value}
-    claim = msgspec.structs.replace(
-        msgspec.convert({"metadata": {"annotations": annotations}}, ResourceClaim), spec=spec_of(wants(2))
-    )
-    assert claim_gpus(claim).gpus == gpus

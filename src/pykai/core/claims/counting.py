@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pykai.api import names
-from pykai.api.resource import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from pykai.api.resource import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 from pykai.core.claims.inventory import is_gpu
 
 #: Counts stop here, as 64-bit integers do.
@@ -30,13 +30,11 @@ class GpuCount(NamedTuple):
 
 
 def synthetic(annotations: Mapping[str, str]) -> bool:
-    """Whether a claim stands for extended resources of a pod, whose GPUs count in the pod itself."""
+    """Whether a claim says that it stands for extended resources of a pod, whose GPUs count in the pod (gpu:D-4).
+
+    Anyone can write that on a claim, so it is asked only of claims that no pod names as its own.
+    """
     return annotations.get(names.EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
-
-
-def claim_gpus(claim: ResourceClaim) -> GpuCount:
-    """GPUs a claim counts for (gpu:D-4)."""
-    return GpuCount() if synthetic(claim.metadata.annotations) else spec_gpus(claim.spec)
 
 
 def spec_gpus(spec: ResourceClaimSpec) -> GpuCount:

@@ -15,7 +15,7 @@ from pykai.api import names
 from pykai.api.core import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from pykai.core.claims.asks import ClaimAsk, PodClaim, Refusal
-from pykai.core.claims.counting import claim_gpus, synthetic
+from pykai.core.claims.counting import spec_gpus, synthetic
 from pykai.core.claims.extended import Backing, backed_resources
 from pykai.core.claims.inventory import Inventory
 from pykai.core.snapshot import NodeTable
@@ -198,7 +198,8 @@ class ClaimIndex:
         if claim is None or key is None:
             text = f"resource claim {key} does not exist" if key else "no resource claim name found for pod {pod}"
             return PodClaim(entry.name, problem=text if key else f"{text} and its claim {entry.name}")
-        gpus = claim_gpus(claim).gpus
+        # Named by the pod, it is the pod's own ask: whoever calls it synthetic (gpu:D-4) would have its GPUs for nothing.
+        gpus = spec_gpus(claim.spec).gpus
         shared = bool(entry.resource_claim_name)
         allocated = claim.status.allocation is not None
         problem = ""
