@@ -3,7 +3,7 @@
     accounts = Accounts(server)
     jane = await accounts.make("jane", "team", Grant("edit", "team"), Grant(rules=(rule("pods", "get"),)))
 
-`rule("pods/status", "get", "patch")` is one of a role; a resource of another API group is `podgroups.scheduling.run.ai`.
+`rule("pods/status", "get", "patch")` is one of a role; one of another API group is `podgroups.scheduling.run.ai`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,21 @@ async def test_nothing_is_answered_or_shown_before_it_is_on_disk(tmp_path: Path)
         await server.close()
 
 
+async def test_installed_roles_are_brought_up_to_date_and_what_belongs_to_users_is_not(tmp_path: Path) -> None:
+    def installed(verb: str, value: int) -> list[dict[str, Any]]:
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+        queue = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "spec": {"priority": value}}
+        return [{**role, "metadata": {"name": "r"}}, {**queue, "metadata": {"name": "q"}}]
+
+    async with running(data=tmp_path, objects=installed("get", 1)):
+        pass
+    async with running(data=tmp_path, objects=installed("patch", 2)) as (_, api):
+        role = await api.ask("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/r")
+        assert role.body["rules"][0]["verbs"] == ["patch"]
+        assert (await api.get("queues", "q")).body["spec"] == {"priority": 1}
+
+
 async def test_one_file_has_one_server(tmp_path: Path) -> None:
     async with running(data=tmp_path):
         monkey = sqlite3.connect(tmp_path / FILE, timeout=0)
@@ -143,6 +159,7 @@ async def test_a_disk_that_fails_fails_the_writes(tmp_path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
+from typing import Any
 from pykai.apiserver.server import ApiServer
 from pykai.kube.clock import Clock
 from pykai.kube.transport import Request

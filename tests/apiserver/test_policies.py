@@ -223,9 +223,9 @@ def others() -> Iterable[Asked]:
     services = frozenset({"admin", "scheduler", "kai-scheduler", "kai-binder"})
     yield Asked("create a request", "POST", in_requests, request("new"), schedulers, services, "spec, metadata.labels")
     changers = frozenset({"tenant", "admin", "kai-scheduler", "kai-binder"})
-    elsewhere, mine = {"spec": {"selectedNode": "m"}}, {"metadata": {"labels": {"selected-node": "m"}}}
-    for patch in (elsewhere, mine):
-        yield Asked(f"patch {patch}", "PATCH", bound, patch, changers, services, "spec, metadata.labels", MERGE)
+    changes: tuple[Object, ...] = ({"spec": {"selectedNode": "m"}}, {"metadata": {"labels": {"selected-node": "m"}}})
+    for change in changes:
+        yield Asked(f"patch {change}", "PATCH", bound, change, changers, services, "spec, metadata.labels", MERGE)
     owned = {"metadata": {"finalizers": ["example.com/x"], "annotations": {"a": "b"}}}
     yield Asked("patch what belongs to nobody", "PATCH", bound, owned, changers, changers, content_type=MERGE)
 

@@ -37,6 +37,29 @@ def test_admission_is_registered_for_pods_that_name_the_scheduler(tmp_path: Path
         assert (spared["operator"], spared["values"]) == ("NotIn", ["kube-system", "kai-scheduler"])
 
 
+def kinds(*arguments: str) -> list[tuple[str, str]]:
+    return [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(printed(*arguments))]
+
+
+def test_policies_come_with_everything_else_alone_or_not_at_all() -> None:
+    only = kinds("--policies-only")
+    assert {kind for kind, _ in only} == {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    everything, without = kinds(), kinds("--no-policies")
+    assert [each for each in everything if each not in without] == only
+    assert [each for each in everything if each not in only] == without
+    assert "exclude each other" in printed("--no-policies", "--policies-only")
+
+
+def test_policies_are_about_the_scheduler_and_the_namespaces_that_are_named() -> None:
+    text = printed("--policies-only", "--scheduler-name", "mine", "--closed-namespace", "a", "--closed-namespace", "b")
+    made = {
+        each["metadata"]["name"]: each["spec"] for each in yaml.safe_load_all(text) if "Binding" not in each["kind"]
+    }
+    assert any("'mine'" in each["expression"] for each in made["kai-pods"]["validations"])
+    selector = made["kai-closed-namespaces"]["matchConstraints"]["namespaceSelector"]
+    assert selector["matchExpressions"][0]["values"] == ["a", "b"]
+
+
 @pytest.mark.parametrize("address", ["10.0.0.5:9443", "http://10.0.0.5:9443", "https://", f"{ADDRESS}/mutate--v1-pod"])
 def test_an_address_that_an_api_server_cannot_ask_is_refused(address: str) -> None:
     assert f"--admission: expected https://HOST:PORT, not '{address}'" in printed("--admission", address)

@@ -6,15 +6,15 @@ sends the same requests to both.
 
 A guard names fields and rights.  A write that sets, changes or removes one of the fields passes if its user holds one
 of the rights; a write that leaves them as they are always passes.  Rights are questions to the server's authoriser,
-never names of users: cluster administrators, the services of KAI Scheduler and ours, and fake-gpu-operator pass by their
-roles.
+never names of users: cluster administrators, the services of KAI Scheduler and ours, and fake-gpu-operator pass by
+their roles.
 
 Why `pods/status`: Kubernetes' role `edit` may only read it, and so may every controller that makes pods of a tenant's
 template; both schedulers, both binders and kubelets write it.  `pods/binding` would not do: the daemon set controller
 holds it, and KAI's scheduler does not.
 
-Subtle: an expression of a policy may cost 1,000,000, and one question to the authoriser costs 350,000 of it.  So at most
-two rights can be asked for in one place.
+Subtle: an expression of a policy may cost 1,000,000, and one question to the authoriser costs 350,000 of it.  So at
+most two rights can be asked for in one place.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class Right(NamedTuple):
     group: str = ""
     #: empty: the namespace of the object
     namespace: str = ""
+
+    def __str__(self) -> str:
+        where = f"namespace {self.namespace}" if self.namespace else "this namespace"
+        return f"{self.verb} {self.resource} in {where}"
 
 
 class Field(NamedTuple):
@@ -79,10 +83,7 @@ class Guard(NamedTuple):
     def message(self) -> str:
         """What a refused writer reads."""
         asked = dict.fromkeys((*self.creating, *self.updating))
-        rights = " or ".join(
-            f"{right.verb} {right.resource} in {f'namespace {right.namespace}' if right.namespace else 'this namespace'}"
-            for right in asked
-        )
+        rights = " or ".join(map(str, asked))
         fields = ", ".join(map(str, self.fields))
         scheduler = f" of a new pod of {self.scheduler}" if self.scheduler else ""
         return f"{fields}{scheduler}: only {self.writer} may write this (it takes the right to {rights})"
@@ -140,7 +141,7 @@ TIMESTAMPS: Final = (
 
 def policies(settings: Settings = DEFAULTS) -> tuple[Policy, ...]:
     """The table."""
-    # The program in a reservation pod and fake-gpu-operator may patch pods there and nowhere else, exporters everywhere.
+    # The program in a reservation pod and fake-gpu-operator may patch pods there only, exporters everywhere.
     devices = Right("patch", "pods", namespace=settings.reservation_namespace)
     pods = (
         Guard(
@@ -189,7 +190,7 @@ def policies(settings: Settings = DEFAULTS) -> tuple[Policy, ...]:
 
 
 def closed(settings: Settings = DEFAULTS) -> Closed:
-    """The namespaces that are closed to our services: a stolen token of theirs must not reach the cluster's own pods."""
+    """The namespaces closed to our services: a stolen token of theirs must not reach the cluster's own pods."""
     return Closed(
         "kai-closed-namespaces",
         settings.closed_namespaces,

@@ -1,12 +1,12 @@
 """Admission: who may change or refuse a write before it is stored.
 
-Our own policies and the rule that a role holds no right its writer lacks come first among what may refuse (`guards`,
-`rbac`).  Before and beside them stand functions in this process (the gpusharing mutation, for one) and the webhooks of the stored
+First functions in this process (the gpusharing mutation, for one), then the webhooks of the stored
 MutatingWebhookConfigurations and ValidatingWebhookConfigurations, in the order of their names.  A webhook is asked over
 HTTPS with an AdmissionReview; it may answer with a JSON patch, with warnings, or with a refusal.  What happens when it
 does not answer is its failurePolicy.
 
-Functions in the process see writes of main resources only, webhooks whatever their rules name.
+Functions in the process see writes of main resources only, webhooks whatever their rules name.  Our own policies
+(`guards`), and the rule that a role holds no right which its writer lacks (`rbac`), refuse before either is asked.
 
 Subtle: a webhook of a `service` has no address outside of a cluster with pods that serve; it counts as one that does
 not answer.  Match conditions need the CEL library (extra `dra`); a condition that cannot be evaluated is treated by the

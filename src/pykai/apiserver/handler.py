@@ -1,8 +1,8 @@
 """From a request to its answer, for both ways in: HTTPS and the local transport.
 
-`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing of
-a body is looked at before that; `refused` gives the answer to a request without even having its body.  Refusals come up as `ApiError` and leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and
-harms nobody else.
+`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing
+of a body is looked at before that; `refused` answers without even having the body.  Refusals come up as `ApiError` and
+leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and harms nobody else.
 """
 
 from __future__ import annotations

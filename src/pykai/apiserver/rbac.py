@@ -1,8 +1,8 @@
 """Role-based access control: what the stored roles and bindings allow a user.
 
 The semantics are Kubernetes': rights are only ever added; a ClusterRoleBinding grants everywhere, a RoleBinding in its
-namespace; a rule with resource names allows nothing that has no name; an aggregated ClusterRole holds the rules of those
-its selectors find.  Members of `system:masters` may do everything and are never looked up.
+namespace; a rule with resource names allows nothing that has no name; an aggregated ClusterRole holds the rules of
+those its selectors find.  Members of `system:masters` may do everything and are never looked up.
 
 Roles are read when one of them has changed, and answers are remembered until then.  What a user may do is mostly a
 matter of verb, resource and namespace, so that is the key: an answer holds for all names, or for a set of them.
@@ -152,7 +152,7 @@ class Authorizer:
             if self.allowed(user, "bind", GROUP, plural, namespace=namespace, name=str(role.get("name"))):
                 return
             rules = self._role_rules(role, namespace)
-        missing = [text for text in self._beyond(user, namespace, rules)]
+        missing = list(self._beyond(user, namespace, rules))
         if missing:
             groups = " ".join(f'"{group}"' for group in user.groups)
             text = (

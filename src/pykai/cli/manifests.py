@@ -49,7 +49,7 @@ def manifests(
     policies_only: bool,
     closed_namespaces: tuple[str, ...],
 ) -> None:
-    """Print definitions, namespaces, accounts, roles, admission policies, priority classes and default queues as YAML."""
+    """Print definitions, namespaces, accounts, roles, policies, priority classes and default queues as YAML."""
     import yaml
 
     from pykai.api.crds import custom_resource_definitions

@@ -220,7 +220,7 @@ def read_task(
         kubeflow_master=role in names.KUBEFLOW_FIRST_ROLES,
         ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
         task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
-        numa_record=read_record(pod, request, report) if node and shape.numa is not None else (),
+        numa_record=read_record(pod, request, shape.numa.pod, report) if node and shape.numa is not None else (),
         claim_keys=claim_keys,
         extended_key=extended_key,
         claim_allocations=_claim_allocations(request) if request is not None else (),

@@ -4,8 +4,8 @@ An API server evaluates such a policy itself, in CEL: there is no webhook that c
 on writes of pods, PodGroups and BindRequests, so the expressions are cheap: an update that touches neither labels nor
 annotations ends at the match condition, and the authoriser is asked only when a guarded field was touched.
 
-The failure policy is Fail.  An expression fails only where its cost limit is exceeded, which takes a tenant thousands of
-labels: to let such a write pass would be the way around the policy.
+The failure policy is Fail.  An expression fails only where its cost limit is exceeded, which takes a tenant thousands
+of labels: to let such a write pass would be the way around the policy.
 
 Subtle: writes through subresources need no policy.  `pods/status` may be written only with the right that is asked for
 here, `pods/binding` only with a right that no tenant has, and `ephemeralcontainers` and `resize` leave metadata alone.

@@ -79,10 +79,18 @@ def test_t110_a_zone_that_is_not_there_voids_the_whole_record() -> None:
 
 def test_a_record_may_name_zones_twice_in_any_order_and_resources_nobody_counts() -> None:
     text = (
-        '[{"zone":"zone-2","amount":{"cpu":"1"}},{"zone":"zone-0","amount":{"cpu":"1","memory":"5"}},'
-        '{"zone":"zone-2","amount":{"cpu":1,"nonsense":"x"}}]'
+        '[{"zone":"zone-2","amount":{"cpu":"500m"}},{"zone":"zone-0","amount":{"cpu":1,"memory":"5"}},'
+        '{"zone":"zone-2","amount":{"cpu":"0.5","nonsense":"x"}}]'
     )
-    assert left({OBSERVED: text}) == [4, 5, 3]
+    assert left({OBSERVED: text}) == [4, 5, 4]
+
+
+@pytest.mark.parametrize("which", [OBSERVED, PREDICTED])
+def test_a_record_fills_no_more_of_the_zones_than_the_pod_asks_for(which: str) -> None:
+    """A tenant may have written it: two cores stay two cores, however many the record speaks of."""
+    everything = {f"zone-{number}": of(cpu=5) for number in range(3)}
+    assert left({which: numa_record(everything)}) == [3, 5, 5]
+    assert left({which: numa_record({"zone-1": of(cpu=1), **everything})}) == [5, 3, 5]
 
 
 def test_n15_pods_that_the_node_does_not_align_are_not_accounted() -> None:

@@ -198,7 +198,7 @@ class ClaimIndex:
         if claim is None or key is None:
             text = f"resource claim {key} does not exist" if key else "no resource claim name found for pod {pod}"
             return PodClaim(entry.name, problem=text if key else f"{text} and its claim {entry.name}")
-        # Named by the pod, it is the pod's own ask: whoever calls it synthetic (gpu:D-4) would have its GPUs for nothing.
+        # Named by the pod, it is the pod's own ask, even if it calls itself synthetic (gpu:D-4), as tenants may do.
         gpus = spec_gpus(claim.spec).gpus
         shared = bool(entry.resource_claim_name)
         allocated = claim.status.allocation is not None

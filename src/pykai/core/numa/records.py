@@ -4,6 +4,9 @@ Two may have written it: the exporter on the node, which saw it (annotation "obs
 foresaw it (the BindRequest while the pod is being bound, then the annotation "predicted").  What was seen beats what
 was foreseen.  A record that cannot be read is reported and the next one is used; without any the pod is not accounted
 for, since a guess would be wrong twice: in the zone it fills and in the one it leaves empty.
+
+Subtle: a tenant may have written it too, where no policy of the API server forbids that.  So a record counts up to what
+the pod asks for and no further: a lie can move a pod's charge between zones of its node, and fill no zone for others.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.quantity import QuantityError
 from pykai.api.scheduling import BindRequest, NumaZonePlacement
-from pykai.core.axes import MOST, amount, is_tracked
+from pykai.core.axes import amount, is_tracked
 from pykai.core.groups import Report
 from pykai.core.numa.asks import Need
 from pykai.core.problems import Problem
@@ -27,12 +30,12 @@ Record = tuple[tuple[str, Need], ...]
 _DECODER = msgspec.json.Decoder(list[NumaZonePlacement])
 
 
-def read_record(pod: Pod, request: BindRequest | None, report: Report) -> Record:
-    """The record that counts, () when there is none."""
+def read_record(pod: Pod, request: BindRequest | None, asked: Need, report: Report) -> Record:
+    """The record that counts, up to what the pod asks for; () when there is none."""
     subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
     for source, content in _sources(pod, request):
         try:
-            return _read(_DECODER.decode(content) if isinstance(content, str) else content)
+            return _within(asked, _read(_DECODER.decode(content) if isinstance(content, str) else content))
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             report(Problem(subject, source, f"no NUMA placement: {error}; the next record of the pod is used, if any"))
     return ()
@@ -65,7 +68,7 @@ def _read(placements: Sequence[NumaZonePlacement]) -> Record:
                 raise ValueError(f"zone {placement.zone}, {name}: {error}") from None
             if value < 0:
                 raise ValueError(f"zone {placement.zone}, {name}: less than nothing ({raw})")
-            there[name] = min(there.get(name, 0) + value, MOST)
+            there[name] = there.get(name, 0) + value
     record = tuple(
         (zone, tuple(sorted((name, value) for name, value in there.items() if value)))
         for zone, there in found.items()
@@ -74,3 +77,15 @@ def _read(placements: Sequence[NumaZonePlacement]) -> Record:
     if not record:
         raise ValueError("it names no zone with an amount")
     return record
+
+
+def _within(asked: Need, record: Record) -> Record:
+    """The record up to these amounts, the zones that were written down first taking theirs first."""
+    left = dict(asked)
+    bounded = []
+    for zone, need in record:
+        taken = tuple((name, min(value, left.get(name, 0))) for name, value in need)
+        for name, value in taken:
+            left[name] = left.get(name, 0) - value
+        bounded.append((zone, tuple(part for part in taken if part[1])))
+    return tuple(bounded)
