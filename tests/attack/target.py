@@ -5,7 +5,8 @@
         before = await cluster.probe()
 
 All services run in this process on the embedded API server with simulated machines (`kai up` without its board).  The
-tenant has the role `edit` in one namespace plus PodGroups and BindRequests; attacks go through its client only.  What
+tenant has the role `edit` in one namespace plus PodGroups and BindRequests; attacks go through its client only.  The
+admission policies are not installed: clusters without them exist, and what they refuse must do no harm there.  What
 the admin client does belongs to the scenery: queues, classes, honest work.
 
 Subtle: the scheduler publishes the time of a cycle after it has announced the plan, so the meter reads each figure when
@@ -270,6 +271,26 @@ class Target:
         return Felt(self.cycles[first:], binds)
 
 
+def tenant_rights() -> list[Document]:
+    """The tenant's namespace, and what it may do there."""
+    group = "rbac.authorization.k8s.io"
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    rules = [{"apiGroups": [names.SCHEDULING_GROUP], "resources": ["podgroups", "bindrequests"], "verbs": verbs}]
+
+    def bound(kind: str, role: str) -> Document:
+        return {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": TENANT},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": TENANT}],
+        }
+
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": "groups", "namespace": TENANT}}
+    namespace = document("Namespace", TENANT)
+    return [namespace, {**role, "rules": rules}, bound("Role", "groups"), bound("ClusterRole", "edit")]
+
+
 @asynccontextmanager
 async def target(
     machines: Sequence[Machines],
@@ -288,9 +309,10 @@ async def target(
     story = Story(
         machines=list(machines),
         queues=[*(each for each in usual if each.name not in known), *queues],
-        objects=[document("Namespace", TENANT), document("Namespace", HONEST), *objects],
+        objects=[document("Namespace", HONEST), *objects],
     )
-    cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installation()))
+    installed = [*installation(None), *tenant_rights()]
+    cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installed))
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
     there = Target(cluster)
