@@ -259,6 +259,7 @@ class PodSpec(Wire):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     runtime_class_name: str | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class PodResourceClaimStatus(Wire):
@@ -278,6 +279,7 @@ class PodStatus(Wire):
     phase: str = ""
     nominated_node_name: str = ""
     qos_class: str = ""
+    start_time: str | None = None
     conditions: tuple[Condition, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None

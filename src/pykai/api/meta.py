@@ -51,6 +51,7 @@ class ObjectMeta(Wire):
     annotations: dict[str, str] = field(default_factory=dict)
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     resource_version: str = ""
     owner_references: tuple[OwnerReference, ...] = ()
 

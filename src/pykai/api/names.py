@@ -306,6 +306,8 @@ EVICTOR_POD_GROUP_NAMESPACE_ANNOTATION: Final = "evictor-pod-group-namespace"
 CONDITION_POD_SCHEDULED: Final = "PodScheduled"
 CONDITION_POD_BOUND: Final = "PodBound"
 CONDITION_DISRUPTION_TARGET: Final = "DisruptionTarget"
+#: Of pods that the scheduler evicts; its message is namespace/name/uid of the PodGroup that gets the place, or empty.
+CONDITION_EVICTED_FOR: Final = "kai.scheduler/EvictedFor"
 CONDITION_UNSCHEDULABLE_ON_NODE_POOL: Final = "UnschedulableOnNodePool"
 #: `PodGroup.status.conditions`
 CONDITION_GROUP_READY: Final = "Ready"

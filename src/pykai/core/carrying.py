@@ -26,6 +26,7 @@ class Cause(NamedTuple):
     message: Callable[[Gang, Task], str]
     #: the group they make room for
     preemptor: str = ""
+    preemptor_uid: str = ""
 
 
 class _Received(NamedTuple):
@@ -74,7 +75,13 @@ def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) ->
         waiting[gang.key] = waits or waiting.get(gang.key, False)
         if waits:
             session.nominations[task.key] = Nominate(
-                task.namespace, task.name, task.uid, gang.key, node, placement.gpu_groups
+                task.namespace,
+                task.name,
+                task.uid,
+                gang.key,
+                node,
+                placement.gpu_groups,
+                session.held.get(gang.key) if cause is None else None,
             )
         else:
             session.binds[task.key] = _bind(session, gang, task, placement, node)
@@ -97,6 +104,7 @@ def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) ->
             gang_size=len(outcome.evicted),
             message=cause.message(gang, task),
             preemptor=cause.preemptor,
+            preemptor_uid=cause.preemptor_uid,
             moves_to=target.node if target is not None else "",
             unbound=task.status is Status.BINDING,
         )

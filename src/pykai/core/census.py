@@ -37,12 +37,26 @@ class GroupEntry:
     gated: int = 0
     #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
+    #: the same of tasks that leave and still hold their node; then of those of them that will not have gone soon
+    leaving: list[int] = field(default_factory=lambda: [0, 0, 0])
+    lasting: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
     wanted: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
     wanted_mib: int = 0
     #: another number whenever the census found the group changed
     version: int = 0
+
+
+class LeavingSums(NamedTuple):
+    """What tasks that leave hold: all of them, and those that will not have gone soon."""
+
+    all: Sums
+    lasting: Sums
+
+    def plus(self, other: LeavingSums, sign: int) -> LeavingSums:
+        """The sum, or with -1 the difference."""
+        return LeavingSums(_plus(self.all, other.all, sign), _plus(self.lasting, other.lasting, sign))
 
 
 class Kind(NamedTuple):
@@ -60,6 +74,8 @@ class QueueCount:
     groups: dict[Kind, int] = field(default_factory=dict)
     #: kind -> what the tasks of groups that take part have, as in `GroupEntry`
     allocated: dict[Kind, Sums] = field(default_factory=dict)
+    #: kind -> what tasks that leave hold, whether or not their groups take part; no kind of which none does
+    leaving: dict[Kind, LeavingSums] = field(default_factory=dict)
     #: kind -> groups that take part and have tasks which neither wait nor are held back
     running: dict[Kind, dict[str, GroupEntry]] = field(default_factory=dict)
     #: what the tasks of groups that take part want
@@ -77,6 +93,8 @@ class _Part(NamedTuple):
     allocated: Sums | None
     wanted: Sums
     wanted_mib: int
+    #: None where none of its tasks leaves
+    leaving: LeavingSums | None
 
 
 class Census:
@@ -133,6 +151,7 @@ class Census:
             _sums(entry.allocated) if active else None,
             _sums(entry.wanted) if active else (0, 0, 0),
             entry.wanted_mib if active else 0,
+            LeavingSums(_sums(entry.leaving), _sums(entry.lasting)) if any(entry.leaving) else None,
         )
         count = self.queues.get(part.queue)
         if count is None:
@@ -142,6 +161,8 @@ class Census:
             count.allocated[kind] = _plus(count.allocated.get(kind, (0, 0, 0)), part.allocated, 1)
             count.wanted = _plus(count.wanted, part.wanted, 1)
             count.wanted_mib += part.wanted_mib
+        if part.leaving is not None:
+            count.leaving[kind] = count.leaving.get(kind, _NOTHING_LEAVES).plus(part.leaving, 1)
         if runs:
             count.running.setdefault(kind, {})[key] = entry
 
@@ -153,6 +174,10 @@ class Census:
             count.allocated[kind] = _plus(count.allocated[kind], part.allocated, -1)
             count.wanted = _plus(count.wanted, part.wanted, -1)
             count.wanted_mib -= part.wanted_mib
+        if part.leaving is not None:
+            left = count.leaving.pop(kind).plus(part.leaving, -1)
+            if left != _NOTHING_LEAVES:
+                count.leaving[kind] = left
         if part.runs:
             running = count.running[kind]
             del running[key]
@@ -171,6 +196,7 @@ class Census:
                 name: (
                     count.groups,
                     {kind: sums for kind, sums in count.allocated.items() if any(sums)},
+                    count.leaving,
                     {kind: set(running) for kind, running in count.running.items()},
                     count.wanted,
                     count.wanted_mib,
@@ -184,11 +210,22 @@ class Census:
         }
 
 
+_NOTHING_LEAVES = LeavingSums((0, 0, 0), (0, 0, 0))
+
+
 def _enter(into: dict[str, Any], key: str, value: object, belongs: bool) -> None:
     if belongs:
         into[key] = value
     else:
         into.pop(key, None)
+
+
+def count_leaving(entry: GroupEntry, amounts: Sums, sign: int, *, lasts: bool) -> None:
+    """Add to or take from what the tasks of a group hold that leave."""
+    for resource, amount in enumerate(amounts):
+        entry.leaving[resource] += sign * amount
+        if lasts:
+            entry.lasting[resource] += sign * amount
 
 
 def _sums(amounts: list[int]) -> Sums:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.core.axes import IntArray
-from pykai.core.census import Census, Kind, Sums
+from pykai.core.census import Census, Kind, LeavingSums, Sums
 
 
 class Content(NamedTuple):
@@ -35,8 +35,8 @@ class Content(NamedTuple):
         return self.waiting is other.waiting and self.rest is other.rest
 
 
-#: kinds of groups, kinds of those that run, and what they have and want
-QueueSums = tuple[frozenset[Kind], frozenset[Kind], dict[Kind, Sums], Sums, int]
+#: kinds of groups, kinds of those that run, and what they have, want and are giving up
+QueueSums = tuple[frozenset[Kind], frozenset[Kind], dict[Kind, Sums], Sums, int, dict[Kind, LeavingSums]]
 
 
 class Figures:
@@ -55,6 +55,7 @@ class Figures:
                 dict(count.allocated),
                 count.wanted,
                 count.wanted_mib,
+                dict(count.leaving),
             )
             for name, count in census.queues.items()
         }

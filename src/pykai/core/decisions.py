@@ -36,17 +36,6 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
 
-class Nominate(msgspec.Struct, frozen=True, gc=False):
-    """Keep a pod in mind for a node whose resources are still being released (cycle:OUT-8)."""
-
-    namespace: str
-    pod: str
-    uid: str
-    group: str
-    node: str
-    gpu_groups: tuple[str, ...] = ()
-
-
 class Evict(msgspec.Struct, frozen=True, gc=False):
     """Take a pod off its node (cycle:16.2)."""
 
@@ -63,6 +52,8 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     message: str
     #: namespace/name of the group it makes room for, "" when none
     preemptor: str = ""
+    #: uid of that group
+    preemptor_uid: str = ""
     #: where its successor is expected to go, "" when it has to wait
     moves_to: str = ""
     #: the pod is not bound yet: withdraw its BindRequest instead of deleting it (cycle:PG-14)
@@ -119,6 +110,21 @@ class OverCapacity(msgspec.Struct, frozen=True, tag=True):
     #: what the group asked for
     asked: Figures
     preemptible: bool
+    #: what pods that are being deleted still hold, where that was charged too
+    leaving: float = 0.0
+
+
+class Nominate(msgspec.Struct, frozen=True, gc=False):
+    """Keep a pod in mind for a node whose resources are still being released (cycle:OUT-8)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+    #: why it may not start even where there is room: pods that are being deleted still hold what its queue may have
+    held: OverCapacity | None = None
 
 
 class NoQueue(msgspec.Struct, frozen=True, tag=True):

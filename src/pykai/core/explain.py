@@ -114,6 +114,14 @@ def _no_place(refusal: NoPlace) -> str:
 
 
 def _over_capacity(refusal: OverCapacity) -> str:
+    _, unit, _, scale = _RESOURCE_WORDS[refusal.resource]
+    text = _over_bound(refusal)
+    if refusal.leaving <= 0:
+        return text
+    return f"{text.removesuffix('.')}. {number(refusal.leaving / scale)} {unit} are still held by pods being deleted"
+
+
+def _over_bound(refusal: OverCapacity) -> str:
     what, unit, quota_what, scale = _RESOURCE_WORDS[refusal.resource]
     bound, used = number(refusal.bound / scale), number(refusal.used / scale)
     requested = refusal.requested / scale

@@ -197,6 +197,8 @@ class Hooks:
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     #: whether the queues of a gang may take on this much; the first plugin that has one decides
     quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    #: the same for work that starts now, not only once others have left; what it refuses can still be promised a place
+    start_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
     #: sort key of a queue that would lose so much, largest first (queues:Q-239)
     victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one nobody reclaims
@@ -263,6 +265,7 @@ class Rules:
     subgroup_key: Callable[[int, int], tuple[float, ...]] = field(default=lambda count, threshold: ())
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    start_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
     victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
     may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
     reclaim_from: tuple[Callable[[State, Gang, Amounts], Callable[[int], bool]], ...] = ()
@@ -312,6 +315,7 @@ class Rules:
             or (lambda count, threshold: ()),
             task_key=_joined([h.task_key for h in every if h.task_key is not None]),
             quota_gate=next((h.quota_gate for h in every if h.quota_gate is not None), None),
+            start_gate=next((h.start_gate for h in every if h.start_gate is not None), None),
             victim_queue_key=_joined([h.victim_queue_key for h in every if h.victim_queue_key is not None]),
             may_reclaim=next((h.may_reclaim for h in every if h.may_reclaim is not None), None),
             reclaim_from=tuple(h.reclaim_from for h in every if h.reclaim_from is not None),

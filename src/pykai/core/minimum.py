@@ -14,11 +14,20 @@ from pykai.core.status import QUEUE_ALLOCATED
 from pykai.core.tasks import Task
 
 
-def core_of(group: Group, tasks: Iterable[Task], task_key: Callable[[Task], tuple[Any, ...]]) -> list[Task]:
-    """Tasks that hold a node and belong to the core."""
+def _allocated(task: Task) -> bool:
+    return QUEUE_ALLOCATED[task.status]
+
+
+def core_of(
+    group: Group,
+    tasks: Iterable[Task],
+    task_key: Callable[[Task], tuple[Any, ...]],
+    counts: Callable[[Task], bool] = _allocated,
+) -> list[Task]:
+    """Tasks that hold a node and belong to the core; `counts` says which of them do hold one."""
     held: dict[str, list[Task]] = {}
     for task in tasks:
-        if QUEUE_ALLOCATED[task.status]:
+        if counts(task):
             held.setdefault(task.subgroup, []).append(task)
     for found in held.values():
         found.sort(key=task_key)

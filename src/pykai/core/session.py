@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pykai.core.census import GroupEntry
-from pykai.core.decisions import Bind, Evict, Nominate, Refusal, StaleGang, Verdict
+from pykai.core.decisions import Bind, Evict, Nominate, OverCapacity, Refusal, StaleGang, Verdict
 from pykai.core.fairshare.ledger import Amounts
 from pykai.core.gangs import Batch, Gang, TaskKey
 from pykai.core.groups import Group
@@ -59,6 +59,8 @@ class Session:
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
+        #: group key -> why its next tasks may be promised a place, but not start
+        self.held: dict[str, OverCapacity] = {}
         #: groups that start in this cycle
         self.started: dict[str, None] = {}
         self.evictions: dict[str, Evict] = {}

@@ -140,6 +140,8 @@ class Snapshot:
     tasks_without_group: Mapping[str, Task]
     #: tasks with a legacy MIG annotation
     legacy_mig_tasks: Mapping[str, Task]
+    #: tasks that leave to make room for a group
+    victims: Mapping[str, Task]
     priority_classes: Mapping[str, PriorityClass]
     topologies: Mapping[str, Topology]
     #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard

@@ -72,5 +72,7 @@ ACTIVE_USED = _table(
 )
 #: Holds resources and will go on holding them.
 ACTIVE_ALLOCATED = _table(Status.ALLOCATED, Status.PIPELINED, Status.BINDING, Status.BOUND, Status.RUNNING)
+#: Holds resources until it has gone.
+LEAVING = _table(Status.RELEASING, Status.STUCK_IN_RELEASING)
 #: Counts as allocated to its queue when a cycle starts (queues:Q-103).
 QUEUE_ALLOCATED = _table(Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING)

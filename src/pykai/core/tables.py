@@ -22,7 +22,7 @@ from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.axes import Axes
 from pykai.core.bindrequests import BindRequests
-from pykai.core.census import Census, GroupEntry
+from pykai.core.census import Census, GroupEntry, count_leaving
 from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
 from pykai.core.columns import NodeColumns
@@ -36,7 +36,7 @@ from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind, RequestError, Resolved, Shape, ShapeRegister
 from pykai.core.shard import Shard
 from pykai.core.snapshot import NodeTable, Snapshot
-from pykai.core.status import QUEUE_ALLOCATED, Status
+from pykai.core.status import LEAVING, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, has_ended, read_task, reads_alike, same_facts
 from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
@@ -77,6 +77,8 @@ class Tables:
         self._requests = BindRequests()
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
+        #: tasks that leave to make room for a group
+        self._victims: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
         self._with_volumes: dict[str, Task] = {}
         self._with_claims: dict[str, Task] = {}
@@ -216,7 +218,7 @@ class Tables:
             self.claims.use(key, self._pods[key])
             self._reread(key)
 
-    def _reread(self, key: str, settled: Status | None = None) -> None:
+    def _reread(self, key: str, settled: Status | None = None, *, overdue: bool = False) -> None:
         """Make the task of a pod anew, in the `settled` state if one is given; an equal one changes nothing."""
         old = self._tasks.get(key)
         pod = self._pods.get(key)
@@ -247,6 +249,7 @@ class Tables:
             problems.append,
             claimed.keys if shape.claims else (),
             claimed.synthetic,
+            overdue=overdue,
         )
         if old is not None and same_facts(old, task) and problems == self._problems.get(subject, []):
             return
@@ -284,6 +287,7 @@ class Tables:
             or shape.claims
             or shape.extended is not None
             or shape.gpu.legacy_mig
+            or task.evicted_for
         ):
             # Those who wait are told of it by other ways than sums.
             self._rest = object()
@@ -306,8 +310,10 @@ class Tables:
         if task.node:
             self._tasks_on.setdefault(task.node, {})[task.key] = task
             self._charge(task, 1)
-        if task.deletion_ns is not None and task.running:
+        if task.deletion_ns is not None and LEAVING[task.status]:
             self._terminating[task.key] = task
+        if task.evicted_for and LEAVING[task.status]:
+            self._victims[task.key] = task
         if task.shape.affinity is not None:
             self._with_affinity[task.key] = task
         if task.shape.volumes:
@@ -332,6 +338,7 @@ class Tables:
             if not there:
                 del self._tasks_on[task.node]
         self._terminating.pop(task.key, None)
+        self._victims.pop(task.key, None)
         self._with_affinity.pop(task.key, None)
         self._with_volumes.pop(task.key, None)
         self._with_claims.pop(task.key, None)
@@ -360,6 +367,9 @@ class Tables:
             allocated[0] += sign * vector.cpu
             allocated[1] += sign * vector.memory
             allocated[2] += sign * self._accepted(task.shape, task.node)
+        elif LEAVING[status] and task.node:
+            held = (vector.cpu, vector.memory, self._accepted(task.shape, task.node))
+            count_leaving(entry, held, sign, lasts=task.lasts(self.shard.stuck_after_ns))
 
     def _accepted(self, shape: Shape, node: str) -> int:
         """Hundredths of a GPU a task has on its node (gpu:C-8)."""
@@ -516,10 +526,12 @@ class Tables:
         """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
         for key, task in list(self._terminating.items()):
             assert task.deletion_ns is not None
-            stuck = now_ns - task.deletion_ns > self.shard.stuck_after_ns
-            wanted = Status.STUCK_IN_RELEASING if stuck else Status.RELEASING
-            if task.status is not wanted and self._assumed(key, self._pods[key]) is None:
-                self._reread(key, wanted)
+            overdue = now_ns - task.deletion_ns > self.shard.stuck_after_ns
+            # One that never ran is never stuck, and goes on promising its place.
+            wanted = Status.STUCK_IN_RELEASING if overdue and task.running else Status.RELEASING
+            if task.status is not wanted or task.overdue != overdue:
+                if self._assumed(key, self._pods[key]) is None:
+                    self._reread(key, wanted, overdue=overdue)
 
     def _current_nodes(self) -> NodeTable:
         """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed."""
@@ -598,6 +610,7 @@ class Tables:
             tasks_with_claims=self._with_claims,
             tasks_without_group=self._without_group,
             legacy_mig_tasks=self._legacy_mig,
+            victims=self._victims,
             priority_classes=self.priority_classes,
             topologies=self.topologies,
             numa=self.numa,

@@ -24,7 +24,7 @@ from pykai.core.claims.extended import CLAIM_NAME
 from pykai.core.groups import Report
 from pykai.core.numa.records import Record, read_record
 from pykai.core.shapes import Shape
-from pykai.core.status import ACTIVE_USED, Status
+from pykai.core.status import ACTIVE_USED, LEAVING, Status
 
 #: What Go reads as an integer; eighteen digits are as many as surely fit 64 bits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -76,15 +76,29 @@ class Task:
     extended_key: str = ""
     #: what its BindRequest says its claims get, by their names in the pod (gpu:D-8)
     claim_allocations: tuple[tuple[str, AllocationResult], ...] = ()
+    #: how long its deletion gives it to end
+    deletion_grace_ns: int = 0
+    #: it should have gone long ago, whatever its phase
+    overdue: bool = False
+    #: evicted by this scheduler: uid of the PodGroup that gets its place, "" = of none; None = not evicted
+    evicted_for: str | None = None
 
     @property
     def holds_node(self) -> bool:
         """Whether the pod uses resources of its node; an Unknown pod may still run there (cycle:SNP-9, Do better)."""
         return bool(self.node) and (ACTIVE_USED[self.status] or self.status is Status.UNKNOWN)
 
+    def lasts(self, stuck_after_ns: int) -> bool:
+        """Whether the pod leaves and will not have gone soon: it is stuck, or somebody else gave it a long time."""
+        if not LEAVING[self.status]:
+            return False
+        if self.overdue or self.status is Status.STUCK_IN_RELEASING:
+            return True
+        return self.evicted_for is None and self.deletion_grace_ns > stuck_after_ns
+
 
 #: What may change in a pod without anybody here reading it.
-_UNREAD = frozenset(("resource_version", "owner_references", "conditions"))
+_UNREAD = frozenset(("resource_version", "owner_references", "conditions", "start_time"))
 
 
 def _all_read(kind: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
@@ -101,6 +115,7 @@ def reads_alike(pod: Pod, other: Pod) -> bool:
         _STATUS(pod.status) == _STATUS(other.status)
         and _META(pod.metadata) == _META(other.metadata)
         and pod.spec == other.spec
+        and (pod.status.conditions is other.status.conditions or evicted_for(pod) == evicted_for(other))
     )
 
 
@@ -119,6 +134,17 @@ def order_by_priority_label(text: str | None) -> tuple[int, int]:
     if text is None:
         return (2, 0)
     return (0, -int(text)) if _INTEGER.fullmatch(text) else (1, 0)
+
+
+def evicted_for(pod: Pod) -> str | None:
+    """For which PodGroup this scheduler evicts a pod (its uid, "" = for none); None for a pod that it does not evict.
+
+    The condition is part of the status, which the role `edit` may not write.
+    """
+    for condition in pod.status.conditions:
+        if condition.type == names.CONDITION_EVICTED_FOR and condition.status == "True":
+            return condition.message.rpartition("/")[2]
+    return None
 
 
 def has_ended(pod: Pod) -> bool:
@@ -186,6 +212,8 @@ def read_task(
     report: Report,
     claim_keys: tuple[str, ...] = (),
     extended_key: str = "",
+    *,
+    overdue: bool = False,
 ) -> Task:
     """The task of a pod.  `forced` is a state the caller knows better than the object (an assumed deletion)."""
     meta, spec = pod.metadata, pod.spec
@@ -224,4 +252,7 @@ def read_task(
         claim_keys=claim_keys,
         extended_key=extended_key,
         claim_allocations=_claim_allocations(request) if request is not None else (),
+        deletion_grace_ns=(meta.deletion_grace_period_seconds or 0) * 1_000_000_000,
+        overdue=overdue,
+        evicted_for=evicted_for(pod),
     )

@@ -20,7 +20,7 @@ from pykai.core.journal import Books, Grant
 from pykai.core.minimum import core_of
 from pykai.core.session import Session
 from pykai.core.shapes import HostPort, hold_ports
-from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, QUEUE_ALLOCATED, Status
+from pykai.core.status import ACTIVE_ALLOCATED, ACTIVE_USED, LEAVING, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task
 from pykai.core.vectors import FREE, IDLE, PLANES, RELEASING, charge_planes
 
@@ -40,6 +40,7 @@ def check_state(session: Session) -> None:
     _check_nodes(session)
     _check_books(session)
     _check_queues(session)
+    _check_leaving(session)
     _check_gangs(session)
 
 
@@ -188,6 +189,29 @@ def _check_queues(session: Session) -> None:
             # Figures are whole numbers, so only sums beyond 2^53 may differ in their last bits.
             same = all(abs(a - b) <= 1e-12 * abs(a) for a, b in zip(sums[queue], kept[queue], strict=True))
             _expect(same, f"queue {name} {what} {kept[queue]}, its tasks add up to {sums[queue]}")
+
+
+def _check_leaving(session: Session) -> None:
+    snapshot, leaving = session.snapshot, session.state.ledger.leaving
+    tree = snapshot.tree
+    held = [[[0.0, 0.0, 0.0] for _ in tree.names] for _ in range(2)]
+    for entry in snapshot.entries.values():
+        if entry.group is None or entry.group.queue not in tree.rows:
+            continue
+        for task in entry.tasks.values():
+            if not LEAVING[task.status] or not task.node:
+                continue
+            amounts = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
+            for queue in tree.chains[tree.rows[entry.group.queue]]:
+                for resource in range(3):
+                    held[0][queue][resource] += amounts[resource]
+                    held[1][queue][resource] += amounts[resource] * task.lasts(snapshot.shard.stuck_after_ns)
+    kept = [leaving.start.amounts, leaving.promise.amounts] if leaving is not None else None
+    for found, sums in zip(held, kept or held, strict=True):
+        same = all(abs(a - b) <= 1e-12 * abs(a) for rows in zip(found, sums, strict=True) for a, b in zip(*rows))
+        _expect(same, f"pods in deletion hold {found}, the ledger has {sums}")
+    nothing = not any(any(row) for row in held[0])
+    _expect(leaving is not None or nothing, "pods in deletion hold something, and the ledger has nothing")
 
 
 def _check_gangs(session: Session) -> None:

@@ -66,7 +66,7 @@ def take_back(session: Session, method: Method) -> None:
         message = method.message(gang)
         found = search(session, gang, method.aim(gang), budget)
         if found.result == "solved" and gang.complete:
-            _commit(session, gang, state.commit(mark), Cause(action, message, gang.key))
+            _commit(session, gang, state.commit(mark), Cause(action, message, gang.key, gang.group.uid))
             continue
         # Whatever a search leaves behind is undone (cycle:PG-8, Do better).
         state.rollback(mark)

@@ -3,7 +3,7 @@
 One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that
 sums of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible)
 follow every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.
-Everything else is fixed when the cycle starts.  Figures are plain floats in lists: a placement touches three numbers
+Everything else is fixed when the cycle starts, also what pods in deletion still hold (`leaving.py`).  Figures are plain floats in lists: a placement touches three numbers
 of two or three rows, which is where Python is quicker than NumPy.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pykai.api import names
 from pykai.core.census import Kind, QueueCount
+from pykai.core.fairshare.leaving import Leaving, what_leaves
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
 from pykai.core.minimum import core_of
 from pykai.core.snapshot import Snapshot
@@ -39,11 +40,31 @@ class Refusal(NamedTuple):
     #: allocated, or allocated to non-preemptible work
     used: float
     requested: float
+    #: what pods that are being deleted still hold of it, where that was charged too
+    leaving: float = 0.0
 
 
 def _scaled(devices: float) -> float:
     """Devices to hundredths, without the last-bit noise of values such as 0.07."""
     return round(devices * 100.0, 9)
+
+
+def _over(
+    rule: str,
+    queue: int,
+    bounds: Amounts,
+    held: list[float],
+    amounts: Amounts,
+    leaving: list[list[float]] | None,
+) -> Refusal | None:
+    """The first resource of which a queue would have more than it may."""
+    for resource in range(RESOURCES):
+        wanted = amounts[resource]
+        if wanted > 0:
+            left = leaving[queue][resource] if leaving is not None else 0.0
+            if bounds[resource] < held[resource] + left + wanted:
+                return Refusal(rule, queue, resource, bounds[resource], held[resource], wanted, left)
+    return None
 
 
 class Ledger:
@@ -56,6 +77,7 @@ class Ledger:
         "allocated",
         "committed",
         "fair_share",
+        "leaving",
         "limit",
         "priorities",
         "quota",
@@ -72,6 +94,7 @@ class Ledger:
         committed: list[list[float]],
         request: list[list[float]],
         fair_share: list[list[float]],
+        leaving: Leaving | None = None,
     ) -> None:
         """All lists are [queue][resource] in ledger units, rolled up."""
         self.tree = tree
@@ -80,6 +103,8 @@ class Ledger:
         self.committed = committed
         self.request = request
         self.fair_share = fair_share
+        #: what pods in deletion still hold, None = nothing
+        self.leaving = leaving
         self.priorities = tree.priorities
         rows = range(len(tree.names))
         self.quota = [(tree.quota[CPU][q], tree.quota[MEMORY][q], _scaled(tree.quota[GPU][q])) for q in rows]
@@ -129,23 +154,36 @@ class Ledger:
             for index, queue in enumerate(chain):
                 self.allocated[queue] = saved[index]
 
-    def refusal(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> Refusal | None:
-        """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201)."""
+    def refusal(
+        self,
+        chain: tuple[int, ...],
+        amounts: Amounts,
+        committed: bool,
+        *,
+        preemptor: str = "",
+        start: bool = False,
+    ) -> Refusal | None:
+        """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201).
+
+        What leaves is charged too: to a start all of it, to a promise the part that will not have gone soon, and to
+        neither what was evicted for the PodGroup with the uid `preemptor`.
+        """
+        charged = committed_charged = None
+        if self.leaving is not None:
+            charged = self.leaving.charged(preemptor, start=start, committed=False)
+            if committed:
+                committed_charged = self.leaving.charged(preemptor, start=start, committed=True)
         for queue in chain:
             if not self._limited[queue]:
                 continue
-            allocated, limit = self.allocated[queue], self.limit[queue]
-            for resource in range(RESOURCES):
-                wanted = amounts[resource]
-                if wanted > 0 and limit[resource] < allocated[resource] + wanted:
-                    return Refusal("limit", queue, resource, limit[resource], allocated[resource], wanted)
+            found = _over("limit", queue, self.limit[queue], self.allocated[queue], amounts, charged)
+            if found is not None:
+                return found
         if committed:
             for queue in chain:
-                held, quota = self.committed[queue], self.quota[queue]
-                for resource in range(RESOURCES):
-                    wanted = amounts[resource]
-                    if wanted > 0 and quota[resource] < held[resource] + wanted:
-                        return Refusal("quota", queue, resource, quota[resource], held[resource], wanted)
+                found = _over("quota", queue, self.quota[queue], self.committed[queue], amounts, committed_charged)
+                if found is not None:
+                    return found
         return None
 
     def order_key(self, queue: int, request: Amounts) -> tuple[bool, bool, int, bool, float, float]:
@@ -272,6 +310,7 @@ def open_ledger(
         by_queue(committed_f),
         by_queue(request, 100.0),
         by_queue(shares, 100.0),
+        what_leaves(snapshot, task_key),
     )
 
 

@@ -27,6 +27,7 @@ def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptib
         requested=refusal.requested / scale,
         asked=(amounts[0], amounts[1], amounts[2] / 100.0),
         preemptible=preemptible,
+        leaving=refusal.leaving / scale,
     )
 
 

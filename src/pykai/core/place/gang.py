@@ -33,10 +33,21 @@ def place_gang(session: Session, gang: Gang) -> bool:
         if refusal is not None:
             session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
             return False
+    _note_held(session, gang)
     failure = _attempt(session, gang, batches, EVERY_NODE, False)
     if failure is not None:
         _refuse(session, gang, batches, failure)
     return failure is None
+
+
+def _note_held(session: Session, gang: Gang) -> None:
+    """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
+    session.held.pop(gang.key, None)
+    if session.rules.start_gate is not None and session.state.ledger.leaving is not None:
+        amounts = session.amounts(gang, session.largest_gpu_mib)
+        refusal = session.rules.start_gate(session.state, gang, amounts)
+        if refusal is not None:
+            session.held[gang.key] = over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible)
 
 
 def try_tasks(

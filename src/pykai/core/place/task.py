@@ -11,6 +11,7 @@ from pykai.core.axes import BoolArray
 from pykai.core.gangs import Batch, Gang, LeafRun
 from pykai.core.hooks import Ask, NodeSet, PreFailure, Rows
 from pykai.core.journal import Grant, Placement
+from pykai.core.place.capacity import over_capacity
 from pykai.core.place.fit import fits_idle_row
 from pykai.core.place.gpus import choose_devices
 from pykai.core.place.ports import conflict
@@ -73,16 +74,33 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> F
         if leaving is not None and scores.item(leaving.row) == scores.item(row):
             # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
             row = leaving.row
-        if _settle(state, ask, row, leaving, manner):
+        if _settle(state, ask, row, leaving, manner, held=_is_held(session, ask, row, manner)):
             return None
         # The books have less than the checks of the node said: take the next best (gpu:D-11, Do better).
         scores = scores.copy()
         scores[row] = -inf
 
 
-def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, manner: Manner) -> bool:
+def _is_held(session: Session, ask: Ask, row: int, manner: Manner) -> bool:
+    """Whether a task may be promised its place, but not start: pods in deletion hold what its queue may have."""
+    gate, state = session.rules.start_gate, session.state
+    if gate is None or manner.pipeline_only or state.ledger.leaving is None:
+        return False
+    if ask.gang.key not in session.held and not ask.shape.gpu.memory_mib:
+        # All tasks of the attempt together may start, and this one costs the same everywhere.
+        return False
+    amounts = state.amounts_on(ask.shape, row)
+    refusal = gate(state, ask.gang, amounts)
+    if refusal is not None and ask.gang.key not in session.held:
+        # On this node a part of a GPU is more than the gang was thought to ask for.
+        record = over_capacity(session.snapshot.tree, refusal, amounts, ask.gang.preemptible)
+        session.held[ask.gang.key] = record
+    return refusal is not None
+
+
+def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, manner: Manner, *, held: bool) -> bool:
     """Place a task on a node that passes the checks, or leave it where it is; False when some books refuse."""
-    pipeline_only = manner.pipeline_only
+    pipeline_only = manner.pipeline_only or held
     if ask.shape.host_ports and not pipeline_only:
         # A port stays taken until the pod that was told to leave is gone.
         pipeline_only = conflict(ask.shape.host_ports, state.closing.get(row, ()))

@@ -289,6 +289,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
             subgroup_key=guard.optional(hooks, "subgroup_key", (), _a_key),
             task_key=guard.optional(hooks, "task_key", (), _a_key),
             quota_gate=guard.optional(hooks, "quota_gate", None, _nothing_or(Refusal)),
+            start_gate=guard.optional(hooks, "start_gate", None, _nothing_or(Refusal)),
             victim_queue_key=guard.optional(hooks, "victim_queue_key", (), _a_key),
             # What cannot be judged is not evicted.
             may_reclaim=guard.optional(

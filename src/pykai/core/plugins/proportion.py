@@ -54,6 +54,7 @@ class Proportion:
             queue_key=_queue_key,
             queue_tie=_queue_tie,
             quota_gate=_quota_gate,
+            start_gate=_start_gate,
             victim_queue_key=_victim_queue_key,
             may_reclaim=_MayReclaim(),
             reclaim_from=_reclaim_from,
@@ -71,7 +72,13 @@ def _queue_tie(state: State, queue: int, other: int) -> bool:
 
 
 def _quota_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
-    return state.ledger.refusal(gang.chain, amounts, gang.starts_core)
+    return state.ledger.refusal(gang.chain, amounts, gang.starts_core, preemptor=gang.group.uid)
+
+
+def _start_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
+    if state.ledger.leaving is None:
+        return None
+    return state.ledger.refusal(gang.chain, amounts, gang.starts_core, preemptor=gang.group.uid, start=True)
 
 
 def _victim_queue_key(state: State, queue: int, taken: Amounts) -> tuple[float, ...]:
