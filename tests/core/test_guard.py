@@ -89,6 +89,7 @@ def test_a_code_without_a_text_is_a_failure() -> None:
         "subgroup_key",
         "task_key",
         "quota_gate",
+        "start_gate",
         "ask_key",
         "bind_annotations",
         "before_gang",

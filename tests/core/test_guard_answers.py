@@ -73,6 +73,7 @@ NONSENSE: dict[str, tuple[Any, ...]] = {
     "subgroup_key": NOT_KEYS,
     "task_key": NOT_KEYS,
     "quota_gate": ("no", True),
+    "start_gate": ("no", True),
     "ask_key": ([], {}),
     "node_sets": (None, [7], [NodeSet(np.ones(7, dtype=np.bool_))], [NodeSet(ONES)]),
     "bind_annotations": (None, 7, {"a": 1}, {1: "a"}, [("a", "b")]),

@@ -89,6 +89,7 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "with affinity": sorted(snapshot.tasks_with_affinity),
         "without group": sorted(snapshot.tasks_without_group),
         "legacy MIG": sorted(snapshot.legacy_mig_tasks),
+        "victims": sorted(snapshot.victims),
         "ungrouped": sorted(task.key for task in snapshot.ungrouped()),
         "queues": _tree(snapshot.tree),
         "priority classes": {name: repr(item) for name, item in sorted(snapshot.priority_classes.items())},
@@ -209,20 +210,24 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
             continue
         mine = sums.setdefault(
             task.group_key,
-            {"tasks": [], "pending": 0, "gated": 0, "allocated": [0, 0, 0], "wanted": [0, 0, 0], "wanted_mib": 0},
+            {"tasks": [], "pending": 0, "gated": 0, "wanted_mib": 0}
+            | {name: [0, 0, 0] for name in ("allocated", "wanted", "leaving", "lasting")},
         )
         mine["tasks"] = sorted([*mine["tasks"], task.key])
         mine["pending"] += task.ours and task.status is Status.PENDING
         mine["gated"] += task.ours and task.status is Status.GATED
         gpu, hundredths = task.shape.gpu, task.shape.gpu_hundredths
+        into: list[list[int]]
         if task.status is Status.PENDING:
-            into = mine["wanted"]
+            into = [mine["wanted"]]
             group = snapshot.groups[task.group_key].group
             if group is not None and task.subgroup not in group.leaf_index:
                 continue
             mine["wanted_mib"] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
-        elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING):
-            into = mine["allocated"]
+        elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING) or _leaves(task):
+            into = [mine["leaving"]] if _leaves(task) else [mine["allocated"]]
+            if _leaves(task) and _lasts(task, snapshot.now_ns):
+                into.append(mine["lasting"])
             facts = nodes.get(task.node)
             if gpu.memory_mib and facts is not None:
                 mib = min(gpu.memory_mib, facts.gpu_mib) if gpu.memory_mib <= facts.gpu_label_mib else gpu.memory_mib
@@ -231,8 +236,20 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
             continue
         asked = dict(task.shape.requests)
         for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), hundredths)):
-            into[index] += amount
+            for sum_ in into:
+                sum_[index] += amount
     return dict(sorted(sums.items()))
+
+
+def _leaves(task: Task) -> bool:
+    return bool(task.node) and task.status in (Status.RELEASING, Status.STUCK_IN_RELEASING)
+
+
+def _lasts(task: Task, now_ns: int) -> bool:
+    """Whether a task that leaves will not have gone soon: 2 minutes after its time, or given more than 2 minutes."""
+    late = task.deletion_ns is not None and now_ns > task.deletion_ns + 120_000_000_000
+    long = task.deletion_grace_ns > 120_000_000_000 and task.evicted_for is None
+    return late or long or task.status is Status.STUCK_IN_RELEASING
 
 
 def kept(said: dict[str, object]) -> dict[str, object]:
@@ -336,10 +353,15 @@ def _pod(random: Random) -> Raw:
     )
     if _chance(random, 5):
         meta["deletionTimestamp"] = stamp(random.choice([-30, 60, 600]))
+        meta["deletionGracePeriodSeconds"] = random.choice([30, 30, 600])
+    status: Raw = {"phase": phase}
+    if _chance(random, 5):
+        condition = {"type": "kai.scheduler/EvictedFor", "status": "True"}
+        status["conditions"] = [{**condition, "message": random.choice(["", "a/g0/g0", "b/g0/g0"])}]
     body = {"schedulerName": random.choice(["kai-scheduler"] * 5 + ["other"]), "containers": [container], **spec}
     if phase == "Running" or _chance(random, 6):
         body["nodeName"] = random.choice(NODES)
-    return _raw("v1", "Pod", meta, spec=body, status={"phase": phase})
+    return _raw("v1", "Pod", meta, spec=body, status=status)
 
 
 def _group(random: Random) -> Raw:

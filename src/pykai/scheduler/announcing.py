@@ -70,8 +70,8 @@ class Announcer:
         self._stamp_starts(news)
         for key, text in news.stale:
             self.group_event(key, NORMAL, names.EVENT_STALE_JOB, text)
-        async for key, uid, node in in_turns(news.pipelined):
-            text = f"Pod {key} was pipelined to node {node}"
+        async for key, uid, node, why in in_turns(news.pipelined):
+            text = f"Pod {key} was pipelined to node {node}" + (f" and cannot start yet. {why}" if why else "")
             self.pod_event(key, uid, NORMAL, names.EVENT_PIPELINED, text)
         async for group in in_turns(news.groups, _GROUPS_AT_A_TIME):
             self._group_waits(group)

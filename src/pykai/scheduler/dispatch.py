@@ -45,6 +45,7 @@ from pykai.scheduler.announcing import WARNING, Announcer, is_waiting, now_ns
 from pykai.scheduler.binding import Binding, Outcome
 from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
 from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
+from pykai.scheduler.evictions import beneficiary
 from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -83,7 +84,9 @@ class Dispatcher:
         self._clock = clock
         self._fast_bind = fast_bind
         self._binding = Binding(client, shard, in_flight=in_flight)
-        self._removals = Removals(client, intake, clock, mark=mark_evicted, in_flight=in_flight)
+        self._removals = Removals(
+            client, intake, clock, mark=mark_evicted, stuck_after_ns=shard.stuck_after_ns, in_flight=in_flight
+        )
         self._tasks: set[asyncio.Task[object]] = set()
         #: pod key -> the write that binds it
         self._binds: dict[str, asyncio.Task[object]] = {}
@@ -167,7 +170,8 @@ class Dispatcher:
                 self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
         async for eviction in in_turns(plan.evictions):
-            self._intake.assume_evicted(f"{eviction.namespace}/{eviction.pod}", eviction.uid)
+            key = f"{eviction.namespace}/{eviction.pod}"
+            self._intake.assume_evicted(key, eviction.uid, beneficiary(eviction))
         async for key, decided in in_turns(groups.items()):
             namespace = key.partition("/")[0]
             entries = [entry for entry in decided if self._can_be_bound(f"{namespace}/{entry.pod}", entry.uid)]

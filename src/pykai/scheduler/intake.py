@@ -10,7 +10,8 @@ Our own writes are assumed until the watch shows them:
 
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly, until the pod
   has a node or the real request is there;
-- an eviction: the pod counts as going, by uid, until its object shows it (cycle:SNP-17, Do better);
+- an eviction: the pod counts as going, by uid, until its object shows it (cycle:SNP-17, Do better), and until it has
+  gone it says for whom (`evictions.py`);
 - a withdrawn BindRequest: gone, until the watch says so, but only once it is known that its pod was not bound before;
 - notes on a PodGroup (stamps, conditions): laid over the object until a version at least as new as the answer to our
   write is there (cycle:EXP-16).
@@ -52,6 +53,7 @@ from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
 from pykai.scheduler.believing import believable
 from pykai.scheduler.differing import MATTERS, differs, group_differs, pod_differs
+from pykai.scheduler.evictions import Evictions
 from pykai.scheduler.overlays import Overlay, caught_up, covered
 from pykai.scheduler.ownrequests import OwnRequests
 from pykai.scheduler.tenants import Tenants
@@ -131,6 +133,7 @@ class Intake:
         self._binds_to: dict[str, dict[str, None]] = {}
         #: pod key -> uid of the pod we evict
         self._evicted: dict[str, str] = {}
+        self.evictions = Evictions()
         #: request key -> uid of the request we deleted
         self._withdrawn: dict[str, str] = {}
         #: requests whose end says nothing about their pods yet
@@ -233,7 +236,7 @@ class Intake:
             self._doubt(f"Pod/{pod.metadata.namespace}/{pod.metadata.name}", problems)
         seen, first, last = self._ungrouped.grouped(pod, seen)
         self._operations += first
-        self._add(("apply", seen))
+        self._add(("apply", self.evictions.marked(seen)))
         self._operations += last
 
     def charge_ungrouped(self) -> None:
@@ -247,6 +250,7 @@ class Intake:
             self.own.forget(key)
             self._doubt(f"Pod/{key}", ())
             self._evicted.pop(key, None)
+            self.evictions.forget(key)
             self._add(("remove", ("Pod", *split_key(key))))
             self._operations += self._ungrouped.gone(key)
             self.trust_request(key)
@@ -341,13 +345,17 @@ class Intake:
         """End what was assumed about the state of a pod."""
         self._evicted.pop(key, None)
         self._add(("assume", (key, None)))
+        if self.evictions.forget(key) and (pod := self.pods.get(key)) is not None:
+            self._apply_pod(pod)
 
-    def assume_evicted(self, key: str, uid: str) -> None:
-        """An eviction was decided: the pod counts as going."""
+    def assume_evicted(self, key: str, uid: str, group: str = "") -> None:
+        """An eviction was decided: the pod counts as going, for the good of a PodGroup (namespace/name/uid)."""
         pod = self.pods.get(key)
         if pod is not None and pod.metadata.uid == uid:
             self._evicted[key] = uid
+            self.evictions.note(key, uid, group)
             self._operations.append(("assume", (key, Status.RELEASING)))
+            self._operations.append(("apply", self.evictions.marked(self._tenants.believable(pod)[0])))
 
     def is_evicted(self, key: str, uid: str) -> bool:
         """Whether we evict this very pod and have not seen it going."""
@@ -539,7 +547,7 @@ class Intake:
                 yield from (believable(node)[0] for node in store.values())
             elif kind == "Pod":
                 for pod in store.values():
-                    yield self._ungrouped.shown(pod, self._tenants.believable(pod)[0])
+                    yield self.evictions.marked(self._ungrouped.shown(pod, self._tenants.believable(pod)[0]))
             else:
                 yield from store.values()
 

@@ -15,6 +15,7 @@ from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import format_timestamp
+from pykai.core.shard import Shard
 from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
@@ -23,6 +24,7 @@ from pykai.kube.limits import Slots
 from pykai.kube.resources import Resource, split_key
 from pykai.scheduler.announcing import now_ns
 from pykai.scheduler.conditions import pod_condition
+from pykai.scheduler.evictions import takes_long
 from pykai.scheduler.intake import Intake
 
 log = logging.getLogger(__name__)
@@ -40,13 +42,24 @@ def retry_s(tries: int) -> float:
 
 
 class Removals:
-    """Deletes at the server.  `mark`: a pod is told why before it goes."""
+    """Deletes at the server.  `mark`: a pod is told why before it goes; one that takes longer to go than
+    `stuck_after_ns` is told for which group, so that the next leader knows."""
 
-    def __init__(self, client: Client, intake: Intake, clock: Clock, *, mark: bool, in_flight: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        intake: Intake,
+        clock: Clock,
+        *,
+        mark: bool,
+        in_flight: int,
+        stuck_after_ns: int = Shard().stuck_after_ns,
+    ) -> None:
         self._client = client
         self._intake = intake
         self._clock = clock
         self._marks = mark
+        self._stuck_after_ns = stuck_after_ns
         self._slots = Slots(in_flight)
 
     async def request(self, key: str, uid: str) -> bool:
@@ -76,8 +89,7 @@ class Removals:
         while True:
             try:
                 async with self._slots.of(namespace):
-                    if self._marks:
-                        await self._mark(key, uid, why)
+                    await self._mark(key, uid, why)
                     await self._client.delete(resources.PODS, name, namespace, uid=uid)
                 return
             except NotFound:
@@ -121,10 +133,16 @@ class Removals:
         if pod is None or pod.metadata.uid != uid:
             return
         now = format_timestamp(now_ns(self._clock))
-        content = pod_condition(
-            pod, names.CONDITION_DISRUPTION_TARGET, "True", names.CONDITION_REASON_PREEMPTION, why, now
-        )
-        if content is not None:
+        wanted: list[tuple[str, str]] = []
+        if self._marks:
+            wanted.append((names.CONDITION_DISRUPTION_TARGET, why))
+        if takes_long(pod, self._stuck_after_ns):
+            wanted.append((names.CONDITION_EVICTED_FOR, self._intake.evictions.group_of(key, uid)))
+        reason = names.CONDITION_REASON_PREEMPTION
+        found = [pod_condition(pod, type_, "True", reason, message, now) for type_, message in wanted]
+        conditions = [each for patch in found if patch is not None for each in patch["status"]["conditions"]]
+        if conditions:
+            content = {"metadata": {"uid": uid}, "status": {"conditions": conditions}}
             namespace, name = split_key(key)
             await self._client.patch(
                 resources.PODS, name, content, namespace, kind=PatchKind.STRATEGIC, subresource="status"

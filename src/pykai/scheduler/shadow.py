@@ -31,6 +31,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.kube.turns import in_turns
 from pykai.scheduler.bindrequests import assumed_request, request_spec
+from pykai.scheduler.evictions import beneficiary
 from pykai.scheduler.gangplans import given_up
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -129,7 +130,7 @@ class Shadow:
             self._intake.give_up_bind(key)
             log.info("would no longer bind %s to %s because %s", key, ours.node, _line(eviction.message))
             return
-        self._intake.assume_evicted(key, eviction.uid)
+        self._intake.assume_evicted(key, eviction.uid, beneficiary(eviction))
         if not self._again(self._victims, key, eviction.uid, eviction.node):
             by = f"{eviction.action} for {eviction.preemptor}" if eviction.preemptor else eviction.action
             log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _line(eviction.message))
@@ -189,7 +190,7 @@ class Shadow:
         for pod in news.pods:
             if pod.key in self._intake.pods:
                 self._cannot_place(pod.key, pod.text)
-        for key, _, node in news.pipelined:
+        for key, _, node, _ in news.pipelined:
             log.info("would keep %s for %s until there is room", key, node)
             self._metrics.shadow_decided("nominate")
         for key, text in news.stale:

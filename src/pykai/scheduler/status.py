@@ -97,8 +97,8 @@ class News:
     protected_ns: int = 0
     #: group key, text
     stale: list[tuple[str, str]] = field(default_factory=list)
-    #: pod key, uid, node
-    pipelined: list[tuple[str, str, str]] = field(default_factory=list)
+    #: pod key, uid, node, and why it may not start where there is room
+    pipelined: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -128,7 +128,8 @@ class StatusBook:
         self._newest_grouped_ns = 0
         #: the longest minimum run time so far
         self._protected_ns = 0
-        self._pipelined: dict[str, str] = {}
+        #: uid of a pod -> node, and whether pods in deletion keep it from starting
+        self._pipelined: dict[str, tuple[str, bool]] = {}
         self._seen: tuple[object, object, object] | None = None
         self._sweep_ns = 0
         self._clearable: frozenset[str] | None = None
@@ -315,9 +316,10 @@ class StatusBook:
     def _tell_pipelined(self, plan: Plan, news: News) -> None:
         told = {}
         for item in plan.nominations:
-            told[item.uid] = item.node
-            if self._pipelined.get(item.uid) != item.node:
-                news.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node))
+            told[item.uid] = (item.node, item.held is not None)
+            if self._pipelined.get(item.uid) != told[item.uid]:
+                why = f"{reason_of(item.held)}: {refusal_text(item.held)}" if item.held is not None else ""
+                news.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node, why))
         self._pipelined = told
 
 

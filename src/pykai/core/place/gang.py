@@ -43,7 +43,7 @@ def place_gang(session: Session, gang: Gang) -> bool:
 def _note_held(session: Session, gang: Gang) -> None:
     """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
     session.held.pop(gang.key, None)
-    if session.rules.start_gate is not None and session.state.ledger.leaving is not None:
+    if session.rules.start_gate is not None:
         amounts = session.amounts(gang, session.largest_gpu_mib)
         refusal = session.rules.start_gate(session.state, gang, amounts)
         if refusal is not None:

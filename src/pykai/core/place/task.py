@@ -84,7 +84,7 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> F
 def _is_held(session: Session, ask: Ask, row: int, manner: Manner) -> bool:
     """Whether a task may be promised its place, but not start: pods in deletion hold what its queue may have."""
     gate, state = session.rules.start_gate, session.state
-    if gate is None or manner.pipeline_only or state.ledger.leaving is None:
+    if gate is None or manner.pipeline_only:
         return False
     if ask.gang.key not in session.held and not ask.shape.gpu.memory_mib:
         # All tasks of the attempt together may start, and this one costs the same everywhere.
