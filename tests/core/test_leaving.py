@@ -159,7 +159,8 @@ def test_a_part_of_a_gpu_is_charged_as_its_node_has_it() -> None:
     result = built.gang("job", gpu_memory=500, spec={"nodeSelector": {"far": "yes"}}).schedule()
     assert outcome(result) == "promised"
     (item,) = result.plan.nominations
-    assert item.held is not None and item.held.leaving == 1.0
+    assert item.held is not None
+    assert item.held.leaving == 1.0
 
 
 def test_what_was_evicted_for_a_group_is_not_charged_to_it() -> None:
@@ -308,4 +309,5 @@ def test_a_pod_that_becomes_stuck_ends_a_remembered_plan() -> None:
     assert one_after_the_other(plan) == ([], [], [])
     (record,) = plan.unscheduled
     (refusal,) = record.refusals
-    assert isinstance(refusal, OverCapacity) and refusal.leaving == 2.0
+    assert isinstance(refusal, OverCapacity)
+    assert refusal.leaving == 2.0

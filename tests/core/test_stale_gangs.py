@@ -56,6 +56,9 @@ def is_stale(result: Result) -> bool:
         (61, "120s", False),
         (61, "-1s", False),
         (1_000_000, "-1s", False),
+        # A time to come is no time at which it can have broken.
+        (-1_000_000, None, False),
+        (-1_000_000, "0s", True),
         (0, "0s", True),
         (None, "0s", True),
         (None, None, False),

@@ -4,11 +4,11 @@ A victim may take ten minutes to leave.  Meanwhile the engine must know that it 
 or that group would be charged for it and evict another (ADR 20).  The engine reads that from a condition of the pod.
 Nobody with the role `edit` can write it: it is part of the status.
 
-    decided --note--> laid over the pod, at once --(where it takes long) Removals--> written on the pod, for the next leader
+    decision --note--> laid over the pod at once --(where it takes long) Removals--> written on the pod before it goes
 
-The condition is written only for pods with a grace period longer than the threshold for stuck pods; for the others a new
-leader needs to know nothing, because they will have gone soon.  Until a pod has gone, what was noted is laid over it,
-so a snapshot file holds it as well.
+The condition is written only on pods with a grace period longer than the threshold for stuck pods.  For the others the
+next leader needs to know nothing, because they will have gone soon.  Until a pod has gone, what was noted is laid over
+it, so a snapshot file holds it as well.
 """
 
 from __future__ import annotations

@@ -52,10 +52,11 @@ from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
 from pykai.scheduler.believing import believable
-from pykai.scheduler.differing import MATTERS, differs, group_differs, pod_differs
+from pykai.scheduler.changes import MATTERS, differs, group_differs, pod_differs
 from pykai.scheduler.evictions import Evictions
 from pykai.scheduler.overlays import Overlay, caught_up, covered
 from pykai.scheduler.ownrequests import OwnRequests
+from pykai.scheduler.starttimes import StartTimes
 from pykai.scheduler.tenants import Tenants
 from pykai.scheduler.ungrouped import Ungrouped
 
@@ -118,9 +119,10 @@ class Intake:
         self._tenants = Tenants(self.pods, shard)
         #: which BindRequests count
         self.own = OwnRequests(self.pods, shard)
+        self._starts = StartTimes(self.pods_of)
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
         self._ungrouped = Ungrouped(self.pods, self.groups, self.nodes, shard)
-        #: `Kind/key` of nodes and pods -> what they say that cannot be true
+        #: `Kind/key` of nodes, pods and PodGroups -> what they say that cannot be true
         self.doubts: dict[str, tuple[Problem, ...]] = {}
         #: kind -> store
         self.stores: dict[str, Store[Any]] = {}
@@ -229,6 +231,9 @@ class Intake:
         self._take_pod(change)
         for tenant in self._tenants.concerned(change):
             self._apply_pod(tenant)
+        concerned = self._starts.concerned(change)
+        if concerned is not None and (group := self.seen_group(concerned)) is not None:
+            self._add(("apply", self._judged(group)))
 
     def _apply_pod(self, pod: Pod) -> None:
         seen, problems = self._tenants.believable(pod)
@@ -433,6 +438,8 @@ class Intake:
         overlay = before = self._overlays.get(key)
         if group is None:
             self._overlays.pop(key, None)
+            self._starts.forget(key)
+            self._doubt(f"PodGroup/{key}", ())
             self._add(("remove", ("PodGroup", *split_key(key))))
             for pod in self._ungrouped.left(self.pods_of(key)):
                 self._apply_pod(pod)
@@ -442,10 +449,17 @@ class Intake:
             del self._overlays[key]
         seen = covered(group, overlay)
         if change.old is None or group_differs(covered(change.old, before), seen):
-            self._add(("apply", seen))
+            self._add(("apply", self._judged(seen)))
         if change.old is None:
             for pod in self._ungrouped.left(self.pods_of(key)):
                 self._apply_pod(pod)
+
+    def _judged(self, group: PodGroup) -> PodGroup:
+        """A PodGroup with the start time that counts."""
+        judged, problems = self._starts.believable(group)
+        if problems or self.doubts:
+            self._doubt(f"PodGroup/{group.metadata.namespace}/{group.metadata.name}", problems)
+        return judged
 
     def lay_over(
         self,
@@ -469,7 +483,7 @@ class Intake:
         after = covered(group, overlay)
         if group_differs(before, after):
             # No cycle for it: the cycle that decided this knew it already.
-            self._operations.append(("apply", after))
+            self._operations.append(("apply", self._judged(after)))
         return True
 
     def written(self, key: str, part: str, resource_version: str) -> None:
@@ -486,7 +500,7 @@ class Intake:
         if caught_up(overlay, group.metadata):
             del self._overlays[key]
             if group_differs(covered(group, overlay), group):
-                self._add(("apply", group))
+                self._add(("apply", self._judged(group)))
 
     def seen_group(self, key: str) -> PodGroup | None:
         """A PodGroup with our own unseen writes laid over it."""
@@ -536,7 +550,7 @@ class Intake:
         for kind, store in self.stores.items():
             if kind == "PodGroup":
                 for key, group in zip(store.keys(), store.values(), strict=True):
-                    yield covered(group, self._overlays.get(key))
+                    yield self._judged(covered(group, self._overlays.get(key)))
                 yield from self._ungrouped.groups()
             elif kind == "BindRequest":
                 for key, request in zip(store.keys(), store.values(), strict=True):

@@ -257,7 +257,7 @@ class StatusBook:
             key = f"{gang.namespace}/{gang.group}"
             entry = snapshot.groups.get(key)
             known_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
-            if known_ns is None:
+            if known_ns is None or known_ns > plan.now_ns:
                 stamps.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(gang.since_ns)
             text = stale_text(gang)
             before = self._stale.get(key)

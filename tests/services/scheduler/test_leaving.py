@@ -168,4 +168,5 @@ async def test_the_mark_of_a_victim_cannot_be_given_with_a_new_pod() -> None:
         await lab.pods.until(lambda store: "default/forged" in store, 10)
         assert lab.condition("forged", names.CONDITION_EVICTED_FOR) == ("", "", "")
         found = lab.pods.get("default/forged")
-        assert found is not None and found.status.start_time is None
+        assert found is not None
+        assert found.status.start_time is None

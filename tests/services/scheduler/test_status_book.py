@@ -174,6 +174,10 @@ def test_a_new_stale_gang_is_stamped_and_an_old_one_is_not() -> None:
     cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=stamped)))
     second = cluster.news(5)
     assert (second.stamps, second.stale) == ({}, [])
+    forged = {names.STALE_TIMESTAMP_ANNOTATION: "2099-01-01T00:00:00Z"}
+    cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=forged)))
+    assert cluster.news(6).stamps == {"ns/broken": {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:06Z"}}
+    cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=stamped)))
     evicting = cluster.news(90)
     assert names.LAST_EVICTION_TIMESTAMP_ANNOTATION in evicting.stamps["ns/broken"]
 

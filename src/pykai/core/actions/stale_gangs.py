@@ -33,6 +33,8 @@ def evict_stale_gangs(session: Session) -> None:
                 session.recovered.append(key)
             continue
         since = snapshot.now_ns if group.stale_since_ns is None else group.stale_since_ns
+        # It cannot have broken in a time to come: believed, that would put off its end (ADR 21).
+        since = min(since, snapshot.now_ns)
         grace = group.staleness_grace_ns
         if grace is None:
             grace = session.policy.staleness_grace_ns

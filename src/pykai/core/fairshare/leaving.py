@@ -86,7 +86,9 @@ def what_leaves(snapshot: Snapshot, task_key: TaskKey) -> Leaving | None:
     """The sums of a snapshot; None when nothing leaves, as most of the time."""
     tree = snapshot.tree
     counts = [
-        (tree.rows[name], count) for name, count in snapshot.census.queues.items() if count.leaving and name in tree.rows
+        (tree.rows[name], count)
+        for name, count in snapshot.census.queues.items()
+        if count.leaving and name in tree.rows
     ]
     if not counts:
         return None

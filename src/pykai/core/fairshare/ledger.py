@@ -3,13 +3,13 @@
 One row per queue, three figures each in the order CPU (milli), memory (bytes), GPU (hundredths of a device, so that
 sums of fractions are exact: queues:1.4, Do better).  `allocated` and `committed` (upstream: AllocatedNotPreemptible)
 follow every placement along the chain from leaf to root; undo puts the saved figures back and never subtracts.
-Everything else is fixed when the cycle starts, also what pods in deletion still hold (`leaving.py`).  Figures are plain floats in lists: a placement touches three numbers
-of two or three rows, which is where Python is quicker than NumPy.
+Everything else is fixed when the cycle starts, also what pods in deletion still hold (`leaving.py`).  Figures are plain
+floats in lists: a placement touches three numbers of two or three rows, which is where Python is quicker than NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -49,30 +49,13 @@ def _scaled(devices: float) -> float:
     return round(devices * 100.0, 9)
 
 
-def _over(
-    rule: str,
-    queue: int,
-    bounds: Amounts,
-    held: list[float],
-    amounts: Amounts,
-    leaving: list[list[float]] | None,
-) -> Refusal | None:
-    """The first resource of which a queue would have more than it may."""
-    for resource in range(RESOURCES):
-        wanted = amounts[resource]
-        if wanted > 0:
-            left = leaving[queue][resource] if leaving is not None else 0.0
-            if bounds[resource] < held[resource] + left + wanted:
-                return Refusal(rule, queue, resource, bounds[resource], held[resource], wanted, left)
-    return None
-
-
 class Ledger:
     """Figures of all queues; rows are those of the tree."""
 
     __slots__ = (
         "_divisors",
         "_limited",
+        "_nothing",
         "allocatable",
         "allocated",
         "committed",
@@ -127,6 +110,7 @@ class Ledger:
             )
             for may in self.allocatable
         ]
+        self._nothing = [(0.0, 0.0, 0.0)] * len(rows)
         #: whether any limit is set at all
         self._limited = [any(bound != inf for bound in limit) for limit in self.limit]
 
@@ -168,22 +152,28 @@ class Ledger:
         What leaves is charged too: to a start all of it, to a promise the part that will not have gone soon, and to
         neither what was evicted for the PodGroup with the uid `preemptor`.
         """
-        charged = committed_charged = None
+        left: Sequence[Sequence[float]] = self._nothing
+        left_committed = left
         if self.leaving is not None:
-            charged = self.leaving.charged(preemptor, start=start, committed=False)
-            if committed:
-                committed_charged = self.leaving.charged(preemptor, start=start, committed=True)
+            left = self.leaving.charged(preemptor, start=start, committed=False)
+            left_committed = self.leaving.charged(preemptor, start=start, committed=True)
         for queue in chain:
             if not self._limited[queue]:
                 continue
-            found = _over("limit", queue, self.limit[queue], self.allocated[queue], amounts, charged)
-            if found is not None:
-                return found
+            allocated, limit = self.allocated[queue], self.limit[queue]
+            for resource in range(RESOURCES):
+                wanted = amounts[resource]
+                more = left[queue][resource]
+                if wanted > 0 and limit[resource] < allocated[resource] + wanted + more:
+                    return Refusal("limit", queue, resource, limit[resource], allocated[resource], wanted, more)
         if committed:
             for queue in chain:
-                found = _over("quota", queue, self.quota[queue], self.committed[queue], amounts, committed_charged)
-                if found is not None:
-                    return found
+                held, quota = self.committed[queue], self.quota[queue]
+                for resource in range(RESOURCES):
+                    wanted = amounts[resource]
+                    more = left_committed[queue][resource]
+                    if wanted > 0 and quota[resource] < held[resource] + wanted + more:
+                        return Refusal("quota", queue, resource, quota[resource], held[resource], wanted, more)
         return None
 
     def order_key(self, queue: int, request: Amounts) -> tuple[bool, bool, int, bool, float, float]:

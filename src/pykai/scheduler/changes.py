@@ -1,7 +1,7 @@
-"""Whether two versions of an object differ for the engine.
+"""Which changes of objects matter to the engine.
 
-Most watch events change nothing that a cycle reads: heartbeats, conditions of pods, our own notes on PodGroups.  Those
-end here, and start no cycle.
+Most watch events bring heartbeats, conditions and our own notes.  These comparisons leave them out, so that they do not
+start a cycle.
 """
 
 from __future__ import annotations
