@@ -205,6 +205,8 @@ def test_an_equal_pod_in_the_place_of_another_spoils_no_plan() -> None:
     "change",
     [
         lambda built: cluster().pod("other", cpu=1, on="node-1", scheduler="x").objects[0],
+        # Charged to its node and to no queue.
+        lambda built: cluster().pod("stray", cpu=1, on="node-1").objects[0],
         lambda built: with_port(again(built, "Pod", "running-0")),
         with_("Pod", "waiting-0", metadata__labels={"app": "y"}),
         with_("PodGroup", "waiting", spec={"preemptibility": "non-preemptible"}),

@@ -297,8 +297,10 @@ def test_a_victim_of_another_queue_costs_one_eviction_below_a_limited_parent() -
     assert one_after_the_other(days.cycle()) == (["needy-0"], [], [])
 
 
-def test_a_pod_that_becomes_stuck_ends_a_remembered_plan() -> None:
-    days = Days(limited().gang("old", gpu=2, on="node-0").gang("job", gpu=2), "allocate")
+@pytest.mark.parametrize("phase", ["Running", "Pending"])
+def test_a_pod_that_becomes_stuck_ends_a_remembered_plan(phase: str) -> None:
+    """Of a pod that never ran, nothing but this charge changes."""
+    days = Days(limited().gang("old", gpu=2, on="node-0", phase=phase).gang("job", gpu=2), "allocate")
     days.delete("old-0", 30)
     days.now_s = 149
     assert one_after_the_other(days.cycle())[1] == ["job-0"]

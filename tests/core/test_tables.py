@@ -360,9 +360,10 @@ def test_an_assumption_survives_a_change_of_the_node() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 7, "releasing": 1, "free": 8, "used": 1}
 
 
-def test_another_assumption_goes_before_the_clock() -> None:
-    tables = cluster(nodes=1).pod("pod", on="node-0", deleted=600).assume("pod", Status.RUNNING).tables()
-    assert state_in(tables) is Status.RUNNING
+@pytest.mark.parametrize(("deleted", "status"), [(600, Status.RUNNING), (1, Status.STUCK_IN_RELEASING)])
+def test_another_assumption_goes_before_the_clock(deleted: float, status: Status) -> None:
+    tables = cluster(nodes=1).pod("pod", on="node-0", deleted=deleted).assume("pod", status).tables()
+    assert state_in(tables) is status
 
 
 def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:

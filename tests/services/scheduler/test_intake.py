@@ -11,6 +11,7 @@ from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.core.shard import Shard
 from pykai.core.status import Status
+from pykai.core.tables import Tables
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.store import Store
@@ -186,6 +187,28 @@ async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> N
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert feed.state == ("RUNNING", "a")
     assert not feed.intake.is_evicted("default/p", "p")
+
+
+async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> None:
+    def evicted_for() -> str | None:
+        feed.digest()
+        tables = feed.intake.tables
+        again = Tables(None, feed.intake.objects())
+        (found,) = {made.snapshot(0).tasks["default/p"].evicted_for for made in (tables, again)}
+        return found
+
+    feed.pod(node="a", phase="Running")
+    feed.digest()
+    feed.intake.assume_evicted("default/p", "p", "default/job/job-uid")
+    assert evicted_for() == "job-uid"
+    feed.pod(node="a", phase="Running", reason="the watch shows no condition yet")
+    assert evicted_for() == "job-uid"
+    feed.intake.let_go("default/p")
+    assert evicted_for() is None
+    feed.intake.assume_evicted("default/p", "p", "")
+    assert evicted_for() == ""
+    feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
+    assert evicted_for() is None
 
 
 async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed) -> None:

@@ -258,7 +258,7 @@ async def test_a_snapshot_file_is_replayed_as_it_was_decided() -> None:
         await lab.client.patch(resources.PODS, "greedy-0", {"status": status}, "default", subresource="status")
         await lab.client.patch(resources.POD_GROUPS, "greedy", {"metadata": {"annotations": {START: FAR}}}, "default")
         async with lab.scheduler() as scheduler:
-            await scheduler.loop.cycle()
+            await scheduler.intake.synced()
             objects = list(scheduler.intake.objects())
             data = snapshot_zip(objects, scheduler.loop._flags, {}, now_ns(lab.clock))
         recording = read_snapshot(data)
