@@ -262,7 +262,11 @@ def kept(said: dict[str, object]) -> dict[str, object]:
         "ports": {node: dict(sorted(found.items(), key=repr)) for node, found in ports.items()},
         "foreign": said["foreign"],
         "groups": {
-            key: {name: value for name, value in entry.items() if name not in ("group", "elsewhere")}
+            key: {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in entry.items()
+                if name not in ("group", "elsewhere")
+            }
             for key, entry in groups.items()
             if entry["tasks"]
         },

@@ -38,8 +38,8 @@ class GroupEntry:
     #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: the same of tasks that leave and still hold their node; then of those of them that will not have gone soon
-    leaving: list[int] = field(default_factory=lambda: [0, 0, 0])
-    lasting: list[int] = field(default_factory=lambda: [0, 0, 0])
+    leaving: Sums = (0, 0, 0)
+    lasting: Sums = (0, 0, 0)
     #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
     wanted: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
@@ -151,7 +151,7 @@ class Census:
             _sums(entry.allocated) if active else None,
             _sums(entry.wanted) if active else (0, 0, 0),
             entry.wanted_mib if active else 0,
-            LeavingSums(_sums(entry.leaving), _sums(entry.lasting)) if any(entry.leaving) else None,
+            LeavingSums(entry.leaving, entry.lasting) if entry.leaving != _NONE else None,
         )
         count = self.queues.get(part.queue)
         if count is None:
@@ -210,7 +210,8 @@ class Census:
         }
 
 
-_NOTHING_LEAVES = LeavingSums((0, 0, 0), (0, 0, 0))
+_NONE: Sums = (0, 0, 0)
+_NOTHING_LEAVES = LeavingSums(_NONE, _NONE)
 
 
 def _enter(into: dict[str, Any], key: str, value: object, belongs: bool) -> None:
@@ -222,10 +223,9 @@ def _enter(into: dict[str, Any], key: str, value: object, belongs: bool) -> None
 
 def count_leaving(entry: GroupEntry, amounts: Sums, sign: int, *, lasts: bool) -> None:
     """Add to or take from what the tasks of a group hold that leave."""
-    for resource, amount in enumerate(amounts):
-        entry.leaving[resource] += sign * amount
-        if lasts:
-            entry.lasting[resource] += sign * amount
+    entry.leaving = _plus(entry.leaving, amounts, sign)
+    if lasts:
+        entry.lasting = _plus(entry.lasting, amounts, sign)
 
 
 def _sums(amounts: list[int]) -> Sums:

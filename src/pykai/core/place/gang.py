@@ -7,17 +7,20 @@ one with its own names.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from msgspec.structs import replace
 
 from pykai.core.decisions import NoDomain, NoPlace
+from pykai.core.fairshare.ledger import Amounts
+from pykai.core.fairshare.ledger import Refusal as Over
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import EVERY_NODE, NodeSet
 from pykai.core.place.capacity import over_capacity
 from pykai.core.place.subgroups import place_subgroups
 from pykai.core.place.task import Manner, ask_of, place_batch
 from pykai.core.session import Failure, Session
+from pykai.core.state import State
 
 
 def place_gang(session: Session, gang: Gang) -> bool:
@@ -33,21 +36,21 @@ def place_gang(session: Session, gang: Gang) -> bool:
         if refusal is not None:
             session.refuse(gang, over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible))
             return False
-    _note_held(session, gang)
+    if session.rules.start_gate is not None:
+        _note_held(session, gang, session.rules.start_gate)
     failure = _attempt(session, gang, batches, EVERY_NODE, False)
     if failure is not None:
         _refuse(session, gang, batches, failure)
     return failure is None
 
 
-def _note_held(session: Session, gang: Gang) -> None:
+def _note_held(session: Session, gang: Gang, may_start: Callable[[State, Gang, Amounts], Over | None]) -> None:
     """Note why the next tasks of a gang may not start yet; each of them is held back where it is placed."""
     session.held.pop(gang.key, None)
-    if session.rules.start_gate is not None:
-        amounts = session.amounts(gang, session.largest_gpu_mib)
-        refusal = session.rules.start_gate(session.state, gang, amounts)
-        if refusal is not None:
-            session.held[gang.key] = over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible)
+    amounts = session.amounts(gang, session.largest_gpu_mib)
+    refusal = may_start(session.state, gang, amounts)
+    if refusal is not None:
+        session.held[gang.key] = over_capacity(session.snapshot.tree, refusal, amounts, gang.preemptible)
 
 
 def try_tasks(

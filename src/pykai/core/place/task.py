@@ -74,7 +74,8 @@ def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> F
         if leaving is not None and scores.item(leaving.row) == scores.item(row):
             # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
             row = leaving.row
-        if _settle(state, ask, row, leaving, manner, held=_is_held(session, ask, row, manner)):
+        held = rules.start_gate is not None and _is_held(session, ask, row, manner)
+        if _settle(state, ask, row, leaving, manner, held=held):
             return None
         # The books have less than the checks of the node said: take the next best (gpu:D-11, Do better).
         scores = scores.copy()

@@ -49,12 +49,13 @@ class Proportion:
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """Queue order and capacity."""
+        """Queue order and capacity; where nothing leaves, a start may be whatever may be promised."""
+        leaves = any(count.leaving for count in snapshot.census.queues.values())
         return Hooks(
             queue_key=_queue_key,
             queue_tie=_queue_tie,
             quota_gate=_quota_gate,
-            start_gate=_start_gate,
+            start_gate=_start_gate if leaves else None,
             victim_queue_key=_victim_queue_key,
             may_reclaim=_MayReclaim(),
             reclaim_from=_reclaim_from,
@@ -76,8 +77,6 @@ def _quota_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
 
 
 def _start_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
-    if state.ledger.leaving is None:
-        return None
     return state.ledger.refusal(gang.chain, amounts, gang.starts_core, preemptor=gang.group.uid, start=True)
 
 
