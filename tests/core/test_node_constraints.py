@@ -298,8 +298,8 @@ def test_preferred_node_affinity_keeps_nobody_away() -> None:
     assert selecting({"zone": "b"}, spec) == 1
 
 
-def test_topology_spread_is_not_enforced() -> None:
-    """cycle:FLT-4"""
+def test_topology_spread_is_enforced() -> None:
+    """cycle:FLT-4, ADR 26"""
     spread = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -312,7 +312,7 @@ def test_topology_spread_is_not_enforced() -> None:
         .gang("job", pods=4, labels={"app": "web"}, spec={"topologySpreadConstraints": [spread]})
         .schedule()
     )
-    assert result.nodes_used("job") == {"node-0": 4}
+    assert result.nodes_used("job") == {"node-0": 2, "node-1": 2}
 
 
 def test_equal_constraints_of_different_pods_give_equal_answers() -> None:

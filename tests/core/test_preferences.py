@@ -173,21 +173,18 @@ def test_jobs_that_differ_in_their_preference_do_not_stand_for_each_other() -> N
 
 
 def wishful() -> Cluster:
-    """Pods with all three wishes on nodes that grant them to different degrees."""
+    """Pods with all three wishes on nodes that grant them to different degrees; none of them refuses a node."""
     made = cluster().queue("q")
     for name, zone, taints in (("a", "x", [HINT]), ("b", "x", []), ("c", "y", [])):
         made.node(name, gpus=2, labels={"zone": zone, "disk": "ssd" if name == "c" else "hdd"}, taints=taints)
     web = {"app": "web"}
-    constraints = [
-        {
-            "topologyKey": "zone",
-            "maxSkew": 1,
-            "whenUnsatisfiable": kind,
-            "labelSelector": {"matchLabels": web},
-        }
-        for kind in ("DoNotSchedule", "ScheduleAnyway")
-    ]
-    spec = prefers((10, label("disk", "ssd")), topologySpreadConstraints=constraints)
+    constraint = {
+        "topologyKey": "zone",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": web},
+    }
+    spec = prefers((10, label("disk", "ssd")), topologySpreadConstraints=[constraint])
     return made.gang("spread", pods=4, labels=web, spec=spec).gang("gpu", pods=2, gpu=1, labels=web, spec=spec)
 
 

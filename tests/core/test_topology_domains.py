@@ -381,14 +381,14 @@ def test_a_topology_that_changes_makes_a_new_tree() -> None:
     [
         (["z1/r1", "z1/r1"], "rack", "", "z1.r1"),
         (["z1/r1", "z1/r1"], "zone", "", "z1"),
-        (["z1/r1", "z1/r1"], "", "zone", "z1"),
+        (["z1/r1", "z1/r1"], "", "zone", "z1 (level zone)"),
         (["z1/r1", "z1/r1"], "zone", "rack", "z1"),
-        (["z1/r1", "z1/r2"], "rack", "", "z1"),
+        (["z1/r1", "z1/r2"], "rack", "", "z1 (level zone)"),
         (["z1/r1", "z2/r1"], "rack", "", "the cluster"),
         (["z1/r1", "z2/-"], "rack", "", "z1.r1"),
         (["z1/-"], "rack", "", "the cluster"),
         (["/r1", "/r1"], "rack", "", "the cluster"),
-        (["z1/", "z1/"], "rack", "", "z1"),
+        (["z1/", "z1/"], "rack", "", "z1 (level zone)"),
     ],
 )
 def test_what_all_nodes_share_is_named_when_it_is_too_small(

@@ -71,7 +71,42 @@ def test_too_little_in_the_domain_of_the_parent() -> None:
     found = racks(("zone", "rack"), ("z1/r1", 3), ("z1/r2", 1), ("z1/r2", 1))
     parts = (keeping(leaf("a", 1, pending=1, gpu=2), "rack"), keeping(leaf("b", 1, pending=1, gpu=3), "rack"))
     why = found.tree("j", *parts, group_spec=inside("zone")).schedule().why("j")
-    assert why == f"PodSchedulingErrors: {NO_DOMAIN}, subgroup b: not enough resources in z1 to allocate the job."
+    short = "not enough resources in z1 (level zone) to allocate the job"
+    assert why == f"PodSchedulingErrors: {NO_DOMAIN}, subgroup b: {short}."
+
+
+HOST = "kubernetes.io/hostname"
+
+
+def test_a_preferred_level_is_no_requirement() -> None:
+    """topo:5 (step 6): all nodes are in rack r1, and there are too few; no host is to blame."""
+    found = racks(("rack", HOST), ("r1/a", 1), ("r1/b", 1)).gang("j", 3, gpu=1, group_spec=inside("", HOST))
+    assert found.schedule().why("j") == (
+        "PodSchedulingErrors: topology net couldn't be satisfied for job <default/j>: "
+        "not enough resources in r1 (level rack) to allocate the job."
+    )
+    found = racks(("rack", HOST), ("r1/a", 1), ("r2/b", 1)).gang("j", 3, gpu=1, group_spec=inside("", HOST))
+    assert found.schedule().why("j") == (
+        "PodSchedulingErrors: topology net couldn't be satisfied for job <default/j>: "
+        "not enough resources in the cluster to allocate the job."
+    )
+
+
+def test_the_requirement_of_the_group_is_named_for_a_subgroup_that_only_prefers() -> None:
+    """topo:5 (step 6), T-37: the rack binds subgroup b, whose sibling took the large host; the host does not."""
+    found = racks(("rack", HOST), ("r1/a", 3), ("r1/b", 1), ("r1/c", 1))
+    parts = (leaf("a", 1, pending=1, gpu=2), keeping(leaf("b", 1, pending=1, gpu=3), "", HOST))
+    why = found.tree("j", *parts, group_spec=inside("rack")).schedule().why("j")
+    assert why == f"PodSchedulingErrors: {NO_DOMAIN}, subgroup b: not enough resources in r1 to allocate the job."
+
+
+def test_a_domain_above_the_requirement_is_told_with_its_level() -> None:
+    """topo:5 (step 6): one host is required, and even the rack of all hosts has too little."""
+    found = racks(("rack", HOST), ("r1/a", 1), ("r1/b", 1)).gang("j", 3, gpu=1, group_spec=inside(HOST))
+    assert found.schedule().why("j") == (
+        f"PodSchedulingErrors: topology net, requirement {HOST} couldn't be satisfied for job <default/j>: "
+        "not enough resources in r1 (level rack) to allocate the job."
+    )
 
 
 def mixed(found: Cluster, *pods: dict[str, Any]) -> Result:

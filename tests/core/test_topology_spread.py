@@ -1,4 +1,4 @@
-"""Topology spread constraints (cycle:FLT-4, Do better): the plugin `topologyspread` of the profile `kubernetes`.
+"""Topology spread constraints (cycle:FLT-4, Do better): hard ones in `predicates`, soft ones in `topologyspread`.
 
 Nodes are in zones: a0 and a1 in zone a, b0 in zone b, and so on.  Equal scores go to the smaller name, and pods without
 GPUs are packed, so a pod that nothing keeps away goes where others already are, else to a0.
@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from pykai.core.place.spread import SPREAD_TEXTS, SpreadIndex
+from pykai.core.plugins import DEFAULT_PLUGINS
+from pykai.core.shapes import HARD_SPREAD
 from tests.core.builders import Cluster, Raw, Result, ask_of, cluster, scores_of
 
 TOO_MANY = "node(s) didn't match pod topology spread constraints"
@@ -41,11 +43,24 @@ def over(*constraints: Raw, **more: Any) -> Raw:
 
 def zones(**names: int) -> Cluster:
     """Nodes by zone: zones(a=2, b=1) has a0, a1 and b0."""
-    made = cluster().queue("q").configured({"profile": "kubernetes"})
+    made = cluster().queue("q")
     for zone, count in names.items():
         for index in range(count):
             made.node(f"{zone}{index}", labels={"zone": zone})
     return made
+
+
+def soft(**names: int) -> Cluster:
+    """The same, with the profile that also has the plugin `topologyspread`."""
+    return zones(**names).configured({"profile": "kubernetes"})
+
+
+def tiers(**arguments: str) -> Raw:
+    """A configuration file as KAI's operator writes it: all plugins by name (cycle:CFG-3)."""
+    listed = [{"name": name, "arguments": dict(given)} for name, given in DEFAULT_PLUGINS]
+    listed[0]["arguments"] = arguments
+    assert listed[0]["name"] == "predicates"
+    return {"actions": "allocate", "tiers": [{"plugins": listed}]}
 
 
 def there(made: Cluster, on: str, labels: dict[str, str] | None = None, **how: Any) -> Cluster:
@@ -68,10 +83,44 @@ def test_pods_of_one_job_are_spread_over_the_zones() -> None:
     assert by_zone(result, "job") == {"a": 2, "b": 2, "c": 2}
 
 
-def test_in_the_default_configuration_nothing_is_spread() -> None:
+def test_hard_constraints_hold_with_the_plugin_lists_of_kai() -> None:
+    made = zones(a=2, b=1, c=1).gang("job", pods=6, labels=WEB, spec=over(spread())).configured(tiers())
+    assert by_zone(made.schedule(), "job") == {"a": 2, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize("more", [{}, {"profile": "kubernetes"}])
+def test_an_argument_of_predicates_leaves_hard_constraints_out(more: Raw) -> None:
+    """As KAI Scheduler does; the profile prefers emptier domains for soft constraints only."""
     made = zones(a=2, b=1, c=1).gang("job", pods=6, labels=WEB, spec=over(spread()))
-    made.configuration = None
+    made.configured({**tiers(topologySpread="false"), **more})
     assert made.schedule().nodes_used("job") == {"a0": 6}
+
+
+def test_soft_constraints_wait_for_the_profile() -> None:
+    spec = over(spread(anyway=True))
+    assert zones(a=1, b=1).gang("job", pods=2, labels=WEB, spec=spec).schedule().nodes_used("job") == {"a0": 2}
+    assert soft(a=1, b=1).gang("job", pods=2, labels=WEB, spec=spec).schedule().nodes_used("job") == {"a0": 1, "b0": 1}
+
+
+def test_both_kinds_of_one_pod_count_each_placement_once() -> None:
+    """With the profile two plugins share the counts."""
+    spec = over(spread(skew=2), spread(HOST, anyway=True))
+    result = soft(a=2, b=1).gang("job", pods=6, labels=WEB, spec=spec).schedule()
+    assert result.nodes_used("job") == {"a0": 2, "a1": 2, "b0": 2}
+
+
+def test_a_job_that_cannot_be_spread_waits_as_a_whole() -> None:
+    made = zones(a=2).node("b0", cpu="1500m", labels={"zone": "b"})
+    result = made.gang("job", pods=4, labels=WEB, cpu=1, spec=over(spread())).schedule()
+    assert result.bound("job") == 0
+    assert result.node_reasons("job") == {TOO_MANY: 2, NO_CPU: 1}
+
+
+def test_nothing_is_counted_while_no_pod_has_a_hard_constraint() -> None:
+    made = there(zones(a=1), on="a0").gang("job", labels=WEB, spec=over(spread(anyway=True)))
+    assert not any(check.name == "topology spread" for check in made.session().rules.checks)
+    made.gang("strict", labels=WEB, spec=over(spread()))
+    assert any(check.name == "topology spread" for check in made.session().rules.checks)
 
 
 def test_a_pod_that_would_be_one_too_many_waits_and_is_told_why() -> None:
@@ -82,7 +131,7 @@ def test_a_pod_that_would_be_one_too_many_waits_and_is_told_why() -> None:
 
 
 def test_a_node_without_the_topology_label_is_refused() -> None:
-    result = cluster(nodes=2).queue("q").configured({"profile": "kubernetes"})
+    result = cluster(nodes=2).queue("q")
     assert result.gang("job", labels=WEB, spec=over(spread())).schedule().node_reasons("job") == {NO_LABEL: 2}
 
 
@@ -275,7 +324,7 @@ def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() 
     task = made.snapshot.tasks["default/job-0"]
     index = SpreadIndex(made.snapshot)
     index.came(task, 0)
-    (rule,) = index._rules_of(task).hard
+    (rule,) = index._rules_of(task, HARD_SPREAD)
     assert rule.tally.counts[rule.tally.codes].tolist() == [1, 0]
 
 
@@ -357,25 +406,25 @@ def test_a_job_that_could_do_is_tried_though_one_that_asks_for_as_much_failed(
 
 
 def test_anyway_prefers_the_emptier_zone_and_refuses_none() -> None:
-    made = there(zones(a=1, b=1), on="a0")
+    made = there(soft(a=1, b=1), on="a0")
     assert made.gang("job", labels=WEB, spec=over(spread(anyway=True))).schedule().node_of("job-0") == "b0"
-    lonely = there(zones(a=1), on="a0").node("loose", cpu="500m")
+    lonely = there(soft(a=1), on="a0").node("loose", cpu="500m")
     assert lonely.gang("job", labels=WEB, spec=over(spread(anyway=True))).schedule().node_of("job-0") == "a0"
 
 
 def test_anyway_refuses_no_node_beside_a_strict_constraint_either() -> None:
-    made = there(zones(a=1).node("b0", cpu="500m", labels={"zone": "b"}), on="a0")
+    made = there(soft(a=1).node("b0", cpu="500m", labels={"zone": "b"}), on="a0")
     spec = over(spread(HOST, skew=5), spread(anyway=True))
     assert made.gang("job", labels=WEB, spec=spec).schedule().node_of("job-0") == "a0"
 
 
 def test_anyway_follows_the_pods_of_the_cycle() -> None:
-    result = zones(a=2, b=1, c=1).gang("job", pods=6, labels=WEB, spec=over(spread(anyway=True))).schedule()
+    result = soft(a=2, b=1, c=1).gang("job", pods=6, labels=WEB, spec=over(spread(anyway=True))).schedule()
     assert by_zone(result, "job") == {"a": 2, "b": 2, "c": 2}
 
 
 def test_a_node_without_the_topology_label_is_the_last_choice() -> None:
-    made = there(zones(b=1).node("a-loose"), on="b0")
+    made = there(soft(b=1).node("a-loose"), on="b0")
     assert made.gang("job", labels=WEB, spec=over(spread(anyway=True))).schedule().node_of("job-0") == "b0"
 
 
@@ -388,28 +437,28 @@ def points(made: Cluster) -> dict[str, float]:
 
 def test_points_fall_from_one_hundred_with_the_pods_in_the_domain() -> None:
     """Two pods in zone a, one in b: (2 + 0 - n) / 2 of 100."""
-    made = there(there(there(zones(a=1, b=1, c=1), on="a0"), on="a0"), on="b0").gang("plain", labels=WEB)
+    made = there(there(there(soft(a=1, b=1, c=1), on="a0"), on="a0"), on="b0").gang("plain", labels=WEB)
     made.gang("job", labels=WEB, spec=over(spread(anyway=True)))
     assert points(made) == {"a0": 0.0, "b0": 50.0, "c0": 100.0}
 
 
 def test_a_larger_skew_waters_the_difference_down() -> None:
     """Of three zones a pod weighs ln 5; skew 3 adds 2 to every node."""
-    made = there(zones(a=1, b=1, c=1), on="a0").gang("plain", labels=WEB)
+    made = there(soft(a=1, b=1, c=1), on="a0").gang("plain", labels=WEB)
     made.gang("job", labels=WEB, spec=over(spread(anyway=True, skew=3)))
     assert points(made) == {"a0": 55.41, "b0": 100.0, "c0": 100.0}
 
 
 def test_a_domain_of_many_weighs_more_than_one_of_few() -> None:
     """Three hosts weigh ln 5, two zones ln 4: a1 shares the zone of the pod, a0 also its host."""
-    made = there(zones(a=2, b=1), on="a0").gang("plain", labels=WEB)
+    made = there(soft(a=2, b=1), on="a0").gang("plain", labels=WEB)
     made.gang("job", labels=WEB, spec=over(spread(anyway=True), spread(HOST, anyway=True)))
     assert points(made) == {"a0": 0.0, "a1": 53.724, "b0": 100.0}
 
 
 def test_points_are_measured_over_nodes_the_pod_could_use() -> None:
     """The fullest zone is closed by a taint, so zone a is the worst there is."""
-    made = zones(a=1, b=1).node("c0", labels={"zone": "c"}, taints=[TAINT])
+    made = soft(a=1, b=1).node("c0", labels={"zone": "c"}, taints=[TAINT])
     for node in ("a0", "c0", "c0", "c0"):
         made = there(made, on=node)
     made.gang("plain", labels=WEB).gang("job", labels=WEB, spec=over(spread(anyway=True)))
@@ -417,7 +466,7 @@ def test_points_are_measured_over_nodes_the_pod_could_use() -> None:
 
 
 def test_without_any_pod_all_labelled_nodes_are_best() -> None:
-    made = zones(a=1, b=1).node("loose").gang("plain", labels=WEB)
+    made = soft(a=1, b=1).node("loose").gang("plain", labels=WEB)
     made.gang("job", labels=WEB, spec=over(spread(anyway=True)))
     assert points(made) == {"a0": 100.0, "b0": 100.0, "loose": 0.0}
 

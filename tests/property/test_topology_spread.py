@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.core.hooks import EVERY_NODE, Ask
+from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.session import Session
 from tests.core.builders import Cluster, Raw, cluster
 
@@ -203,10 +204,12 @@ def ask_for(session: Session, pod: str) -> Ask:
 def answers(session: Session, ask: Ask) -> tuple[list[int], list[float] | None]:
     """What the plugin says about all nodes, and the same for every node alone."""
     state = session.state
-    (check,) = [check for check in session.rules.checks if check.name == "topology spread"]
+    checks = [check for check in session.rules.checks if check.name == "topology spread"]
+    assert len(checks) == any(each.when_unsatisfiable == "DoNotSchedule" for each in ask.shape.spread)
     (score,) = [score for score in session.rules.scores if score.name == "topologyspread"]
     codes = [0] * len(session.snapshot.nodes)
-    if check.applies(ask):
+    for check in checks:
+        assert check.applies(ask)
         codes = check.evaluate(state, ask, ALL).tolist()
         alone = [int(check.evaluate(state, ask, np.array([row]))[0]) for row in range(len(codes))]
         assert alone == codes
@@ -304,7 +307,9 @@ def test_every_answer_is_that_of_the_twin_whatever_came_and_went(
 
 wishes = st.fixed_dictionaries(
     {
-        "topologySpreadConstraints": sometimes(constraints),
+        "topologySpreadConstraints": sometimes(
+            constraints.map(lambda drawn: [{**each, "whenUnsatisfiable": "ScheduleAnyway"} for each in drawn])
+        ),
         "affinity": sometimes(
             st.builds(
                 lambda weight, value: {
@@ -344,7 +349,7 @@ jobs = st.lists(
 def test_in_the_default_configuration_wishes_change_nothing(
     drawn: list[tuple[dict[str, str], bool]], wishful: list[tuple[int, int, str, dict[str, str], str | None, Raw]]
 ) -> None:
-    """cycle:FLT-4: with and without spread constraints, preferred terms and hints, all actions decide the same."""
+    """cycle:FLT-4: with and without soft constraints, preferred terms and hints, all actions decide the same."""
 
     def build(*, granted: bool) -> Cluster:
         made = cluster().queue("q").priority_class("low", 10).priority_class("high", 90)
@@ -360,3 +365,31 @@ def test_in_the_default_configuration_wishes_change_nothing(
     assert granted.binds == plain.binds
     assert granted.nominations == plain.nominations
     assert granted.evictions == plain.evictions
+
+
+@settings(max_examples=60)
+@given(nodes, jobs, constraints)
+def test_pods_without_constraints_get_the_same_bytes(
+    drawn: list[tuple[dict[str, str], bool]],
+    plain: list[tuple[int, int, str, dict[str, str], str | None, Raw]],
+    wanted: list[Raw],
+) -> None:
+    """ADR 26: whether hard constraints are honoured or not, and though a pod of another scheduler has some."""
+
+    def plan(honoured: str) -> bytes:
+        made = cluster().queue("q").priority_class("low", 10).priority_class("high", 90)
+        plugins = [{"name": name, "arguments": dict(given)} for name, given in DEFAULT_PLUGINS]
+        plugins[0]["arguments"] = {"topologySpread": honoured}
+        made.configured({"tiers": [{"plugins": plugins}]})
+        for index, (labels, walled) in enumerate(drawn):
+            made.node(f"n{index}", gpus=2, labels=labels, taints=[WALL] if walled else [])
+        spec = {"topologySpreadConstraints": [{**each, "whenUnsatisfiable": "DoNotSchedule"} for each in wanted]}
+        made.pod("other", on="n0", labels={"app": "web"}, scheduler="other", spec=spec)
+        for index, (size, gpus, priority, labels, on, _) in enumerate(plain):
+            there = on if on is not None and int(on[1:]) < len(drawn) else ""
+            how: Raw = {"gpu": gpus, "labels": labels, "on": there}
+            made.gang(f"job-{index}", pods=1 if there else size, priority=priority, **how)
+        actions = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+        return made.taking(*actions).schedule().plan.encoded()
+
+    assert plan("true") == plan("false")

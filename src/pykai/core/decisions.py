@@ -200,10 +200,13 @@ class NoDomain(msgspec.Struct, frozen=True, tag=True):
     """No domain of a topology can hold the pods of a subgroup (topo:5, steps 6 and 12)."""
 
     topology: str
+    #: the level that is required of the subgroup, by itself or by a group around it; "" = levels are only preferred
     level: str
     subgroup: str
     #: where there is too little, "root" for the cluster, "" where single domains are the reason
     where: str = ""
+    #: the level of that domain, "" for the cluster
+    where_level: str = ""
     #: namespace/name of the group
     group: str = ""
 

@@ -218,11 +218,14 @@ def _subgroup(name: str) -> str:
 
 
 def _no_domain(refusal: NoDomain) -> str:
-    text = f"topology {refusal.topology}, requirement {refusal.level} couldn't be satisfied for job <{refusal.group}>"
+    required = f", requirement {refusal.level}" if refusal.level else ""
+    text = f"topology {refusal.topology}{required} couldn't be satisfied for job <{refusal.group}>"
     if _subgroup(refusal.subgroup):
         text += f", subgroup {refusal.subgroup}"
     if refusal.where:
         where = "the cluster" if refusal.where == "root" else refusal.where
+        if refusal.where_level != refusal.level and refusal.where_level:
+            where += f" (level {refusal.where_level})"
         text += f": not enough resources in {where} to allocate the job"
     return text
 

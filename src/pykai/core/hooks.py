@@ -172,6 +172,32 @@ MakeSets = Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet],
 
 
 @dataclass(frozen=True, slots=True)
+class Observers:
+    """Several observers of one plugin, in order; one that plugins share is still told once (`Rules.of`)."""
+
+    every: tuple[Observer, ...]
+
+    def came(self, task: Task, row: int) -> None:
+        """A task now holds the node."""
+        for observer in self.every:
+            observer.came(task, row)
+
+    def went(self, task: Task, row: int) -> None:
+        """A task no longer holds the node."""
+        for observer in self.every:
+            observer.went(task, row)
+
+
+def _each_once(observers: Iterable[Observer | None]) -> tuple[Observer, ...]:
+    found: dict[int, Observer] = {}
+    for observer in observers:
+        for one in observer.every if isinstance(observer, Observers) else (observer,):
+            if one is not None:
+                found[id(one)] = one
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What one plugin adds; every field may be left out."""
 
@@ -326,7 +352,7 @@ class Rules:
             preempt_gates=tuple(h.preempt_gate for h in every if h.preempt_gate is not None),
             scenarios=tuple(dict.fromkeys(name for h in every for name in h.scenarios)),
             ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
-            observers=tuple({id(h.observer): h.observer for h in every if h.observer is not None}.values()),
+            observers=_each_once(h.observer for h in every),
             books=tuple(h.books for h in every if h.books is not None),
             bind_annotations=tuple(h.bind_annotations for h in every if h.bind_annotations is not None),
         )

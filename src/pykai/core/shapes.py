@@ -142,6 +142,10 @@ class Shape:
     #: a number of its own while the register lives; -1 before the register gave one
     id: int = -1
 
+    def has_spread(self, kind: str) -> bool:
+        """Whether it has topology spread constraints of a kind."""
+        return any(constraint.when_unsatisfiable == kind for constraint in self.spread)
+
 
 class RequestError(ValueError):
     """A request that cannot be read; the text begins with the path to the field."""
@@ -409,6 +413,8 @@ class ShapeRegister:
     """
 
     shapes: list[Shape] = field(default_factory=list)
+    #: whether any of them has a topology spread constraint that refuses nodes
+    has_hard_spread: bool = False
     _given: int = 0
     _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
     _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
@@ -440,6 +446,7 @@ class ShapeRegister:
     def keep(self, used: Set[Shape]) -> None:
         """Forget all shapes but these; they keep their numbers, and no number is given twice."""
         self.shapes = [shape for shape in self.shapes if shape in used]
+        self.has_hard_spread = any(shape.has_spread(HARD_SPREAD) for shape in self.shapes)
         self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}
         self._by_meaning = {meaning: shape for meaning, shape in self._by_meaning.items() if shape in used}
 
@@ -476,6 +483,7 @@ class ShapeRegister:
             known = replace(found, id=self._given)
             self._given += 1
             self.shapes.append(known)
+            self.has_hard_spread = self.has_hard_spread or known.has_spread(HARD_SPREAD)
             self._by_meaning[meaning] = known
         return known
 

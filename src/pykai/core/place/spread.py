@@ -1,4 +1,4 @@
-"""Topology spread constraints by counting (cycle:FLT-4, Do better), as Kubernetes 1.35 decides them.
+"""Topology spread constraints by counting (cycle:FLT-4, Do better; ADR 26), as Kubernetes 1.35 decides them.
 
 A constraint selects pods of the pod's own namespace and counts them per domain: the nodes that share a value of the
 topology key.  Only nodes count that have the keys of all constraints of the kind and that the two policies of the
@@ -119,13 +119,6 @@ class _Rule:
         return found[1], found[2]
 
 
-class _Rules(NamedTuple):
-    """The constraints of a shape by kind, for certain values of the labels they name."""
-
-    hard: tuple[_Rule, ...]
-    soft: tuple[_Rule, ...]
-
-
 class Crowding(NamedTuple):
     """What the preference for emptier domains depends on besides a node's own domains."""
 
@@ -147,7 +140,8 @@ class SpreadIndex:
         self._selections: dict[tuple[str, bytes], _Selection] = {}
         #: namespace and anchor -> selections that a task of that namespace and label may belong to
         self._anchored: dict[tuple[str, str, str], list[_Selection]] = {}
-        self._rules: dict[Hashable, _Rules] = {}
+        #: the constraints of a shape by kind, for certain values of the labels they name
+        self._rules: dict[Hashable, tuple[_Rule, ...]] = {}
         #: namespace -> tasks that counted when the cycle began, with their rows; made on first use
         self._began: dict[str, list[tuple[Task, int]]] | None = None
         #: namespace and label -> the same by value of the label
@@ -173,7 +167,7 @@ class SpreadIndex:
         """Follow a task; what is counted for the first time here still sees it where it was (`_moved`)."""
         self._epoch += 1
         if task.shape.spread and self._nodes.rows.get(task.node) != row:
-            for rule in self._rules_of(task).hard:
+            for rule in self._rules_of(task, HARD_SPREAD):
                 promise = (rule, int(rule.tally.codes[row]))
                 self._promised[promise] += sign
                 if not self._promised[promise]:
@@ -229,11 +223,11 @@ class SpreadIndex:
                         tally.add(row, 1)
         return tally
 
-    def _rules_of(self, task: Task) -> _Rules:
-        key = (task.shape.id, _same_labels(task))
+    def _rules_of(self, task: Task, kind: str) -> tuple[_Rule, ...]:
+        key = (task.shape.id, kind, _same_labels(task))
         found = self._rules.get(key)
         if found is None:
-            found = self._rules[key] = _Rules(self._read(task, HARD_SPREAD), self._read(task, SOFT_SPREAD))
+            found = self._rules[key] = self._read(task, kind)
         return found
 
     def _read(self, task: Task, kind: str) -> tuple[_Rule, ...]:
@@ -254,10 +248,14 @@ class SpreadIndex:
         back = (task.key, self._epoch) if self._comes_back(task) else None
         if not ask.shape.spread:
             return back
-        hard = self._rules_of(task).hard
+        hard = self._rules_of(task, HARD_SPREAD)
         itself = tuple(rule.selection.has(task) for rule in hard)
         closed = tuple(rule.verdict(own)[1] for rule, own in zip(hard, itself, strict=True))
         return (_same_labels(task), itself, closed, back)
+
+    def preference_key(self, ask: Ask) -> Hashable:
+        """The same for `preference`; what is counted it tells through `crowding`."""
+        return _same_labels(ask.task) if ask.shape.has_spread(SOFT_SPREAD) else None
 
     def _comes_back(self, task: Task) -> bool:
         """Whether a task was told to leave, while others were placed under constraints."""
@@ -265,13 +263,13 @@ class SpreadIndex:
 
     def decides(self, ask: Ask) -> bool:
         """Whether `refused` can refuse anything."""
-        return self._comes_back(ask.task) or has_spread(ask, HARD_SPREAD)
+        return self._comes_back(ask.task) or ask.shape.has_spread(HARD_SPREAD)
 
     def refused(self, state: State, ask: Ask, rows: Rows) -> IntArray:
         """[rows] 0 or the number of the text in SPREAD_TEXTS; the first constraint that refuses a node tells why."""
         task = ask.task
         codes: IntArray = np.zeros(len(np.arange(len(self._nodes))[rows]), dtype=np.int64)
-        for rule in self._rules_of(task).hard:
+        for rule in self._rules_of(task, HARD_SPREAD):
             verdict, _ = rule.verdict(rule.selection.has(task))
             codes = np.where(codes == 0, verdict[rule.tally.codes[rows]], codes)
         if self._comes_back(task):
@@ -283,7 +281,7 @@ class SpreadIndex:
 
     def crowding(self, state: State, ask: Ask, nodes: NodeSet) -> Callable[[], Crowding]:
         """How crowded the nodes are that the pod could use, now and whenever it is asked."""
-        rules = self._rules_of(ask.task).soft
+        rules = self._rules_of(ask.task, SOFT_SPREAD)
         usable = candidates(self._nodes, ask.shape) & _labelled(rules, _ALL)
         if nodes.mask is not None:
             usable &= nodes.mask
@@ -304,7 +302,7 @@ class SpreadIndex:
 
     def preference(self, state: State, ask: Ask, rows: Rows, crowding: Crowding) -> FloatArray:
         """[rows] from 100 for the emptiest candidates down; 0 for nodes without the topology keys."""
-        rules = self._rules_of(ask.task).soft
+        rules = self._rules_of(ask.task, SOFT_SPREAD)
         labelled = _labelled(rules, rows)
         if crowding.most <= 0:
             return np.multiply(_BEST, labelled)
@@ -315,11 +313,6 @@ class SpreadIndex:
 def _counts(task: Task) -> bool:
     """Whether a pod on a node counts: one that is leaving does not, one that nobody has heard of lately does."""
     return ACTIVE_ALLOCATED[task.status] or (task.status is Status.UNKNOWN and task.deletion_ns is None)
-
-
-def has_spread(ask: Ask, kind: str) -> bool:
-    """Whether a pod has constraints of a kind."""
-    return any(constraint.when_unsatisfiable == kind for constraint in ask.shape.spread)
 
 
 def _same_labels(task: Task) -> tuple[str | None, ...]:
@@ -352,3 +345,11 @@ def _crowd(rules: tuple[_Rule, ...], weights: tuple[float, ...], rows: Rows) -> 
     for rule, weight in zip(rules, weights, strict=True):
         total = total + rule.tally.counts[rule.tally.codes[rows]] * weight + (rule.constraint.max_skew - 1)
     return total
+
+
+def spread_index(snapshot: Snapshot) -> SpreadIndex:
+    """The index of a snapshot; the plugins that need it share one."""
+    found = snapshot.memo.get("spread")
+    if not isinstance(found, SpreadIndex):
+        found = snapshot.memo["spread"] = SpreadIndex(snapshot)
+    return found

@@ -11,6 +11,7 @@ kind of pod there are too few places, or all of them together ask for more than 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,10 @@ class DomainTree:
     def label(self, level: int) -> str:
         """The node label of a level, whatever else it is called (topo:T-11)."""
         return next(name for name, known in self.levels.items() if known == level)
+
+    def level_of(self, domain: int) -> int:
+        """The level of a domain."""
+        return bisect_right(self.first, domain) - 1
 
     def of_level(self, level: int) -> range:
         """The domains of a level."""
@@ -159,6 +164,28 @@ def narrowed_to(snapshot: Snapshot, node: BranchRun | LeafRun) -> tuple[str, int
         return "", 0
     levels = levels_of(tree, wanted, node.name)
     return ("", 0) if isinstance(levels, str) else (wanted.topology, 1 + levels.required)
+
+
+def required_around(snapshot: Snapshot, gang: Gang, node: BranchRun | LeafRun, topology: str) -> str:
+    """The level of a topology that a subgroup or the nearest one around it requires; "" where none does."""
+    key = ("required around", gang.key, topology)
+    found = snapshot.memo.get(key)
+    if not isinstance(found, dict):
+        tree = tree_of(snapshot, topology)
+        levels: dict[str, str] = {}
+        found = snapshot.memo[key] = levels
+        # Names tell subgroups apart: a tree where two have the same is not used (cycle:PG-2).
+        stack: list[tuple[BranchRun | LeafRun, str]] = [(gang.root, "")]
+        while stack and tree is not None:
+            here, level = stack.pop()
+            wanted = here.topology
+            named = tree.levels.get(wanted.required_topology_level or "", ROOT) if wanted is not None else ROOT
+            if wanted is not None and wanted.topology == topology and named != ROOT:
+                level = tree.label(named)
+            levels[here.name] = level
+            if isinstance(here, BranchRun):
+                stack += [(child, level) for child in here.children]
+    return str(found.get(node.name, ""))
 
 
 def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int] | None:

@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.core.axes import FloatArray
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, Rows, Scope
+from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
 from pykai.core.place.constraints import candidates, discouraged, discourages, preferred
-from pykai.core.place.spread import SPREAD_TEXTS, Crowding, SpreadIndex, has_spread
+from pykai.core.place.spread import Crowding, spread_index
 from pykai.core.plugins.arguments import Reader
 from pykai.core.shapes import SOFT_SPREAD
 from pykai.core.snapshot import Snapshot
@@ -34,28 +34,27 @@ _BEST = 100.0
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread:
-    """topologyspread: `DoNotSchedule` constraints refuse nodes, `ScheduleAnyway` ones prefer emptier domains."""
+    """topologyspread: `ScheduleAnyway` constraints prefer emptier domains; `predicates` has the `DoNotSchedule` ones."""
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """One check and one score over the same counts."""
-        index = SpreadIndex(snapshot)
+        """One score."""
+        index = spread_index(snapshot)
 
         def score(state: State, ask: Ask, rows: Rows, crowding: Crowding) -> FloatArray:
             return POINT * SPREAD_WEIGHT * index.preference(state, ask, rows, crowding)
 
         return Hooks(
-            node_checks=(NodeCheck("topology spread", SPREAD_TEXTS, index.refused, applies=index.decides),),
             node_scores=(
                 NodeScore(
                     "topologyspread",
                     score,
-                    applies=lambda ask: has_spread(ask, SOFT_SPREAD),
+                    applies=lambda ask: ask.shape.has_spread(SOFT_SPREAD),
                     context=index.crowding,
                 ),
             ),
-            ask_key=index.key,
+            ask_key=index.preference_key,
             observer=index,
         )
 

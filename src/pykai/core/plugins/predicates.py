@@ -1,7 +1,7 @@
 """predicates: what keeps a pod off a node, apart from resources (cycle:9, gpu:5.1).
 
 The order of the checks is the order in which a node's reason is looked for.  Which Kubernetes filters are reused, and
-their texts: cycle:FLT-2, FLT-3.
+their texts: cycle:FLT-2, FLT-3.  Hard topology spread constraints are one of them here, which KAI leaves out (ADR 26).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pykai.api.names import DRA_GPU
 from pykai.core.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
 from pykai.core.claims.feasible import least_of
 from pykai.core.explain import number, raw_number
-from pykai.core.hooks import Ask, Hooks, NodeCheck, PreFailure, Rows, Scope
+from pykai.core.hooks import Ask, Hooks, NodeCheck, Observers, PreFailure, Rows, Scope
 from pykai.core.place.affinity import AFFINITY_TEXTS, affinity_index
 from pykai.core.place.capacity import describe_over_capacity, node_over_capacity
 from pykai.core.place.constraints import selected, tainted
@@ -24,7 +24,8 @@ from pykai.core.place.fit import row_numbers
 from pykai.core.place.gpus import choose_devices
 from pykai.core.place.ports import taken_ports
 from pykai.core.place.reasons import PODS_EXCEEDED
-from pykai.core.plugins.arguments import Reader
+from pykai.core.place.spread import SPREAD_TEXTS, spread_index
+from pykai.core.plugins.arguments import Reader, a_flag
 from pykai.core.plugins.volumes import both_keys, volume_hooks
 from pykai.core.shapes import GpuKind, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
@@ -131,14 +132,17 @@ def _wrong_worker(snapshot: Snapshot) -> Callable[[State, Ask, Rows], IntArray]:
 
 @dataclass(frozen=True, slots=True)
 class Predicates:
-    """The filters."""
+    """The filters; `topologySpread: false` leaves out topology spread constraints, as KAI Scheduler does."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    topology_spread: bool = True
+
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {"topologySpread": ("topology_spread", a_flag)}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Checks in the order of cycle:9.1."""
         nodes = snapshot.nodes
         index = affinity_index(snapshot)
+        spread = spread_index(snapshot) if self.topology_spread and snapshot.shapes.has_hard_spread else None
         legacy = _legacy_mig_pods(snapshot)
         volumes = volume_hooks(snapshot)
         legacy_texts = (
@@ -227,6 +231,8 @@ class Predicates:
             NodeCheck("pod affinity", AFFINITY_TEXTS, index.refused, Scope.ROW, index.concerns),
             *volumes.node_checks,
         ]
+        if spread is not None:
+            checks.append(NodeCheck("topology spread", SPREAD_TEXTS, spread.refused, applies=spread.decides))
         if snapshot.shard.restrict_nodes:
             checks.append(
                 NodeCheck(
@@ -242,8 +248,11 @@ class Predicates:
         return Hooks(
             pre_place=(*volumes.pre_place, _too_large(snapshot), _missing_config_maps(snapshot)),
             node_checks=tuple(checks),
-            ask_key=both_keys(index.key if index.active else None, volumes.ask_key),
-            observer=index if index.active else None,
+            ask_key=both_keys(
+                index.key if index.active else None,
+                both_keys(spread.key if spread is not None else None, volumes.ask_key),
+            ),
+            observer=Observers(tuple(one for one in (index if index.active else None, spread) if one is not None)),
             books=volumes.books,
         )
 

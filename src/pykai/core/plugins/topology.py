@@ -19,7 +19,18 @@ from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 from pykai.core.gangs import BranchRun, Gang, LeafRun
 from pykai.core.hooks import Ask, Hooks, NodeSet, NoSets
-from pykai.core.place.topology import ROOT, Demand, DomainTree, Levels, active_rows, levels_of, pinned, ratios, tree_of
+from pykai.core.place.topology import (
+    ROOT,
+    Demand,
+    DomainTree,
+    Levels,
+    active_rows,
+    levels_of,
+    pinned,
+    ratios,
+    required_around,
+    tree_of,
+)
 from pykai.core.plugins.arguments import Reader, a_flag, one_of
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import Snapshot
@@ -106,12 +117,12 @@ class _Search:
     def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
         """The sets in order, or why there are none."""
         tree, levels = self._tree, self._levels
-        level = tree.label(levels.required or levels.preferred)
-        no_domain = NoDomain(wanted.topology, level, self._node.name)
         working = self._working_domain()
         if not self._fits[working]:
-            where = tree.ids[working]
-            return NoSets((NoDomain(no_domain.topology, level, no_domain.subgroup, where),))
+            depth = tree.level_of(working)
+            where_level = tree.label(depth) if depth != ROOT else ""
+            level = required_around(self._state.snapshot, self._gang, self._node, wanted.topology)
+            return NoSets((NoDomain(wanted.topology, level, self._node.name, tree.ids[working], where_level),))
         sticky = self._active_in()
         order = self._order(sticky)
         relevant = self._present.copy()
@@ -124,6 +135,8 @@ class _Search:
         chosen: list[int] = np.concatenate([numbers[enough[numbers]] for numbers in by_level]).tolist()
         if not chosen:
             coarsest = order[levels.required]
+            level = tree.label(levels.required)
+            no_domain = NoDomain(wanted.topology, level, self._node.name)
             return NoSets((*self._short(coarsest[relevant[coarsest]].tolist(), level), no_domain))
         scores = self._scores(order[levels.preferred], sticky) if levels.preferred else self._nodes.scores
         return self._make(self._worth_trying(chosen), scores)
@@ -132,7 +145,7 @@ class _Search:
         """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
         tree = self._tree
         for number in chosen:
-            depth = int(np.searchsorted(tree.first, number, side="right")) - 1
+            depth = tree.level_of(number)
             if depth == ROOT:
                 yield NodeSet(self._inside, self._nodes.name, scores)
             else:
