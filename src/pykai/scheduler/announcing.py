@@ -86,7 +86,7 @@ class Announcer:
         if news.event:
             self.pod_event(news.key, news.uid, WARNING, names.EVENT_UNSCHEDULABLE, news.text)
         if news.condition:
-            self.pod_condition(news.key, news.uid, names.CONDITION_REASON_UNSCHEDULABLE, news.text)
+            self.pod_condition(news.key, news.uid, news.reason, news.text)
 
     def pod_condition(self, key: str, uid: str, reason: str, message: str) -> None:
         """PodScheduled is False, for this reason."""

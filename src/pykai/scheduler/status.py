@@ -10,6 +10,8 @@ Rules that keep it quiet:
 
 - events come with a changed text, and again every ten minutes while nothing changes;
 - a text that changes while the reason stays (figures that move in a busy cluster) is told every few seconds at most;
+- pods of a gang of which too few exist get their condition when that has lasted a moment: most gangs arrive in one go,
+  and a write for each pod that came early would be one too many;
 - a pod without a PodGroup is given some time, because the pod grouper needs some; while it works off a crowd, pods are
   told only when others that came later have their groups already.
 
@@ -52,6 +54,9 @@ CALM_NS = 5 * _SECOND
 SWEEP_NS = 10 * _SECOND
 #: how long a pod may be without PodGroup before it is told
 GROUPING_NS = 10 * _SECOND
+#: how long a gang may be incomplete before its pods say so
+GATHERING_NS = 2 * _SECOND
+_NEVER_NS = 2**63
 
 
 class PodNews(NamedTuple):
@@ -64,6 +69,8 @@ class PodNews(NamedTuple):
     condition: bool
     #: send an event
     event: bool
+    #: reason of the condition
+    reason: str = names.CONDITION_REASON_UNSCHEDULABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,8 @@ class _Told:
     pod_texts: tuple[str, ...]
     #: whether a scheduling condition goes with it
     condition: bool
+    #: whether its pods were told
+    pods_told: bool
     at_ns: int
     event_ns: int
 
@@ -120,6 +129,10 @@ class StatusBook:
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
+        #: groups without enough pods -> since when
+        self._incomplete: dict[str, int] = {}
+        #: when the first of them whose pods were not told yet has had its time
+        self._gathered_ns = _NEVER_NS
         self._stale: dict[str, tuple[str, int]] = {}
         self._orphans: dict[str, int] = {}
         #: pods without a group at the last sweep: key -> uid and creation; when one got its group, and the newest such
@@ -155,7 +168,7 @@ class StatusBook:
         """
         news = News()
         now_ns = plan.now_ns
-        due = now_ns >= self._sweep_ns
+        due = now_ns >= min(self._sweep_ns, self._gathered_ns)
         seen = (plan.unscheduled, plan.nominations, plan.stale)
         changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
         self._stamp(plan, snapshot, news, protected_ns)
@@ -169,6 +182,7 @@ class StatusBook:
         self._seen = seen
         self._clearable = conditioned
         if due or changed:
+            self._gathered_ns = _NEVER_NS
             queues = {figures.name: figures for figures in plan.queues}
             waiting: set[str] = set()
             for record in plan.unscheduled:
@@ -179,6 +193,8 @@ class StatusBook:
                     self._waits(key, record, entry, queues, snapshot, now_ns, news)
             for key in self._told.keys() - waiting:
                 del self._told[key]
+            for key in self._incomplete.keys() - waiting:
+                del self._incomplete[key]
             self._tell_pipelined(plan, news)
         self._clear(plan, snapshot, conditioned, news)
         return news
@@ -198,8 +214,16 @@ class StatusBook:
         uids = tuple(task.uid for task in tasks)
         told = self._told.get(key)
         overdue = told is not None and now_ns - told.event_ns >= HEARTBEAT_NS
-        condition = _wants_condition(record, entry)
-        if told is not None and not overdue and told.uids == uids and told.condition == condition:
+        ready = not any(isinstance(refusal, NotReady) for refusal in record.refusals)
+        if ready:
+            self._incomplete.pop(key, None)
+        gathered_ns = now_ns if ready else self._incomplete.setdefault(key, now_ns) + GATHERING_NS
+        tells_pods = now_ns >= gathered_ns
+        if not tells_pods:
+            self._gathered_ns = min(self._gathered_ns, gathered_ns)
+        condition = ready and _may_have_condition(entry)
+        same = told is not None and (told.uids, told.condition, told.pods_told) == (uids, condition, tells_pods)
+        if told is not None and same and not overdue:
             if told.record is record or told.record == record:
                 return
             if now_ns - told.at_ns < CALM_NS and _alike(told.record, record):
@@ -209,17 +233,26 @@ class StatusBook:
         prefix = ""
         if group.scheduling_backoff == names.BACKOFF_ONCE:
             prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
-        ready = not any(isinstance(refusal, NotReady) for refusal in record.refusals)
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))
-        pod_texts = tuple(_pod_texts(record, tasks, ready, prefix))
+        pod_texts = tuple(_pod_texts(record, tasks, ready, prefix, tells_pods))
         known = dict(zip(told.uids, told.pod_texts, strict=True)) if told is not None else {}
         fresh = overdue or told is None or told.text != text
         self._told[key] = _Told(
-            record, uids, text, pod_texts, condition, now_ns, now_ns if fresh or told is None else told.event_ns
+            record,
+            uids,
+            text,
+            pod_texts,
+            condition,
+            tells_pods,
+            now_ns,
+            now_ns if fresh or told is None else told.event_ns,
         )
+        strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
         pods = tuple(
-            PodNews(task.key, task.uid, said, group.mark_unschedulable, overdue or known.get(task.uid) != said)
+            PodNews(task.key, task.uid, said, group.mark_unschedulable, event=True)
+            if ready or task.key in strays
+            else PodNews(task.key, task.uid, said, group.mark_unschedulable, False, names.CONDITION_REASON_NOT_READY)
             for task, said in zip(tasks, pod_texts, strict=True)
             if said and (overdue or known.get(task.uid) != said)
         )
@@ -323,10 +356,15 @@ class StatusBook:
         self._pipelined = told
 
 
-def _wants_condition(record: Unscheduled, entry: GroupEntry) -> bool:
-    """Whether the PodGroup gets a condition: it is ready, and nothing of it has a place (cycle:EXP-11)."""
-    if any(isinstance(refusal, NotReady) for refusal in record.refusals):
-        return False
+def _may_have_condition(entry: GroupEntry) -> bool:
+    """Whether the PodGroup may say why its pods wait, also while others of its pods run (cycle:EXP-11, ADR 27).
+
+    A condition keeps a group that tries a pool once out of the cycles of that pool (cycle:SNP-11), so such a group gets
+    none while something of it runs: what waits would never be tried again.
+    """
+    group = entry.group
+    if group is None or group.scheduling_backoff == names.BACKOFF_NONE:
+        return True
     return not any(ACTIVE_ALLOCATED[task.status] for task in entry.tasks.values())
 
 
@@ -339,8 +377,8 @@ def _kind(refusal: Refusal) -> tuple[str, str]:
     return type(refusal).__name__, reason_of(refusal)
 
 
-def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str) -> Iterable[str]:
-    """What each pod is told, "" = nothing; a group that is not ready speaks for its pods (cycle:EXP-9, EXP-10)."""
+def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str, told: bool) -> Iterable[str]:
+    """What each pod is told, "" = nothing (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says."""
     own: dict[str, str] = {}
     for refusal in record.refusals:
         if isinstance(refusal, NoPlace) and ready:
@@ -348,7 +386,7 @@ def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str)
         elif isinstance(refusal, StrayPod):
             own[refusal.pod] = refusal_text(refusal)
     shared = ""
-    if ready:
+    if told:
         shared = group_text(record) if record.refusals else UNABLE_POD
     for task in tasks:
         text = own.get(task.key, shared)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace as changed
 
 from pykai.api import names
+from pykai.api.scheduling import SubGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cycle import schedule
 from pykai.core.decisions import Plan
@@ -15,7 +17,7 @@ from pykai.core.memory import Memory
 from pykai.core.snapshot import Snapshot
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
-from pykai.scheduler.status import CALM_NS, HEARTBEAT_NS, SWEEP_NS, News, StatusBook
+from pykai.scheduler.status import CALM_NS, GATHERING_NS, HEARTBEAT_NS, SWEEP_NS, News, StatusBook
 from pykai.simulator import build
 
 NOW_NS = 1_767_225_600_000_000_000
@@ -112,22 +114,126 @@ def test_a_group_that_pauses_after_a_refused_bind_was_told_why_already() -> None
     assert not cluster.book.digest(plan, snapshot, frozenset(), {"ns/waits"}).groups
 
 
-def test_a_group_that_is_not_ready_speaks_for_its_pods() -> None:
-    cluster = Cluster(
-        build.node("a", gpus=1),
-        build.pod_group("half", namespace="ns", queue="team", minimum=2),
+def incomplete(*more: Any) -> Cluster:
+    """A gang of three of which one pod exists."""
+    return Cluster(
+        build.node("a", gpus=4),
+        build.pod_group("half", namespace="ns", queue="team", minimum=3),
         build.pod("half-0", namespace="ns", group="half", gpus=1),
+        *more,
     )
+
+
+NOT_READY = "Job is not ready for scheduling. Waiting for 3 pods, currently {} exist, {} are gated"
+
+
+def test_pods_of_an_incomplete_gang_say_so_with_a_reason_of_their_own() -> None:
+    """cycle:EXP-10, ADR 27: the event is the group's, which gets no condition; pods get theirs after a moment."""
+    cluster = incomplete()
     (group,) = cluster.news().groups
-    assert (group.reason, group.pods, group.reasons) == ("NotReady", (), None)
+    assert (group.reason, group.text, group.event) == ("NotReady", NOT_READY.format(1, 0), True)
+    assert (group.pods, group.reasons) == ((), None)
+    assert not cluster.news(1).groups
+    (group,) = cluster.news(GATHERING_NS / SECOND).groups
+    assert (group.event, group.reasons) == (False, None)
+    (pod,) = group.pods
+    assert (pod.key, pod.text, pod.reason) == ("ns/half-0", NOT_READY.format(1, 0), "PodGroupNotReady")
+    assert (pod.condition, pod.event) == (True, False)
+    assert not cluster.news(4).groups
 
 
-def test_a_group_with_work_that_runs_gets_no_condition() -> None:
+def test_a_gang_that_arrives_in_one_go_costs_no_condition_a_pod() -> None:
+    cluster = incomplete()
+    cluster.news()
+    for index in (1, 2):
+        cluster.tables.apply(build.pod(f"half-{index}", namespace="ns", group="half", gpus=1))
+    plan, snapshot = cluster.cycle(1)
+    assert len(plan.binds) == 3
+    assert not cluster.book.digest(plan, snapshot, frozenset()).groups
+
+
+def test_gated_pods_of_an_incomplete_gang_are_left_alone() -> None:
+    pod = build.pod("half-1", namespace="ns", group="half", gpus=1)
+    gated = changed(pod, spec=changed(pod.spec, scheduling_gates=[{"name": "later"}]))
+    cluster = incomplete(gated)
+    cluster.news()
+    (group,) = cluster.news(GATHERING_NS / SECOND).groups
+    assert [(each.key, each.text) for each in group.pods] == [("ns/half-0", NOT_READY.format(2, 1))]
+
+
+def test_pods_of_an_incomplete_gang_are_not_marked_where_the_group_says_so() -> None:
+    group = build.pod_group("half", namespace="ns", queue="team", minimum=3)
+    cluster = incomplete(changed(group, spec=changed(group.spec, mark_unschedulable=False)))
+    cluster.news()
+    (told,) = cluster.news(GATHERING_NS / SECOND).groups
+    assert [pod.condition for pod in told.pods] == [False]
+
+
+def test_a_gang_that_becomes_complete_and_finds_no_room_is_unschedulable() -> None:
+    cluster = incomplete()
+    cluster.news()
+    cluster.news(GATHERING_NS / SECOND)
+    for index in (1, 2):
+        cluster.tables.apply(build.pod(f"half-{index}", namespace="ns", group="half", gpus=4))
+    (group,) = cluster.news(5).groups
+    assert group.reasons is not None
+    assert [(pod.key, pod.reason, pod.event) for pod in group.pods] == [
+        (f"ns/half-{index}", "Unschedulable", True) for index in range(3)
+    ]
+
+
+def elastic(**spec: Any) -> Cluster:
+    """A group of which one pod runs on the only GPU and another waits."""
+    group = build.pod_group("runs", namespace="ns", queue="team")
     cluster = crowded()
+    cluster.tables.apply(changed(group, spec=changed(group.spec, **spec)))
     cluster.tables.apply(build.pod("runs-1", namespace="ns", group="runs", gpus=1))
-    groups = {group.key: group for group in cluster.news().groups}
-    assert groups["ns/runs"].reasons is None
+    return cluster
+
+
+def test_a_group_of_which_something_runs_says_why_the_rest_waits() -> None:
+    """ADR 27: KAI writes no condition while a pod of the group has a node (cycle:EXP-11)."""
+    groups = {group.key: group for group in elastic().news().groups}
+    (reason,) = groups["ns/runs"].reasons or ()
+    assert "node(s) didn't have enough resources: GPUs" in str(reason["message"])
     assert groups["ns/waits"].reasons is not None
+
+
+def test_a_group_that_tries_a_pool_once_gets_no_condition_while_something_of_it_runs() -> None:
+    """cycle:SNP-11: with it the pod that waits would never be tried again."""
+    groups = {group.key: group for group in elastic(scheduling_backoff=1).news().groups}
+    assert groups["ns/runs"].reasons is None
+
+
+def test_an_elastic_group_has_its_reason_again_after_reclaim() -> None:
+    """Its pod is evicted and made again; the condition went while nothing waited."""
+    cluster = elastic()
+    cluster.news()
+    cluster.tables.remove("Pod", "ns", "runs-1")
+    cluster.conditioned = frozenset({"ns/runs"})
+    assert cluster.news(1).cleared == ["ns/runs"]
+    cluster.conditioned = frozenset()
+    cluster.tables.apply(build.pod("runs-2", namespace="ns", group="runs", gpus=1))
+    groups = {group.key: group for group in cluster.news(2).groups}
+    assert groups["ns/runs"].reasons is not None
+
+
+@pytest.mark.parametrize("blocked", ["no queue", "no leaf", "over limit", "no room for the gang", "bad tree"])
+def test_every_pod_that_a_queue_or_a_gang_blocks_is_unschedulable(blocked: str) -> None:
+    """operations:E-8: the one that fits, too."""
+    queue = {"no queue": "nowhere", "no leaf": "department", "over limit": "small"}.get(blocked, "team")
+    group = build.pod_group("job", namespace="ns", queue=queue, minimum=2)
+    if blocked == "bad tree":
+        doubled = [SubGroup(name="a", min_member=1), SubGroup(name="a", min_member=1)]
+        group = changed(group, spec=changed(group.spec, sub_groups=doubled))
+    gpus = (1, 9) if blocked == "no room for the gang" else (1, 1)
+    small = build.queue("small", parent="department", limit=1)
+    pods = [build.pod(f"job-{index}", namespace="ns", group="job", gpus=each) for index, each in enumerate(gpus)]
+    (told,) = Cluster(build.node("a", gpus=4), small, group, *pods).news().groups
+    assert [(pod.key, pod.reason, pod.condition) for pod in told.pods] == [
+        (f"ns/job-{index}", "Unschedulable", True) for index in range(2)
+    ]
+    assert told.reasons
 
 
 def test_conditions_go_when_nothing_waits_and_not_before() -> None:

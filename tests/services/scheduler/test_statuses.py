@@ -110,9 +110,23 @@ async def test_a_group_without_enough_pods_is_not_ready() -> None:
         await lab.pod("half-0", "half", gpu=1)
         async with lab.scheduler():
             text = await lab.until_told("NotReady", "half")
-        assert text == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
-        assert lab.condition("half-0") == ("", "", "")
+            assert text == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
+            await lab.pods.until(lambda _: lab.condition("half-0") == ("False", "PodGroupNotReady", text), 10)
         assert not _conditions(lab, "half")
+        assert not [event for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"]
+
+
+async def test_an_elastic_group_says_why_its_rest_waits() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.group("grows", minimum=1)
+        await running_pod(lab, "grows-0", "grows", "a", gpu=1)
+        await lab.pod("grows-1", "grows", gpu=1)
+        async with lab.scheduler():
+            await lab.groups.until(lambda store: bool(_conditions(lab, "grows")), 10)
+            await lab.pods.until(lambda _: lab.condition("grows-1")[:2] == ("False", "Unschedulable"), 10)
+        (condition,) = _conditions(lab, "grows")
+        assert "node(s) didn't have enough resources: GPUs" in condition.message
 
 
 async def test_pods_are_not_marked_where_the_group_says_so() -> None:
