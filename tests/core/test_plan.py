@@ -170,7 +170,7 @@ def test_problems_name_the_object_and_the_field() -> None:
         "Pod/default/p: spec.containers[0].resources.requests.cpu: 'x' is not a quantity: expected digits and then one "
         "of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent; the pod waits until this is mended",
         "PodGroup/default/job: spec.preemptionDelay: 'soon' is not a duration: expected a number with a unit; "
-        "treated as absent",
+        "no delay is used",
         "Queue/q: spec.resources.gpu.overQuotaWeight: -2 is negative; it counts as 0",
     )
 

@@ -76,6 +76,7 @@ def test_every_metric_is_told() -> None:
         names.SPARK_APP_SELECTOR_LABEL,
         names.LAST_APPLIED_ANNOTATION,
         names.EVENT_POD_GROUPER_WARNING,
+        names.EVENT_INVALID_WORKLOAD,
     ],
 )
 def test_every_key_is_told(key: str) -> None:

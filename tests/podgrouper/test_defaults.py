@@ -8,7 +8,7 @@ import pytest
 
 from pykai.podgrouper.defaults import pod_word
 from pykai.podgrouper.kinddefaults import read_kind_defaults
-from pykai.podgrouper.metadata import KindDefaults, Settings
+from pykai.podgrouper.metadata import KindDefaults, Metadata, Settings
 from tests.podgrouper.groupings import CLASSES, Known, grouped, owner, pod
 
 QUEUE, POOL, PREEMPTIBILITY = "kai.scheduler/queue", "kai.scheduler/node-pool", "kai.scheduler/preemptibility"
@@ -89,6 +89,46 @@ def test_a_class_that_does_not_exist_is_passed_over() -> None:
     assert grouped(pod(by=top), top, known=known_defaults()).priority_class == "cm-k"
     assert grouped(pod(by=top), top).priority_class == "train"
     assert grouped(pod(by=top), top, known=known_defaults(classes=())).priority_class == "train"
+
+
+def problems_of(found: Metadata) -> list[str]:
+    return [str(problem) for problem in found.problems]
+
+
+def test_what_was_passed_over_is_listed_with_what_is_used_instead() -> None:
+    """ADR 27."""
+    words = {"priorityClassName": "ghost", PREEMPTIBILITY: "maybe"}
+    top = owner("TestKind", labels=words, annotations={DELAY: "soon", GRACE: "x"})
+    named = f"TestKind/{top.metadata.namespace}/{top.metadata.name}: metadata"
+    assert problems_of(grouped(pod(by=top), top)) == [
+        f"{named}.labels[priorityClassName]: priority class 'ghost' does not exist; class 'train' is used",
+        f"{named}.labels[{PREEMPTIBILITY}]: 'maybe' is neither preemptible nor non-preemptible; the priority decides",
+        f"{named}.annotations[{DELAY}]: 'soon' is not a duration: expected a number with a unit; no delay is used",
+        f"{named}.annotations[{GRACE}]: 'x' is not a duration: expected a number with a unit; "
+        "the scheduler's default is used",
+    ]
+
+
+def test_the_word_of_the_pod_that_is_used_instead_is_told() -> None:
+    top = owner("TestKind", annotations={DELAY: "-5s"}, labels={PREEMPTIBILITY: "no"})
+    below = pod(by=top, annotations={DELAY: "90s"}, labels={PREEMPTIBILITY: "preemptible"})
+    preemptibility, delay = problems_of(grouped(below, top))
+    assert preemptibility.endswith("'no' is neither preemptible nor non-preemptible; 'preemptible' is used")
+    assert delay.endswith("'-5s' is negative; 90 seconds are used")
+
+
+def test_a_pod_without_owners_is_named_itself() -> None:
+    alone = pod(labels={"priorityClassName": "ghost"})
+    (problem,) = grouped(alone).problems
+    assert (problem.subject, problem.field) == (
+        f"Pod/{alone.metadata.namespace}/{alone.metadata.name}",
+        "metadata.labels[priorityClassName]",
+    )
+
+
+def test_a_workload_without_mistakes_has_no_problems() -> None:
+    top = owner("TestKind", labels={"priorityClassName": "build"}, annotations={DELAY: "5s", GRACE: "-1s"})
+    assert grouped(pod(by=top), top).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,8 @@ EVENT_INVALID_ANNOTATION: Final = "InvalidAnnotation"
 EVENT_GANG_BROKEN: Final = "GangBroken"
 EVENT_INVALID_PREFIX: Final = "Invalid"
 EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
+#: Values of a workload that the pod grouper passed over.
+EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
 EVENT_UNREADABLE: Final = "Unreadable"
 EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
 EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"

@@ -11,6 +11,7 @@ worth is asked when the sums are read, so a changed priority class costs nothing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -103,6 +104,8 @@ class Census:
     def __init__(self) -> None:
         #: queue name -> its groups
         self.queues: dict[str, QueueCount] = {}
+        #: kind -> queues that have groups of it
+        self.kinds: Counter[Kind] = Counter()
         #: groups that take part and have tasks that wait or are held back
         self.waiting: dict[str, GroupEntry] = {}
         #: waiting tasks whose PodGroup is known neither here nor in another shard
@@ -156,6 +159,8 @@ class Census:
         count = self.queues.get(part.queue)
         if count is None:
             count = self.queues[part.queue] = QueueCount()
+        if kind not in count.groups:
+            self.kinds[kind] += 1
         count.groups[kind] = count.groups.get(kind, 0) + 1
         if part.allocated is not None:
             count.allocated[kind] = _plus(count.allocated.get(kind, (0, 0, 0)), part.allocated, 1)
@@ -185,6 +190,9 @@ class Census:
                 del count.running[kind]
         if not count.groups[kind]:
             del count.groups[kind]
+            self.kinds[kind] -= 1
+            if not self.kinds[kind]:
+                del self.kinds[kind]
             count.allocated.pop(kind, None)
             if not count.groups:
                 del self.queues[part.queue]

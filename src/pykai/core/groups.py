@@ -20,6 +20,7 @@ Report = Callable[[Problem], None]
 
 #: Levels of subgroups; real workloads have three or four, and walks over the tree may recurse.
 _DEEPEST = 32
+_PREEMPTIBILITIES = ("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +203,13 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
             report(Problem(subject, field, f"{error}; treated as absent"))
             return None
 
-    def span(text: str | None, field: str) -> int | None:
+    def span(text: str | None, field: str, instead: str) -> int | None:
         if not text:
             return None
         try:
             return parse_duration(text)
         except DurationError as error:
-            report(Problem(subject, field, f"{error}; treated as absent"))
+            report(Problem(subject, field, f"{error}; {instead}"))
             return None
 
     def stamp(key: str) -> int | None:
@@ -217,6 +218,12 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
     root, tree_error = build_root(podgroup)
     if tree_error:
         report(Problem(subject, "spec.subGroups", f"{tree_error}; the group waits until this is mended"))
+    delay_ns = span(spec.preemption_delay, "spec.preemptionDelay", "no delay is used")
+    if delay_ns is not None and delay_ns < 0:
+        report(Problem(subject, "spec.preemptionDelay", f"{spec.preemption_delay!r} is negative; no delay is used"))
+    if (spec.preemptibility or "") not in _PREEMPTIBILITIES:
+        text = f"{spec.preemptibility!r} is not one of {', '.join(_PREEMPTIBILITIES[1:])}; the priority decides"
+        report(Problem(subject, "spec.preemptibility", text))
     leaves = _leaves(root)
     labels = meta.labels
     conditions = podgroup.status.scheduling_conditions
@@ -238,8 +245,10 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         last_start_ns=stamp(names.LAST_START_TIMESTAMP_ANNOTATION),
         last_eviction_ns=stamp(names.LAST_EVICTION_TIMESTAMP_ANNOTATION),
         stale_since_ns=stamp(names.STALE_TIMESTAMP_ANNOTATION),
-        staleness_grace_ns=span(spec.staleness_grace_period, "spec.stalenessGracePeriod"),
-        preemption_delay_ns=span(spec.preemption_delay, "spec.preemptionDelay"),
+        staleness_grace_ns=span(
+            spec.staleness_grace_period, "spec.stalenessGracePeriod", "the scheduler's default is used"
+        ),
+        preemption_delay_ns=delay_ns,
         mark_unschedulable=spec.mark_unschedulable is not False,
         scheduling_backoff=-1 if spec.scheduling_backoff is None else spec.scheduling_backoff,
         last_condition_pool=newest.node_pool if newest is not None else None,

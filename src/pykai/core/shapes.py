@@ -209,7 +209,7 @@ def _pod_requests(pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
     return total, overhead
 
 
-def _integer(text: str | None) -> int | None:
+def read_integer(text: str | None) -> int | None:
     """A plain base-10 integer, or None: what Go's strconv.Atoi accepts, within reason."""
     if text is None or len(text) > 18:
         return None
@@ -217,7 +217,8 @@ def _integer(text: str | None) -> int | None:
     return int(text) if digits.isascii() and digits.isdigit() else None
 
 
-def _fraction(text: str | None) -> float | None:
+def read_fraction(text: str | None) -> float | None:
+    """A portion of a GPU, or None: above 0 and at most 1."""
     # Go takes neither blanks around a number nor the digits of other scripts.
     if text is None or not text.isascii() or text != text.strip():
         return None
@@ -236,13 +237,13 @@ def hundredths(portion: float) -> int:
 def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
     """The GPU ask and its cost; takes the GPU names out of `requests` when sharing replaces them (gpu:G-2 to G-11)."""
     annotations = pod.metadata.annotations
-    memory = _integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
-    portion = _fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
+    memory = read_integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
+    portion = read_fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
     legacy = {
         # A negative count must not make the queue of the pod look poorer than it is.
         key: max(0, count)
         for key, value in annotations.items()
-        if key.startswith(names.MIG_PREFIX) and (count := _integer(value)) is not None
+        if key.startswith(names.MIG_PREFIX) and (count := read_integer(value)) is not None
     }
     devices = min(sum(count for name, count in requests.items() if is_gpu(name)), SATURATED)
     kind = GpuKind.WHOLE if devices > 0 else GpuKind.NONE
@@ -253,7 +254,7 @@ def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
     if shared:
         for name in [name for name in requests if is_gpu(name)]:
             del requests[name]
-        count = _integer(annotations.get(names.GPU_NUM_DEVICES_ANNOTATION))
+        count = read_integer(annotations.get(names.GPU_NUM_DEVICES_ANNOTATION))
         several = count is not None
         devices = max(1, count) if count is not None else 1
         if portion is not None:

@@ -25,6 +25,7 @@ from pykai.core.groups import Group
 from pykai.core.memo import Made, Memo
 from pykai.core.nodes import NodeFacts
 from pykai.core.numa.zones import NodeZones
+from pykai.core.priorities import default_priority
 from pykai.core.problems import Problem
 from pykai.core.shapes import HostPort, Shape, ShapeRegister
 from pykai.core.shard import Shard
@@ -203,9 +204,7 @@ class Snapshot:
         """Priority of groups whose class is not known."""
         found = self.memo.get("default priority")
         if not isinstance(found, int):
-            defaults = [item for item in self.priority_classes.values() if item.global_default]
-            chosen = min(defaults, key=lambda item: item.metadata.name, default=None)
-            found = self.memo["default priority"] = names.DEFAULT_JOB_PRIORITY if chosen is None else chosen.value
+            found = self.memo["default priority"] = default_priority(self.priority_classes)
         return found
 
     def preemptible(self, group: Group, priority: int) -> bool:

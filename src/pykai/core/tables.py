@@ -32,6 +32,7 @@ from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
 from pykai.core.nodes import NodeFacts, read_node
 from pykai.core.numa.zones import NodeZones, read_zones
+from pykai.core.priorities import unknown_classes
 from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind, RequestError, Resolved, Shape, ShapeRegister
 from pykai.core.shard import Shard
@@ -618,5 +619,8 @@ class Tables:
             claims=self.claims,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
-            problems=tuple(problem for key in sorted(self._problems) for problem in self._problems[key]),
+            problems=(
+                *(problem for key in sorted(self._problems) for problem in self._problems[key]),
+                *unknown_classes(self._census, self.priority_classes),
+            ),
         )

@@ -23,6 +23,7 @@ from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.claims.extended import CLAIM_NAME
 from pykai.core.groups import Report
 from pykai.core.numa.records import Record, read_record
+from pykai.core.podfields import report_unread
 from pykai.core.shapes import Shape
 from pykai.core.status import ACTIVE_USED, LEAVING, Status
 
@@ -226,6 +227,8 @@ def read_task(
     ours = spec.scheduler_name == scheduler_name
     # Anyone can write a label: a member of a group is work, which pays for its GPUs and can be evicted.
     reservation = app == reservation_app and not group_name
+    if ours and not node:
+        report_unread(pod, shape, report)
     return Task(
         key=f"{meta.namespace}/{meta.name}",
         namespace=meta.namespace,

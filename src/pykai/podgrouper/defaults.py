@@ -2,7 +2,8 @@
 
 A value is looked for on the owners, nearest first, then on the pod, then in the defaults of the owners' kinds, and the
 first that can be used wins.  What cannot be used (a priority class that does not exist, a duration that is none) is
-passed over, so a slip of the pen never keeps a pod from being grouped.
+passed over, so a slip of the pen never keeps a pod from being grouped; `Metadata.problems` lists it, with what is used
+instead.
 
 Subtle: which owners count depends on the grouper.  The default grouper looks at the whole chain; the groupers of known
 kinds look at the top owner alone, because its author is who was asked.
@@ -11,21 +12,33 @@ kinds look at the top owner alone, because its author is who was asked.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.guarded import TIMESTAMPS
+from pykai.core.problems import Problem
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings
 from pykai.podgrouper.ownertext import top_owner_text
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
+_CLASS: Final = "priority class"
 #: What belongs to the object it stands on and means nothing on a PodGroup, or would forge what schedulers write there.
 _NOT_COPIED: Final = frozenset(
     (names.LAST_APPLIED_ANNOTATION, names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL, *TIMESTAMPS)
 )
+
+
+class _Unused(NamedTuple):
+    """A value that was passed over."""
+
+    #: what was looked for
+    about: str
+    subject: str
+    field: str
+    wrong: str
 
 
 def default_metadata(
@@ -39,6 +52,11 @@ def default_metadata(
 ) -> Metadata:
     """The group of the top owner; `owners` are those whose word counts, without any the top owner alone."""
     asked = owners or (top,)
+    unused: list[_Unused] = []
+    used_class = _priority_class(asked, pod, readers, unused) or priority_class
+    used_preemptibility = _preemptibility(asked, pod, readers, unused)
+    delay_ns = _duration(asked, pod, names.PREEMPTION_DELAY_ANNOTATION, 0, unused)
+    grace_ns = _duration(asked, pod, names.STALENESS_GRACE_PERIOD_ANNOTATION, None, unused)
     return Metadata(
         namespace=pod.metadata.namespace,
         name=f"pg-{top.metadata.name}-{top.metadata.uid}",
@@ -46,12 +64,42 @@ def default_metadata(
         labels=_labels(top, pod),
         annotations=_annotations(top, pod),
         queue=_queue(top, pod, settings),
-        priority_class=_priority_class(asked, pod, readers) or priority_class,
-        preemptibility=_preemptibility(asked, pod, readers),
-        preemption_delay_ns=_duration(asked, pod, names.PREEMPTION_DELAY_ANNOTATION, least_ns=0),
-        staleness_grace_ns=_duration(asked, pod, names.STALENESS_GRACE_PERIOD_ANNOTATION, least_ns=None),
+        priority_class=used_class,
+        preemptibility=used_preemptibility,
+        preemption_delay_ns=delay_ns,
+        staleness_grace_ns=grace_ns,
         topology=group_constraint(top.metadata.annotations),
+        problems=_problems(unused, used_class, used_preemptibility, delay_ns, grace_ns) if unused else (),
     )
+
+
+def _problems(
+    unused: Iterable[_Unused], used_class: str, preemptibility: str, delay_ns: int | None, grace_ns: int | None
+) -> tuple[Problem, ...]:
+    """What was passed over, and what is used instead."""
+    instead = {
+        _CLASS: f"class {used_class!r} is used",
+        names.PREEMPTIBILITY_LABEL: f"{preemptibility!r} is used" if preemptibility else "the priority decides",
+        names.PREEMPTION_DELAY_ANNOTATION: "no delay is used" if delay_ns is None else f"{_seconds(delay_ns)} are used",
+        names.STALENESS_GRACE_PERIOD_ANNOTATION: (
+            "the scheduler's default is used" if grace_ns is None else f"{_seconds(grace_ns)} are used"
+        ),
+    }
+    return tuple(
+        Problem(each.subject, each.field, f"{each.wrong}; {instead[each.about]}") for each in dict.fromkeys(unused)
+    )
+
+
+def _seconds(span_ns: int) -> str:
+    return f"{span_ns / 1e9:g} seconds"
+
+
+def _owner_subject(owner: Owner) -> str:
+    return f"{owner.kind}/{owner.metadata.namespace}/{owner.metadata.name}"
+
+
+def _pod_subject(pod: Pod) -> str:
+    return f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def pod_word(pod: Pod, settings: Settings) -> tuple[object, ...]:
@@ -99,12 +147,19 @@ def _queue(top: Owner, pod: Pod, settings: Settings) -> str:
     return project if pool is None else f"{project}-{pool}"
 
 
-def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers) -> str:
-    own = pod.metadata.labels.get(names.PRIORITY_CLASS_LABEL) or pod.spec.priority_class_name
+def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: list[_Unused]) -> str:
+    label = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
+    labelled = pod.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+    own = labelled or pod.spec.priority_class_name
     for owner in asked:
-        candidate = owner.metadata.labels.get(names.PRIORITY_CLASS_LABEL) or own
+        named = owner.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+        candidate = named or own
         if candidate and readers.priority_class_exists(candidate):
             return candidate
+        if candidate:
+            subject = _owner_subject(owner) if named else _pod_subject(pod)
+            field = label if named or labelled else "spec.priorityClassName"
+            unused.append(_Unused(_CLASS, subject, field, f"priority class {candidate!r} does not exist"))
     for owner in asked:
         candidate = _kind_defaults(owner, readers).priority_class
         if candidate and readers.priority_class_exists(candidate):
@@ -112,11 +167,18 @@ def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers) -> str:
     return ""
 
 
-def _preemptibility(asked: Iterable[Owner], pod: Pod, readers: Readers) -> str:
-    for labels in (*(owner.metadata.labels for owner in asked), pod.metadata.labels):
-        said = labels.get(names.PREEMPTIBILITY_LABEL)
+def _preemptibility(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: list[_Unused]) -> str:
+    key = names.PREEMPTIBILITY_LABEL
+    for subject, labels in (
+        *((_owner_subject(owner), owner.metadata.labels) for owner in asked),
+        (_pod_subject(pod), pod.metadata.labels),
+    ):
+        said = labels.get(key)
         if said is not None and said in _PREEMPTIBILITIES:
             return said
+        if said is not None:
+            wrong = f"{said!r} is neither {names.PREEMPTIBLE} nor {names.NON_PREEMPTIBLE}"
+            unused.append(_Unused(key, subject, f"metadata.labels[{key}]", wrong))
     for owner in asked:
         said = _kind_defaults(owner, readers).preemptibility.lower()
         if said and said in _PREEMPTIBILITIES:
@@ -132,15 +194,20 @@ def _kind_defaults(owner: Owner, readers: Readers) -> KindDefaults:
     return known.get(full) or known.get(owner.kind) or KindDefaults()
 
 
-def _duration(asked: Iterable[Owner], pod: Pod, key: str, least_ns: int | None) -> int | None:
-    for source in (*(owner.metadata.annotations for owner in asked), pod.metadata.annotations):
+def _duration(asked: Iterable[Owner], pod: Pod, key: str, least_ns: int | None, unused: list[_Unused]) -> int | None:
+    for subject, source in (
+        *((_owner_subject(owner), owner.metadata.annotations) for owner in asked),
+        (_pod_subject(pod), pod.metadata.annotations),
+    ):
         text = source.get(key)
         if text is None:
             continue
         try:
             value = parse_duration(text)
-        except DurationError:
+        except DurationError as error:
+            unused.append(_Unused(key, subject, f"metadata.annotations[{key}]", str(error)))
             continue
         if least_ns is None or value >= least_ns:
             return value
+        unused.append(_Unused(key, subject, f"metadata.annotations[{key}]", f"{text!r} is negative"))
     return None

@@ -20,6 +20,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+from pykai.core.problems import Problem
 
 
 class GroupingError(Exception):
@@ -132,6 +133,8 @@ class Metadata:
     sub_groups: tuple[SubGroup, ...] = ()
     #: the subgroup of the pod that was asked about, "" for none
     pod_sub_group: str = ""
+    #: what was asked for and could not be used
+    problems: tuple[Problem, ...] = ()
 
 
 Grouper = Callable[[Owner, Pod, tuple[Owner, ...], Settings, Readers], Metadata]

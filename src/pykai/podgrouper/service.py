@@ -137,6 +137,8 @@ class PodGrouper:
             self.name, self._reconcile, clock=runtime.clock, workers=options.max_concurrent_reconciles
         )
         self._failures: dict[str, int] = {}
+        #: group -> what was said about values that its workload has and that cannot be used
+        self._warned: dict[str, str] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._subscribed = False
         #: whether all pods have been looked at
@@ -255,6 +257,7 @@ class PodGrouper:
             return
         if new is None:
             self._eldest.forget(change.key)
+            self._warned.pop(change.key, None)
         for pod in self._pods.by(_BY_GROUP, change.key):
             if self._concerns(pod):
                 after_s = _MOURNING_S if new is None else 0.0
@@ -306,6 +309,7 @@ class PodGrouper:
         meta = await self._ask(top, pod, owners)
         meta = await self._as_the_eldest_says(meta, pod)
         await self._apply(meta)
+        self._warn(meta, pod)
         patch = pod_patch(pod, meta)
         if patch is not None:
             patch["metadata"]["uid"] = pod.metadata.uid
@@ -315,6 +319,24 @@ class PodGrouper:
                 return None
         unwatched = any((owner.api_version, owner.kind) not in self._watched for owner in owners)
         return self._memory.keep_s if unwatched else None
+
+    def _warn(self, meta: Metadata, pod: Pod) -> None:
+        """Say what of the workload was passed over: once a group, on it and on the pod that was looked at."""
+        key = f"{meta.namespace}/{meta.name}"
+        if not meta.problems:
+            self._warned.pop(key, None)
+            return
+        text = ". ".join(str(problem) for problem in meta.problems)
+        if self._warned.get(key) == text or pod.spec.node_name:
+            return
+        self._warned[key] = text
+        existing = self._groups.get(key)
+        uid = existing.metadata.uid if existing is not None else ""
+        for about in (
+            Reference("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid),
+            Reference(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, uid),
+        ):
+            self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
     async def _ask(self, top: Owner, pod: Pod, owners: tuple[Owner, ...]) -> Metadata:
         """What the grouper of the top owner answers, the node pool added."""

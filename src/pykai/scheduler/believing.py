@@ -2,7 +2,8 @@
 
 A device plugin gone wrong may report a negative number of GPUs, or one that no machine has.  Work sent there would be
 refused by the kubelet again and again while sound nodes stand by, so such GPUs count as absent, and the node is told.
-So is one whose label does not say how much memory a GPU has: the engine then sends nobody there who asks for an amount.
+So is one whose label does not say how much memory a GPU has (the engine then sends no pod there that asks for an
+amount), or how many GPUs there are.
 What cannot be read at all is reported by the engine's own reader.
 """
 
@@ -22,6 +23,7 @@ from pykai.core.problems import Problem
 MOST_GPUS = 4096
 
 _DIGITS = re.compile(r"\+?[0-9]{1,18}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
@@ -32,6 +34,11 @@ def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
     if memory is not None and not (_DIGITS.fullmatch(memory) and int(memory)):
         field = f"metadata.labels[{names.GPU_MEMORY_NODE_LABEL}]"
         text = f"{memory!r} is not a number of MiB; pods that ask for an amount of GPU memory do not come here"
+        problems.append(Problem(f"Node/{node.metadata.name}", field, text))
+    labelled = node.metadata.labels.get(names.GPU_COUNT_NODE_LABEL)
+    if labelled is not None and not _WHOLE.fullmatch(labelled):
+        field = f"metadata.labels[{names.GPU_COUNT_NODE_LABEL}]"
+        text = f"{labelled!r} is not a number; the allocatable GPUs are counted instead"
         problems.append(Problem(f"Node/{node.metadata.name}", field, text))
     for resource, raw in node.status.allocatable.items():
         if not is_gpu(resource):

@@ -367,3 +367,24 @@ async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: 
         await place.pods.until(lambda pods: not pods)
         await place.settled(service)
         assert "_failures" not in held(service)
+
+
+PASSED_OVER = "InvalidWorkload"
+
+
+async def test_a_value_that_is_passed_over_is_told_once_a_group(place: Workplace) -> None:
+    """ADR 27: field, value, and what is used instead; on the PodGroup and on one of its pods."""
+    job = await place.job(labels={"priorityClassName": "ghost"}, annotations={"kai.scheduler/preemption-delay": "soon"})
+    for name in ("a", "b", "c"):
+        await place.pod(name, by=job)
+    async with place.running(grouper()) as service:
+        await place.pods.until(assigned("a", "b", "c"))
+        text = await place.warned(group_of(place.pods, "a"), PASSED_OVER)
+        await place.settled(service)
+    assert "Job/default/j: metadata.labels[priorityClassName]: priority class 'ghost' does not exist; " in text
+    assert "class 'train' is used" in text
+    assert "metadata.annotations[kai.scheduler/preemption-delay]: 'soon' is not a duration" in text
+    assert "no delay is used" in text
+    told = [event for event in place.events.values() if event["reason"] == PASSED_OVER]
+    assert sorted(event["involvedObject"]["kind"] for event in told) == ["Pod", "PodGroup"]
+    assert {(event["type"], event.get("count", 1)) for event in told} == {("Warning", 1)}

@@ -124,6 +124,32 @@ async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
             await lab.pods.until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
 
 
+async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> None:
+    """ADR 27: a typo is no reason to wait, and none to be silent."""
+    async with cluster() as lab:
+        await lab.client.patch(resources.QUEUES, "team", {"spec": {"preemptMinRuntime": "soon"}})
+        await lab.group("late", preemptionDelay="soon")
+        await lab.pod("late-0", "late")
+        await lab.group("odd", priorityClassName="nowhere")
+        await lab.pod("odd-0", "odd", annotations={"gpu-fraction": "banana"})
+        async with lab.scheduler():
+            await served(lab)
+            queue = await lab.until_told("InvalidQueue", "team")
+            assert "spec.preemptMinRuntime: 'soon' is not a duration" in queue
+            assert "the value of the parent queue or the default applies" in queue
+            late = await lab.until_told("InvalidPodGroup", "late")
+            assert "spec.preemptionDelay: 'soon' is not a duration" in late
+            assert "no delay is used" in late
+            odd = await lab.until_told("InvalidPodGroup", "odd")
+            assert "spec.priorityClassName: priority class 'nowhere' does not exist; priority 50 is used" in odd
+            pod = await lab.until_told("InvalidPod", "odd-0")
+            assert "metadata.annotations[gpu-fraction]: 'banana' is not a number above 0 and at most 1" in pod
+            assert "the pod gets no GPU" in pod
+            await lab.until_bound("odd", 1)
+        types = {event["type"] for event in lab.events.values() if event["reason"].startswith("Invalid")}
+        assert types == {"Warning"}
+
+
 def exposed(scheduler: Scheduler) -> bytes:
     """The metrics of a scheduler."""
     return metrics.exposed(scheduler.metrics.registry)

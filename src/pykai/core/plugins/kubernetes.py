@@ -34,7 +34,7 @@ _BEST = 100.0
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread:
-    """topologyspread: `ScheduleAnyway` constraints prefer emptier domains; `predicates` has the `DoNotSchedule` ones."""
+    """topologyspread: `ScheduleAnyway` constraints prefer emptier domains; `predicates` has the hard ones."""
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
 
