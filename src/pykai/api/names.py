@@ -324,6 +324,7 @@ CONDITION_OVER_QUOTA: Final = "OverQuota"
 CONDITION_REASON_UNSCHEDULABLE: Final = "Unschedulable"
 #: Pods of a gang of which too few exist; not `Unschedulable`, on which autoscalers add nodes.
 CONDITION_REASON_NOT_READY: Final = "PodGroupNotReady"
+CONDITION_REASON_GATED: Final = "SchedulingGated"
 CONDITION_REASON_BINDING_ERROR: Final = "BindingError"
 CONDITION_REASON_BOUND: Final = "Bound"
 CONDITION_REASON_PREEMPTION: Final = "PreemptionByScheduler"

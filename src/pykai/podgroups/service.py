@@ -1,7 +1,7 @@
 """Keeps `PodGroup.status` true (workloads:PC-1 to PC-7).
 
 In: changes of pods, PodGroups, priority classes, queues, claims and nodes.  Out: one merge patch of a group's status
-when its content changes, and an event for a PodGroup that cannot be read.
+when its content changes, and an event for a PodGroup that cannot be read or whose node pool no scheduler serves.
 
 Subtle:
 - Sums follow every pod event at once, in memory; writing waits `settle_s` after the first change, so that a gang of
@@ -34,7 +34,8 @@ from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.kube.waiting import first_lists
-from pykai.podgroups.status import Surroundings, status_patch
+from pykai.podgroups.pools import Pools
+from pykai.podgroups.status import POOL_NOT_SERVED, Surroundings, complete, status_patch
 from pykai.podgroups.tally import Tally
 from pykai.podgroups.usage import Member, read_member, same_member
 
@@ -60,6 +61,8 @@ class PodGroupsOptions:
     shared_cache: bool = False
     #: ours: wall seconds between a change and the write
     settle_s: float = 0.2
+    #: ours: label of PodGroups that names their node pool
+    node_pool_label: str = names.NODE_POOL_LABEL
     #: ours: status writes a wall second, once a burst of as many is used up
     writes_per_s: float = 200.0
 
@@ -79,6 +82,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "skip-controller-name-validation": "",
     "shared-cache": "shared_cache",
     "settle-seconds": "settle_s",
+    "nodepool-label-key": "node_pool_label",
     "writes-per-second": "writes_per_s",
 }
 
@@ -136,6 +140,9 @@ class PodGroups:
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
+        self._pools = Pools(runtime.clock, chosen.node_pool_label, chosen.scheduler_name)
+        #: groups that were told that no scheduler serves their pool
+        self._unserved: set[str] = set()
         self._dirty: set[str] = set()
         #: groups that are being written -> the version that the watch brought meanwhile, "" for none
         self._own: dict[str, str] = {}
@@ -193,6 +200,8 @@ class PodGroups:
             group = f"{pod.metadata.namespace}/{name}" if name else ""
         before = self._counted.get(key, "")
         old = change.old
+        for served in self._pools.saw(old, pod, self._groups.get(group) if group else None):
+            self._touch(served)
         if old is not None and pod is not None and group == before and same_member(old, pod):
             return
         if before and before != group:
@@ -240,7 +249,9 @@ class PodGroups:
         old, new = change.old, change.new
         if new is None:
             self._written.pop(change.key, None)
-        elif old is None or old.spec != new.spec:
+            self._pools.forget(change.key)
+            self._unserved.discard(change.key)
+        elif old is None or old.spec != new.spec or old.metadata.labels != new.metadata.labels:
             self._touch(change.key)
         elif _ours(old) != _ours(new):
             # Our part of the status: what we wrote ourselves is as it should be, what others wrote may be not.
@@ -291,20 +302,20 @@ class PodGroups:
 
     async def _reconcile(self, key: str) -> float | None:
         self._dirty.discard(key)
-        patch = self._patch(key)
+        patch, again_s = self._patch(key)
         if patch is None:
             self._in_a_row += 1
             if not self._in_a_row % _BREATH:
                 await asyncio.sleep(0)
-            return None
+            return again_s
         await self._bucket.take()
         if key in self._dirty:
             # It changed while it waited: the newest state is written, and once.
             self._dirty.discard(key)
-            patch = self._patch(key)
+            patch, again_s = self._patch(key)
         if patch is not None:
             await self._write(key, patch)
-        return None
+        return again_s
 
     async def _write(self, key: str, patch: dict[str, Any]) -> None:
         namespace, name = split_key(key)
@@ -328,22 +339,37 @@ class PodGroups:
         elif seen:
             self._touch(key)
 
-    def _patch(self, key: str) -> dict[str, Any] | None:
+    def _patch(self, key: str) -> tuple[dict[str, Any] | None, float | None]:
+        """What to write, and after how many seconds to look at the group again."""
         group = self._groups.get(key)
         if group is None:
-            return None
-        patch = status_patch(group, self._tallies.get(key) or Tally(), self._surroundings(group))
+            return None, None
+        tally = self._tallies.get(key) or Tally()
+        pods = (pod for each in tally.members if (pod := self._pods.get(each)) is not None)
+        unserved, again_s = self._pools.look(key, group, pods, lambda: complete(group, tally))
+        self._tell_unserved(key, group, unserved)
+        patch = status_patch(group, tally, self._surroundings(group, unserved))
         if patch is not None:
             # A group of the same name that came meanwhile is another group.
             patch["metadata"] = {"uid": group.metadata.uid}
-        return patch
+        return patch, again_s
 
-    def _surroundings(self, group: PodGroup) -> Surroundings:
+    def _tell_unserved(self, key: str, group: PodGroup, unserved: str) -> None:
+        if not unserved:
+            self._unserved.discard(key)
+        elif key not in self._unserved:
+            self._unserved.add(key)
+            meta = group.metadata
+            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, meta.uid)
+            self._recorder.event(about, "Warning", POOL_NOT_SERVED, unserved)
+
+    def _surroundings(self, group: PodGroup, unserved: str) -> Surroundings:
         return Surroundings(
             priority=self._priority(group.spec.priority_class_name),
             queue_exists=group.spec.queue in self._queues,
             claim_gpus=self._claim_gpus,
             now=self._clock.now().isoformat(timespec="seconds")[:19] + "Z",
+            unserved=unserved,
         )
 
     def _priority(self, name: str) -> int:

@@ -33,6 +33,8 @@ _NANO = 10**9
 _NOBODY = Part()
 _FINISHED = "Finished"
 _MOST_TOLD = 3
+#: reason of `Valid` for a group whose node pool has no scheduler
+POOL_NOT_SERVED = "NodePoolNotServed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Surroundings:
     claim_gpus: ClaimGpus
     #: RFC 3339
     now: str
+    #: why no scheduler looks at the group, "" when one does or may yet
+    unserved: str = ""
 
 
 def is_preemptible(group: PodGroup, priority: int) -> bool:
@@ -109,6 +113,12 @@ def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: li
     yield from _validity(group, root, tree_error, tally, around, problems)
 
 
+def complete(group: PodGroup, tally: Tally) -> bool:
+    """Whether as many pods exist ungated as must start together."""
+    root, error = build_root(group)
+    return not error and _satisfied(root, tally.parts, lambda part: part.alive - part.gated, "", [])
+
+
 def _satisfied(
     node: Branch | Leaf, parts: dict[str, Part], count: Callable[[Part], int], verb: str, missing: list[str]
 ) -> bool:
@@ -149,6 +159,8 @@ def _invalid(
         return names.REASON_QUEUE_DOES_NOT_EXIST, text
     if tree_error:
         return "InvalidSubGroups", f"spec.subGroups: {tree_error}"
+    if around.unserved:
+        return POOL_NOT_SERVED, around.unserved
     for field, duration in (
         ("preemptionDelay", spec.preemption_delay),
         ("stalenessGracePeriod", spec.staleness_grace_period),

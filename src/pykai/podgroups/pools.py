@@ -1,0 +1,140 @@
+"""Node pools that no scheduler serves.
+
+A PodGroup names its node pool in a label, and each scheduler serves one pool.  A typo, or a pool whose scheduler was
+never started, leaves the pods without a word: whoever would tell them is not there.  So this service does.
+
+What it goes by is what any scheduler, ours or KAI's, leaves behind on what it has looked at: the pod condition
+`PodScheduled`, a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and
+has none of these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that
+time no other pod of the pool was bound, told or evicted either.
+
+Subtle:
+- Times count from when this service saw something, so a service that has just begun says nothing for `PATIENCE_S`, and
+  a leader change or a restart of the scheduler, which take seconds, is no reason for an alarm.
+- Leases are no help: a single scheduler takes none.
+- A gang that is incomplete may be silent though it is served, and an elastic one of which something runs: neither is
+  looked at.
+- What an earlier instance has found stays found while the group is silent; it does not come and go with restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.scheduling import PodGroup
+from pykai.kube.clock import Clock
+from pykai.podgroups.status import POOL_NOT_SERVED
+
+#: Cluster seconds without any sign of a scheduler.
+PATIENCE_S: Final = 300.0
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+class Pools:
+    """Who was silent since when, and when each pool last showed that it is served."""
+
+    def __init__(self, clock: Clock, label: str, scheduler_name: str) -> None:
+        self._clock = clock
+        self._label = label
+        self._scheduler_name = scheduler_name
+        #: pool -> when a scheduler was last seen at work in it
+        self._signs: dict[str, float] = {}
+        #: group -> its pool, and since when it is silent
+        self._silent: dict[str, tuple[str, float]] = {}
+        #: pool -> groups of it that were found not to be served
+        self._unserved: dict[str, set[str]] = {}
+
+    def pool_of(self, group: PodGroup) -> str:
+        """The node pool of a group, "" for the default one."""
+        return group.metadata.labels.get(self._label, "") if self._label else ""
+
+    def saw(self, old: Pod | None, new: Pod | None, group: PodGroup | None) -> list[str]:
+        """A pod of a group changed; where that shows a scheduler at work, the groups that no longer lack one."""
+        if old is None or group is None or not _worked_on(old, new):
+            return []
+        pool = self.pool_of(group)
+        self._signs[pool] = self._clock.elapsed_s()
+        return list(self._unserved.get(pool, ()))
+
+    def forget(self, key: str) -> None:
+        """A group is gone, or served."""
+        pool, _ = self._silent.pop(key, ("", 0.0))
+        if key in self._unserved.get(pool, ()):
+            self._unserved[pool].discard(key)
+            if not self._unserved[pool]:
+                del self._unserved[pool]
+
+    def look(
+        self, key: str, group: PodGroup, pods: Iterable[Pod], complete: Callable[[], bool]
+    ) -> tuple[str, float | None]:
+        """What is wrong with the pool of a group, "" for nothing, and after how many seconds to look again."""
+        pool = self.pool_of(group)
+        if _was_seen(group, pool) or not _silent(pods) or not complete():
+            self.forget(key)
+            return "", None
+        now_s = self._clock.elapsed_s()
+        known = self._silent.get(key)
+        if known is None or known[0] != pool:
+            self.forget(key)
+            known = (pool, now_s - PATIENCE_S if known is None and _is_reported(group) else now_s)
+            self._silent[key] = known
+        since_s = known[1]
+        left_s = max(since_s, self._signs.get(pool, since_s)) + PATIENCE_S - now_s
+        if left_s > 0:
+            self._unserved.get(pool, set()).discard(key)
+            return "", left_s
+        self._unserved.setdefault(pool, set()).add(key)
+        return self._text(pool), PATIENCE_S
+
+    def _text(self, pool: str) -> str:
+        text = f"no scheduler has looked at these pods for {PATIENCE_S / 60:g} minutes; "
+        if not pool:
+            return text + f"see that a scheduler named {self._scheduler_name} runs for the nodes without {self._label}"
+        return text + (
+            f"start one for node pool {pool!r} (--partition-label-value={pool}), or correct the label {self._label}"
+        )
+
+
+def _worked_on(old: Pod, new: Pod | None) -> bool:
+    """Whether a scheduler has done something to a pod: told it, bound it or evicted it."""
+    if new is None:
+        return False
+    if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
+        return bool(new.spec.node_name)
+    return _told(old) != _told(new) or old.spec.node_name != new.spec.node_name
+
+
+def _told(pod: Pod) -> tuple[str, str, str] | None:
+    """What a scheduler says about a pod; the API server itself marks pods that have gates."""
+    for each in pod.status.conditions:
+        if each.type == names.CONDITION_POD_SCHEDULED and each.reason != names.CONDITION_REASON_GATED:
+            return each.status, each.reason, each.message
+    return None
+
+
+def _silent(pods: Iterable[Pod]) -> bool:
+    """Whether some pods wait, and a scheduler has left nothing on any of them."""
+    found = False
+    for pod in pods:
+        if pod.spec.node_name or pod.metadata.deletion_timestamp is not None or _told(pod) is not None:
+            return False
+        found = found or pod.status.phase not in _FINISHED
+    return found
+
+
+def _was_seen(group: PodGroup, pool: str) -> bool:
+    wanted = pool or names.DEFAULT_NODE_POOL
+    return any(each.node_pool == wanted for each in group.status.scheduling_conditions)
+
+
+def _is_reported(group: PodGroup) -> bool:
+    listed = group.status.conditions
+    return isinstance(listed, list) and any(
+        isinstance(entry, dict)
+        and (entry.get("type"), entry.get("status"), entry.get("reason"))
+        == (names.CONDITION_VALID, "False", POOL_NOT_SERVED)
+        for entry in listed
+    )
