@@ -30,26 +30,39 @@ _LONGEST_VALUE: Final = 60
 def report_unread(pod: Pod, shape: Shape, report: Report) -> None:
     """Report what cannot be used of the labels and annotations of a pod that waits."""
     meta = pod.metadata
-    subject = f"Pod/{meta.namespace}/{meta.name}"
-
-    def passed_over(where: str, key: str, value: str, expected: str, instead: str) -> None:
-        shown = repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
-        report(Problem(subject, f"metadata.{where}[{key}]", f"{shown} is not {expected}; {instead}"))
-
     for key, value in meta.annotations.items():
-        if key == names.GPU_FRACTION_ANNOTATION:
-            if read_fraction(value) is None:
-                passed_over("annotations", key, value, "a number above 0 and at most 1", _INSTEAD[shape.gpu.kind])
-        elif key == names.GPU_MEMORY_ANNOTATION:
-            if (read_integer(value) or 0) <= 0:
-                passed_over("annotations", key, value, "a whole number of MiB above 0", _INSTEAD[shape.gpu.kind])
-        elif key == names.GPU_NUM_DEVICES_ANNOTATION:
-            if (read_integer(value) or 0) <= 0:
-                instead = "the pod shares one GPU" if shape.shared else _INSTEAD[shape.gpu.kind]
-                passed_over("annotations", key, value, "a whole number above 0", instead)
-        elif key.startswith(names.MIG_PREFIX) and (read_integer(value) or 0) <= 0:
-            passed_over("annotations", key, value, "a whole number above 0", _INSTEAD[shape.gpu.kind])
+        if key in _READERS:
+            expected, usable = _READERS[key]
+        elif key.startswith(names.MIG_PREFIX):
+            expected, usable = _A_COUNT
+        else:
+            continue
+        if not usable(value):
+            instead = _INSTEAD[shape.gpu.kind]
+            if key == names.GPU_NUM_DEVICES_ANNOTATION and shape.shared:
+                instead = "the pod shares one GPU"
+            report(_problem(pod, f"metadata.annotations[{key}]", value, expected, instead))
     priority = meta.labels.get(names.TASK_PRIORITY_LABEL)
     if priority is not None and read_integer(priority) is None:
+        field = f"metadata.labels[{names.TASK_PRIORITY_LABEL}]"
         instead = "the pod comes after those of its group that have a number"
-        passed_over("labels", names.TASK_PRIORITY_LABEL, priority, "a whole number", instead)
+        report(_problem(pod, field, priority, "a whole number", instead))
+
+
+def _problem(pod: Pod, field: str, value: str, expected: str, instead: str) -> Problem:
+    shown = repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
+    subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
+    return Problem(subject, field, f"{shown} is not {expected}; {instead}")
+
+
+def _is_count(text: str) -> bool:
+    return (read_integer(text) or 0) > 0
+
+
+_A_COUNT: Final = ("a whole number above 0", _is_count)
+#: Annotation -> what it should be, and whether a value is that.
+_READERS: Final = {
+    names.GPU_FRACTION_ANNOTATION: ("a number above 0 and at most 1", lambda text: read_fraction(text) is not None),
+    names.GPU_MEMORY_ANNOTATION: ("a whole number of MiB above 0", _is_count),
+    names.GPU_NUM_DEVICES_ANNOTATION: _A_COUNT,
+}
