@@ -9,6 +9,7 @@ Only pods that still wait are looked at: nothing helps a pod that runs, and a re
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pykai.api import names
@@ -61,7 +62,7 @@ def _is_count(text: str) -> bool:
 
 _A_COUNT: Final = ("a whole number above 0", _is_count)
 #: Annotation -> what it should be, and whether a value is that.
-_READERS: Final = {
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
     names.GPU_FRACTION_ANNOTATION: ("a number above 0 and at most 1", lambda text: read_fraction(text) is not None),
     names.GPU_MEMORY_ANNOTATION: ("a whole number of MiB above 0", _is_count),
     names.GPU_NUM_DEVICES_ANNOTATION: _A_COUNT,

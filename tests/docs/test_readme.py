@@ -1,0 +1,87 @@
+"""README.md says what is true, as far as a test can tell: commands, links, the story, and what is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pykai.operator.install import installation
+from pykai.podgrouper.kinds import GROUPERS
+from pykai.simulator import scenario
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MISSING = README.split("## What is missing")[1].split("\n## ")[0]
+
+
+def kinds_installed() -> set[str]:
+    """Kinds that the installation defines."""
+    return {item["spec"]["names"]["kind"] for item in installation() if item["kind"] == "CustomResourceDefinition"}
+
+
+def test_the_custom_resources_that_exist_are_named_and_those_that_do_not() -> None:
+    intro = README.split("```")[0]
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", intro))
+    assert named == kinds_installed()
+    absent = {"SchedulingShard", "Config"}
+    assert absent <= set(re.findall(r"`([A-Z][A-Za-z]+)`", MISSING))
+    assert not absent & kinds_installed()
+
+
+def test_what_is_said_to_be_deployed_by_hand_is_not_installed() -> None:
+    assert not [item for item in installation() if item["kind"] in ("Deployment", "DaemonSet")]
+
+
+@pytest.mark.parametrize("group", ["ray.io", "kubeflow.org", "jobset.x-k8s.io", "leaderworkerset.x-k8s.io"])
+def test_kinds_that_are_said_to_have_no_grouper_have_none(group: str) -> None:
+    assert group not in {known for known, _, _ in GROUPERS}
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)", README):
+        assert (ROOT / target).exists(), target
+    for anchor in re.findall(r"\]\(#([^)]+)\)", README):
+        assert f"\n## {anchor.replace('-', ' ').capitalize()}\n" in README
+
+
+def test_every_command_exists() -> None:
+    block = README.split("## Use it")[1].split("```")[1]
+    commands = sorted(set(re.findall(r"kai ([a-z]+)", block)))
+    listed = subprocess.run(
+        [sys.executable, "-m", "pykai", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert len(commands) == 9
+    for command in commands:
+        assert re.search(rf"^  {command} ", listed, re.MULTILINE), command
+
+
+def test_every_program_that_measures_exists() -> None:
+    for path in re.findall(r"python (bench/\w+\.py)", README):
+        assert (ROOT / path).is_file(), path
+    for module in re.findall(r"python -m (bench\.\w+)", README):
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z]+)", README)):
+        assert re.search(rf"^{target}:", targets, re.MULTILINE), target
+
+
+def test_the_story_is_the_one_that_is_told() -> None:
+    """100 GPUs, 20 services, 10 jobs, four teams."""
+    story = yaml.safe_load((Path(scenario.__file__).parent / "scenarios" / "lab.yaml").read_text(encoding="utf-8"))
+    assert sum(each.get("count", 1) * each["gpus"] for each in story["machines"]) == 100
+    assert sum(len(step.get("services", ())) for step in story["steps"]) == 20
+    assert sum(len(step.get("jobs", ())) for step in story["steps"]) == 10
+    parents = {queue.get("parent") for queue in story["queues"]}
+    assert len([queue for queue in story["queues"] if queue["name"] not in parents]) == 4
+    assert "100 simulated GPUs" in README
+    assert "Twenty inference services and ten training jobs of four teams" in README
+
+
+def test_the_example_plugin_is_as_long_as_it_is_said() -> None:
+    source = (ROOT / "examples" / "plugins" / "quiet_nodes" / "quiet_nodes.py").read_text(encoding="utf-8")
+    assert f"an example of {len(source.splitlines())} lines" in README
