@@ -6,7 +6,7 @@ import pytest
 
 from pykai.api.decode import decode_object
 from pykai.core.problems import Problem
-from tests.core.builders import Cluster, cluster
+from tests.core.builders import Cluster, Raw, cluster
 
 FRACTION, MEMORY, DEVICES = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
 MIG = "nvidia.com/mig-1g.5gb"
@@ -85,7 +85,7 @@ def test_what_means_something_is_no_problem(annotations: dict[str, str]) -> None
         ),
     ],
 )
-def test_a_field_of_a_group_that_means_nothing(spec: dict[str, str], field: str, text: str) -> None:
+def test_a_field_of_a_group_that_means_nothing(spec: Raw, field: str, text: str) -> None:
     made = cluster(nodes=1).queue("q").group("j", minMember=1, **spec).pod("j-0", group="j")
     assert told(made) == [Problem("PodGroup/default/j", field, text)]
 

@@ -28,16 +28,19 @@ from pykai.api.scheduling import PodGroup
 from pykai.kube.clock import Clock
 from pykai.podgroups.status import POOL_NOT_SERVED
 
-#: Cluster seconds without any sign of a scheduler.
+#: Cluster seconds without any sign of a scheduler, and wall seconds that these are at least.
 PATIENCE_S: Final = 300.0
+_LEAST_WALL_S: Final = 30.0
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Pools:
     """Who was silent since when, and when each pool last showed that it is served."""
 
-    def __init__(self, clock: Clock, label: str, scheduler_name: str) -> None:
+    def __init__(self, clock: Clock, label: str, scheduler_name: str, patience_s: float = 0.0) -> None:
         self._clock = clock
+        # A cluster whose time runs fast has a scheduler that is no faster for that.
+        self._patience_s = patience_s or max(PATIENCE_S, _LEAST_WALL_S * clock.speed)
         self._label = label
         self._scheduler_name = scheduler_name
         #: pool -> when a scheduler was last seen at work in it
@@ -79,18 +82,18 @@ class Pools:
         known = self._silent.get(key)
         if known is None or known[0] != pool:
             self.forget(key)
-            known = (pool, now_s - PATIENCE_S if known is None and _is_reported(group) else now_s)
+            known = (pool, now_s - self._patience_s if known is None and _is_reported(group) else now_s)
             self._silent[key] = known
         since_s = known[1]
-        left_s = max(since_s, self._signs.get(pool, since_s)) + PATIENCE_S - now_s
+        left_s = max(since_s, self._signs.get(pool, since_s)) + self._patience_s - now_s
         if left_s > 0:
             self._unserved.get(pool, set()).discard(key)
             return "", left_s
         self._unserved.setdefault(pool, set()).add(key)
-        return self._text(pool), PATIENCE_S
+        return self._text(pool), self._patience_s
 
     def _text(self, pool: str) -> str:
-        text = f"no scheduler has looked at these pods for {PATIENCE_S / 60:g} minutes; "
+        text = f"no scheduler has looked at these pods for {self._patience_s / 60:g} minutes; "
         if not pool:
             return text + f"see that a scheduler named {self._scheduler_name} runs for the nodes without {self._label}"
         return text + (

@@ -63,6 +63,8 @@ class PodGroupsOptions:
     settle_s: float = 0.2
     #: ours: label of PodGroups that names their node pool
     node_pool_label: str = names.NODE_POOL_LABEL
+    #: ours: cluster seconds without a sign of a scheduler after which a node pool is not served; 0 for the usual
+    pool_patience_s: float = 0.0
     #: ours: status writes a wall second, once a burst of as many is used up
     writes_per_s: float = 200.0
 
@@ -140,7 +142,7 @@ class PodGroups:
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
-        self._pools = Pools(runtime.clock, chosen.node_pool_label, chosen.scheduler_name)
+        self._pools = Pools(runtime.clock, chosen.node_pool_label, chosen.scheduler_name, chosen.pool_patience_s)
         #: groups that were told that no scheduler serves their pool
         self._unserved: set[str] = set()
         self._dirty: set[str] = set()

@@ -163,9 +163,16 @@ def test_what_was_found_before_a_restart_stays_found() -> None:
     assert Scene().look(replace(a_group(conditions=found)), a_pod(told="Unschedulable")) == ("", None)
 
 
+def test_time_that_runs_fast_makes_no_scheduler_fast() -> None:
+    clock = Hands()
+    clock.speed = 1000.0
+    pools = Pools(clock, LABEL, "kai-scheduler")
+    assert pools.look("ns/g", a_group(), (a_pod(),), lambda: True) == ("", 30_000.0)
+
+
 @pytest.fixture
 async def place() -> AsyncIterator[Workplace]:
-    async with workplace("podgroup-controller", Clock(speed=600)) as found:
+    async with workplace("podgroup-controller") as found:
         await found.classes()
         await found.queue("q")
         yield found
@@ -174,7 +181,7 @@ async def place() -> AsyncIterator[Workplace]:
 async def test_a_pool_without_a_scheduler_is_told_and_taken_back(place: Workplace) -> None:
     await place.create(resources.POD_GROUPS, "g", labels={LABEL: "blue"}, spec={"queue": "q", "minMember": 1})
     await place.pod("a", group="g")
-    async with place.running(writer()):
+    async with place.running(writer(pool_patience_s=0.3)):
         await place.groups.until(stands("g", "Valid", "False"))
         assert "node pool 'blue'" in await place.warned("g", REASON)
         told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
