@@ -3,10 +3,8 @@
 `carry_out` assumes every decision of a plan at once, so that the next cycle builds on it, and starts the writes; it
 does not wait for them.
 
-*Binds.*  A single bind is one write (`binding`).  Several binds of one group are a gang: its plan is put on the
-PodGroup before the first of them (`bindplan`, `gangplans`), and taken off when all are settled.  `take_over` finishes
-the plans that another scheduler left behind, before the first cycle.  If a gang cannot reach its minimum any more,
-because a bind was refused for good, the part that was bound is evicted, with an event.
+*Binds.*  A single bind is one write (`binding`).  Several binds of one group are a gang, which has a plan
+(`gangbinding`).
 
 *Evictions.*  A bound pod is deleted, by uid; one that is only on its way loses its BindRequest instead.
 
@@ -27,29 +25,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.api.timestamp import format_timestamp
 from pykai.core.decisions import Bind, Evict, Plan
 from pykai.core.shard import Shard
 from pykai.core.tasks import instant_or_zero
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.errors import ConnectionLost, KubeError, ServerFailed, TooManyRequests
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
 from pykai.kube.turns import in_turns
-from pykai.scheduler.announcing import WARNING, Announcer, is_waiting, now_ns
+from pykai.scheduler.announcing import Announcer, is_waiting, now_ns
 from pykai.scheduler.binding import Binding, Outcome
-from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
+from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
 from pykai.scheduler.evictions import beneficiary
-from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
+from pykai.scheduler.gangbinding import GangBinding, group_key
+from pykai.scheduler.gangplans import GangPlan, given_up
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.removing import FAILURES, Removals, retry_s
+from pykai.scheduler.removing import Removals
 from pykai.scheduler.room import Room
 
 log = logging.getLogger(__name__)
@@ -90,20 +86,15 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[object]] = set()
         #: pod key -> the write that binds it
         self._binds: dict[str, asyncio.Task[object]] = {}
-        self._plans: dict[str, GangPlan] = {}
-        #: PodGroup key -> the texts we wrote there and are done with, until the watch shows none
-        self._closed: dict[str, set[str]] = {}
-        #: PodGroup key -> held while its annotation is written
-        self._annotating: dict[str, asyncio.Lock] = {}
         #: uid of a pod -> how often its bind was refused
         self._refused: dict[str, int] = {}
         #: pod key -> the end of its pause
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         self._room = Room(intake)
+        self._gangs = GangBinding(client, intake, announcer, metrics, self._removals, self._room, clock, self)
         self._leading = False
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
-        intake.groups.subscribe(self._on_group)
 
     @property
     def busy(self) -> bool:
@@ -113,7 +104,7 @@ class Dispatcher:
     @property
     def open_plans(self) -> int:
         """Gangs that are not settled."""
-        return len(self._plans)
+        return len(self._gangs)
 
     def held_back(self) -> set[str]:
         """Groups with a pod that pauses after a refused bind."""
@@ -121,7 +112,7 @@ class Dispatcher:
         for key in self._pauses:
             pod = self._intake.pods.get(key)
             if pod is not None:
-                groups.add(_group_key(pod))
+                groups.add(group_key(pod))
         return groups
 
     async def settle(self, timeout_s: float = 10.0) -> bool:
@@ -141,11 +132,12 @@ class Dispatcher:
             timer.cancel()
         self._pauses.clear()
         # The watches go on for a while; what they bring is for the next leader to answer.
-        self._plans.clear()
+        self._gangs.stop()
         for task in self._tasks:
             task.cancel()
 
-    def _start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+    def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+        """Work in the background; what it raises is logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -177,22 +169,16 @@ class Dispatcher:
             entries = [entry for entry in decided if self._can_be_bound(f"{namespace}/{entry.pod}", entry.uid)]
             if len(entries) < len(decided):
                 short.add(key)
-            if key in short and not self._can_be_whole(key):
+            if key in short and not self._gangs.can_be_whole(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
                     self._intake.give_up_bind(f"{namespace}/{entry.pod}")
-            elif len(entries) == 1 and key not in self._plans:
-                self._place(namespace, entries[0], None, as_of)
+            elif len(entries) == 1 and key not in self._gangs:
+                self.place(namespace, entries[0], None, as_of)
             elif entries:
-                self._open_plan(key, entries, as_of)
+                self._gangs.open(key, entries, as_of)
         async for eviction in in_turns(plan.evictions):
-            self._start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
-
-    def _can_be_whole(self, key: str) -> bool:
-        """Whether a group reaches its minimum with what is bound and what is on its way."""
-        group = self._intake.groups.get(key)
-        pods = self._intake.pods_of(key)
-        return group is None or is_whole(group, pods, lambda pod: self._intake.assumes_bind(_key(pod)))
+            self.start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
 
     def _can_be_bound(self, key: str, uid: str) -> bool:
         """False when the pod has gone or was bound since it was decided; the change waits for the next cycle."""
@@ -209,12 +195,12 @@ class Dispatcher:
         request = request_content(bind)
         return Planned(bind.pod, bind.uid, bind.node, request, dict(bind.annotations))
 
-    def _place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
+    def place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
         """Start the write that binds a pod."""
         key = f"{namespace}/{entry.pod}"
         if plan is not None:
             plan.unwritten.discard(entry.pod)
-        task = self._start(self._bind(namespace, entry, plan, as_of), f"bind of {key}")
+        task = self.start(self._bind(namespace, entry, plan, as_of), f"bind of {key}")
         self._binds[key] = task
         task.add_done_callback(partial(self._bind_ended, key))
 
@@ -245,11 +231,11 @@ class Dispatcher:
                 self._metrics.bind_refused()
                 log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
                 self._announcer.binding_failed(key, entry.uid, entry.node, result.why)
-                self._pause(key, entry.uid)
+                self.pause(key, entry.uid)
             if plan is not None:
                 plan.lose(entry, result.why)
         if plan is not None:
-            self._check(plan)
+            self._gangs.check(plan)
 
     def _overtaken(self, key: str, entry: Planned, plan: GangPlan | None, why: str) -> None:
         """Others were quicker: the pod waits again.  One of a gang has some time to find another place."""
@@ -263,13 +249,13 @@ class Dispatcher:
     def _no_other_place(self, plan: GangPlan, entry: Planned, why: str) -> None:
         if self._leading and plan.open.get(entry.pod) is entry:
             plan.lose(entry, why)
-            self._check(plan)
+            self._gangs.check(plan)
 
     def _waited_s(self, key: str) -> float | None:
         pod = self._intake.pods.get(key)
         return None if pod is None else age_s(pod, self._clock)
 
-    def _pause(self, key: str, uid: str) -> None:
+    def pause(self, key: str, uid: str) -> None:
         """Keep a pod out of the cycles for a while, unless it has another place by now, or has gone."""
         pod = self._intake.pods.get(key)
         if self._intake.assumes_bind(key) or pod is None or pod.metadata.uid != uid:
@@ -288,181 +274,21 @@ class Dispatcher:
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self._intake.pods.get(key)
         if pod is not None and not pod.spec.node_name and key not in self._pauses and given_up(request):
-            self._pause(key, pod.metadata.uid)
+            self.pause(key, pod.metadata.uid)
 
     def _end_pause(self, key: str) -> None:
         if self._pauses.pop(key, None) is not None:
             self._intake.let_go(key)
 
-    # -- gangs ------------------------------------------------------------------------------------------------------
-
-    def _open_plan(self, key: str, entries: list[Planned], as_of: int) -> None:
-        group = self._intake.groups.get(key)
-        if group is None:
-            for entry in entries:
-                self._intake.give_up_bind(f"{key.partition('/')[0]}/{entry.pod}")
-            return
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = GangPlan(key, group.metadata.uid)
-        plan.add(entries)
-        self._start(self._begin(plan, entries, as_of), f"plan of gang {key}")
-
-    async def _begin(self, plan: GangPlan, entries: list[Planned], as_of: int) -> None:
-        """Persist the plan, then bind."""
-        why = await self._persist(plan)
-        if not why and (taken := self._room.keeps_back(plan, entries, as_of)):
-            log.info("gang %s does not begin: %s", plan.key, taken)
-            for entry in entries:
-                self._metrics.bind_overtaken()
-                self._intake.give_up_place(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
-                plan.lose(entry, taken)
-            self._check(plan)
-            return
-        for entry in entries:
-            key = f"{plan.namespace}/{entry.pod}"
-            if not why:
-                if plan.open.get(entry.pod) is entry:
-                    self._place(plan.namespace, entry, plan, as_of)
-                continue
-            plan.lose(entry, why)
-            self._intake.give_up_place(key, entry.uid, entry.node)
-            self._announcer.binding_failed(key, entry.uid, entry.node, why)
-            self._pause(key, entry.uid)
-        if why:
-            self._check(plan)
-
-    async def _persist(self, plan: GangPlan) -> str:
-        """Put what is open on the PodGroup; why that was refused, "" when it is there."""
-        async with self._annotating.setdefault(plan.key, asyncio.Lock()):
-            try:
-                text = plan.encoded()
-            except PlanError as error:
-                return str(error)
-            if text == plan.text:
-                return ""
-            # What is refused may stand there all the same: an earlier try without an answer was carried out.
-            plan.texts.add(text)
-            why = await self._annotate(plan, text)
-            if not why:
-                plan.text = text
-            return why
-
-    async def _annotate(self, plan: GangPlan, text: str | None) -> str:
-        """Write or remove the annotation; the same again does no harm, so doubt means once more."""
-        _, name = split_key(plan.key)
-        content = {"metadata": {"uid": plan.uid, "annotations": {names.BIND_PLAN_ANNOTATION: text}}}
-        failures = tries = 0
-        while True:
-            try:
-                await self._client.patch(resources.POD_GROUPS, name, content, plan.namespace, brief=True)
-                return ""
-            except (ServerFailed, TooManyRequests) as error:
-                failures += 1
-                if failures >= FAILURES:
-                    return f"the plan of the gang could not be kept: {error}"
-            except ConnectionLost:
-                pass
-            except KubeError as error:
-                return f"the plan of the gang could not be kept: {error}"
-            tries += 1
-            await asyncio.sleep(retry_s(tries))
-
-    def _check(self, plan: GangPlan) -> None:
-        """Finish a plan of which nothing is open."""
-        if plan.settled and self._plans.get(plan.key) is plan:
-            del self._plans[plan.key]
-            if plan.key in self._intake.groups:
-                self._closed.setdefault(plan.key, set()).update(plan.texts)
-            self._start(self._close(plan), f"end of the plan of gang {plan.key}")
-
-    async def _close(self, plan: GangPlan) -> None:
-        """Give back what was bound if the gang is not whole, then take the plan off the PodGroup."""
-        group = self._intake.groups.get(plan.key)
-        if plan.lost and group is not None and group.metadata.uid == plan.uid:
-            await self._mend(plan, group)
-        async with self._annotating.setdefault(plan.key, asyncio.Lock()):
-            # A new plan of the group may have been written meanwhile; it is not ours to remove.
-            if plan.texts and plan.key not in self._plans:
-                why = await self._annotate(plan, None)
-                if why:
-                    log.warning("the plan of gang %s stays on its PodGroup: %s", plan.key, why)
-            if plan.key not in self._plans:
-                self._annotating.pop(plan.key, None)
-
-    async def _mend(self, plan: GangPlan, group: PodGroup) -> None:
-        """A gang of which pods were lost on the way keeps its nodes only if its minimum is there."""
-        if self._can_be_whole(plan.key):
-            return
-        bound = [pod for pod in self._intake.pods_of(plan.key) if holds_node(pod)]
-        if not bound or group.metadata.deletion_timestamp is not None:
-            return
-        name, why = min(plan.lost.items())
-        text = (
-            f"The gang cannot be completed: pod {plan.namespace}/{name} was not bound ({why}). "
-            f"The {len(bound)} pods that were bound are evicted"
-        )
-        log.warning("gang %s: %s", plan.key, text)
-        self._announcer.group_event(plan.key, WARNING, names.EVENT_GANG_BROKEN, text)
-        self._metrics.gang_broken()
-        stamp = format_timestamp(now_ns(self._clock))
-        self._announcer.stamp(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: stamp})
-        for pod in bound:
-            self._intake.assume_evicted(_key(pod), pod.metadata.uid)
-        await asyncio.gather(*(self._removals.pod(_key(pod), pod.metadata.uid, text) for pod in bound))
+    # -- what the watches bring ----------------------------------------------------------------------------------------
 
     async def take_over(self) -> None:
         """Become responsible: plans left behind are finished before anything else is decided."""
         self._leading = True
-        async for key in in_turns(self._intake.groups.keys()):
-            group = self._intake.groups.get(key)
-            if group is not None:
-                self._adopt(group)
-
-    def _adopt(self, group: PodGroup) -> None:
-        """Go on with a plan that someone else began."""
-        text = group.metadata.annotations.get(names.BIND_PLAN_ANNOTATION)
-        key = _key(group)
-        if not text or key in self._plans or text in self._closed.get(key, ()) or not self._covers(group):
-            return
-        plan = GangPlan(key, group.metadata.uid, text=text, texts={text})
-        self._plans[key] = plan
-        try:
-            plan.add(decode_plan(text))
-        except PlanError as error:
-            self._announcer.group_event(
-                key, WARNING, f"{names.EVENT_INVALID_PREFIX}BindPlan", f"{error}; it is removed"
-            )
-        log.info("gang %s: going on with a plan of %d pods", key, len(plan.open))
-        for entry in list(plan.open.values()):
-            pod_key = f"{plan.namespace}/{entry.pod}"
-            pod = self._intake.pods.get(pod_key)
-            plan.saw_pod(entry.pod, pod)
-            request = self._intake.requests.get(pod_key)
-            if request is not None:
-                plan.saw_request(request)
-            if entry.pod not in plan.open:
-                continue
-            if self._intake.nodes.get(entry.node) is None:
-                plan.lose(entry, f"node {entry.node} is gone")
-                continue
-            self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
-            self._place(plan.namespace, entry, plan, 0)
-        self._check(plan)
+        await self._gangs.take_over()
 
     def _covers(self, item: PodGroup | BindRequest) -> bool:
         return self._intake.tables.shard.covers(item.metadata)
-
-    def _on_group(self, change: Change[PodGroup]) -> None:
-        group = change.new
-        if group is None:
-            self._closed.pop(change.key, None)
-            return
-        text = group.metadata.annotations.get(names.BIND_PLAN_ANNOTATION)
-        if not text:
-            self._closed.pop(change.key, None)
-        elif self._leading:
-            self._adopt(group)
 
     def _on_pod(self, change: Change[Pod]) -> None:
         pod = change.new
@@ -471,47 +297,18 @@ class Dispatcher:
         if change.key in self._pauses and (pod is None or not is_waiting(pod)):
             self._pauses[change.key].cancel()
             self._end_pause(change.key)
-        if not self._plans:
-            return
-        group = _group_key(pod) if pod is not None else ""
-        before = _group_key(change.old) if change.old is not None else ""
-        for key in dict.fromkeys((before, group)):
-            plan = self._plans.get(key)
-            if plan is not None:
-                plan.saw_pod(split_key(change.key)[1], pod)
-                if key != group and (entry := plan.open.get(split_key(change.key)[1])) is not None:
-                    plan.lose(entry, "the pod has left the group")
-                self._check(plan)
+        self._gangs.saw_pod(change)
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
         if request is not None and self._leading and self._covers(request) and not self._intake.is_withdrawn(request):
             # At once: the next cycle would decide about the pod again before it takes the request away.
             self._pause_given_up(request)
-        if not self._plans:
-            return
-        if request is None:
+        if request is not None:
+            self._gangs.saw_request(request)
+        elif change.key not in self._binds and not self._intake.assumes_bind(change.key):
             # The end of an older request of the name says nothing about the one that we write or have written.
-            if change.key not in self._binds and not self._intake.assumes_bind(change.key):
-                self._lose(change.key, "its BindRequest was deleted")
-        elif given_up(request):
-            plan = self._plan_of(f"{request.metadata.namespace}/{request.spec.pod_name}")
-            if plan is not None:
-                plan.saw_request(request)
-                self._check(plan)
-
-    def _plan_of(self, pod_key: str) -> GangPlan | None:
-        pod = self._intake.pods.get(pod_key)
-        return self._plans.get(_group_key(pod)) if pod is not None else None
-
-    def _lose(self, pod_key: str, why: str) -> None:
-        """A pod that went by a BindRequest will not be bound."""
-        plan = self._plan_of(pod_key)
-        if plan is not None:
-            entry = plan.open.get(split_key(pod_key)[1])
-            if entry is not None and entry.request is not None:
-                plan.lose(entry, why)
-                self._check(plan)
+            self._gangs.lose(change.key, "its BindRequest was deleted")
 
     # -- what leads nowhere, and evictions --------------------------------------------------------------------------
 
@@ -525,9 +322,9 @@ class Dispatcher:
             pod_key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
-                self._lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
+                self._gangs.lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
                 self._pause_given_up(request)
-            self._start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
+            self.start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:
         """Take a pod off its node (cycle:16.2)."""
@@ -549,12 +346,12 @@ class Dispatcher:
 
     async def _withdraw(self, key: str, uid: str) -> bool:
         """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
-        plan = self._plan_of(key)
+        plan = self._gangs.plan_of(key)
         entry = plan.open.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
             self._intake.give_up_place(key, entry.uid, entry.node)
             plan.lose(entry, "it made room for others")
-            self._check(plan)
+            self._gangs.check(plan)
             return True
         request = self._intake.requests.get(key)
         if request is None and self._intake.assumes_bind(key):
@@ -572,7 +369,7 @@ class Dispatcher:
                 return False
             self._intake.assume_withdrawn(key, request.metadata.uid)
             self._intake.give_up_bind(key)
-            self._lose(key, "its BindRequest was withdrawn")
+            self._gangs.lose(key, "its BindRequest was withdrawn")
         else:
             self._intake.trust_request(key)
         return True
@@ -592,8 +389,3 @@ def age_s(pod: Pod, clock: Clock) -> float | None:
 
 def _key(item: Pod | PodGroup) -> str:
     return f"{item.metadata.namespace}/{item.metadata.name}"
-
-
-def _group_key(pod: Pod) -> str:
-    name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION)
-    return f"{pod.metadata.namespace}/{name}" if name else ""
