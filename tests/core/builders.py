@@ -26,7 +26,7 @@ from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.claims.books import ClaimBooks, Held
 from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Evict, Nominate, NoPlace, Plan, Unscheduled
+from pykai.core.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.explain import group_text
 from pykai.core.hooks import EVERY_NODE, Ask
 from pykai.core.numa.books import ZoneBooks
@@ -243,6 +243,7 @@ class Cluster:
         self.policy_changes: dict[str, Any] = {}
         self.shard = Shard()
         self.assumed: dict[str, Status] = {}
+        self.confined_groups: dict[str, FreeRoomOnly] = {}
         self._nodes = 0
         self._age = 1_000_000.0
 
@@ -857,11 +858,18 @@ class Cluster:
         self.assumed[f"{namespace}/{pod}"] = status
         return self
 
+    def confined(self, group: str, why: FreeRoomOnly, namespace: str = "default") -> Cluster:
+        """Let a group use free resources only."""
+        self.confined_groups[f"{namespace}/{group}"] = why
+        return self
+
     def tables(self) -> Tables:
         """The tables of this cluster."""
         tables = Tables(self.shard, [decode_object(raw) for raw in self.objects])
         for key, status in self.assumed.items():
             tables.assume(key, status)
+        for key, why in self.confined_groups.items():
+            tables.confine(key, why)
         return tables
 
     def policy(self) -> Policy:

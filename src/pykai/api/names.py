@@ -272,6 +272,8 @@ REASON_POD_SCHEDULING_ERRORS: Final = "PodSchedulingErrors"
 REASON_NON_PREEMPTIBLE_OVER_QUOTA: Final = "NonPreemptibleOverQuota"
 REASON_OVER_LIMIT: Final = "OverLimit"
 REASON_PREEMPTION_DELAY: Final = "PreemptionDelayNotElapsed"
+#: ours: a group whose binds keep failing may use free resources only
+REASON_BINDS_FAILED: Final = "BindsFailed"
 REASON_QUEUE_DOES_NOT_EXIST: Final = "QueueDoesNotExist"
 REASON_NOT_ENOUGH_RESOURCES: Final = "Not enough resources for the workload"
 

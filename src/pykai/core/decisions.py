@@ -225,6 +225,14 @@ class WithinDelay(msgspec.Struct, frozen=True, tag=True):
     until_ns: int | None
 
 
+class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
+    """Binds of the group have failed too often: it may use free resources, and trigger no evictions (ADR 16)."""
+
+    failures: int
+    #: what the last of them failed for
+    cause: str
+
+
 Refusal = (
     NoPlace
     | OverCapacity
@@ -240,6 +248,7 @@ Refusal = (
     | NoDomain
     | WaysSpent
     | WithinDelay
+    | FreeRoomOnly
 )
 
 

@@ -18,6 +18,7 @@ from pykai.core.decisions import (
     BrokenTree,
     DomainShort,
     Figures,
+    FreeRoomOnly,
     FurtherDomains,
     NoDomain,
     NoPlace,
@@ -165,6 +166,8 @@ def reason_of(refusal: Refusal) -> str:
             return "NotReady"
         case WithinDelay():
             return names.REASON_PREEMPTION_DELAY
+        case FreeRoomOnly():
+            return names.REASON_BINDS_FAILED
         case DomainShort() | FurtherDomains():
             return names.REASON_NOT_ENOUGH_RESOURCES
         case _:
@@ -196,6 +199,11 @@ def refusal_text(refusal: Refusal) -> str:
             return (
                 f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
                 f"evictions before {format_timestamp(until_ns or 0)}"
+            )
+        case FreeRoomOnly(failures=failures, cause=cause):
+            return (
+                f"{failures} binds of the workload failed ({cause}), so it is placed on free resources only and may "
+                f"not trigger evictions; a bind that succeeds, or a change of the PodGroup or the pod, ends this"
             )
         case BadTopology(text=text):
             return text

@@ -19,6 +19,7 @@ from pykai.api.topology import Topology
 from pykai.core.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
 from pykai.core.census import Census, GroupEntry, Kind, QueueCount
 from pykai.core.content import Content
+from pykai.core.decisions import FreeRoomOnly
 from pykai.core.devices import DeviceUse, portion_hundredths
 from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree
 from pykai.core.groups import Group
@@ -152,6 +153,8 @@ class Snapshot:
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]
+    #: groups that may use free resources only, and why
+    confined: Mapping[str, FreeRoomOnly]
     #: things plugins share within a cycle
     memo: dict[Hashable, object] = field(default_factory=dict)
     #: whether anybody has looked at work that runs, beyond its sums

@@ -27,6 +27,7 @@ from pykai.core.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.claims.inventory import Inventory
 from pykai.core.columns import NodeColumns
 from pykai.core.content import Content
+from pykai.core.decisions import FreeRoomOnly
 from pykai.core.devices import portion_hundredths
 from pykai.core.fairshare.tree import QueueTree, build_tree
 from pykai.core.groups import Group, read_group
@@ -75,6 +76,8 @@ class Tables:
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
         self._forced: dict[str, Status] = {}
+        #: groups that may use free resources only
+        self._confined: dict[str, FreeRoomOnly] = {}
         self._requests = BindRequests()
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
@@ -189,6 +192,15 @@ class Tables:
         elif pod_key in self._pods:
             self._forced[pod_key] = status
         self._reread(pod_key)
+
+    def confine(self, group_key: str, why: FreeRoomOnly | None) -> None:
+        """Keep a group from triggering evictions; None ends that."""
+        if self._confined.get(group_key) == why:
+            return
+        self._waiting = object()
+        self._confined = {key: known for key, known in self._confined.items() if key != group_key}
+        if why is not None:
+            self._confined[group_key] = why
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -619,6 +631,7 @@ class Tables:
             claims=self.claims,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
+            confined=self._confined,
             problems=(
                 *(problem for key in sorted(self._problems) for problem in self._problems[key]),
                 *unknown_classes(self._census, self.priority_classes),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pykai.api import names
 from pykai.core.carrying import Cause, carry_out
-from pykai.core.decisions import NoPlace, Verdict, WithinDelay
+from pykai.core.decisions import FreeRoomOnly, NoPlace, Verdict, WithinDelay
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask, PreFailure
 from pykai.core.journal import Outcome
@@ -119,9 +119,11 @@ def _candidates(session: Session) -> Iterator[Gang]:
             session.refuse(gang, delayed)
 
 
-def _delay(session: Session, gang: Gang) -> WithinDelay | None:
+def _delay(session: Session, gang: Gang) -> FreeRoomOnly | WithinDelay | None:
     """Until when a gang may not trigger evictions."""
     group = gang.group
+    if (confined := session.snapshot.confined.get(gang.key)) is not None:
+        return confined
     if session.policy.honour_preemption_policy:
         known = session.snapshot.priority_classes.get(group.priority_class)
         if known is not None and known.preemption_policy == "Never":
