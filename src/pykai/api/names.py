@@ -75,8 +75,12 @@ QUEUE_CONTROLLER: Final = "queue-controller"
 STALE_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
-# The pods of a gang that are about to be bound, and where (JSON); ours, not in KAI Scheduler.
+# Plans of gangs as earlier versions kept them; neither read nor written, since tenants write PodGroups.
 BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
+# Records of a scheduler: the kind, and whose they are (`scheduler/records.py`); ours, not in KAI Scheduler.
+RECORD_LABEL: Final = "kai.scheduler/record"
+RECORD_SCHEDULER_LABEL: Final = "kai.scheduler/record-scheduler"
+RECORD_POOL_LABEL: Final = "kai.scheduler/record-node-pool"
 
 # Shared GPUs: what a pod asks for, and what it was given.
 GPU_FRACTION_ANNOTATION: Final = "gpu-fraction"
@@ -292,6 +296,8 @@ EVENT_FAILED_CREATE: Final = "FailedCreate"
 EVENT_INVALID_ANNOTATION: Final = "InvalidAnnotation"
 # Ours: a gang that cannot be completed gives its nodes back; an object of some kind cannot be used as it stands.
 EVENT_GANG_BROKEN: Final = "GangBroken"
+# Ours: a group whose binds keep failing is placed on free resources only.
+EVENT_BINDS_FAILED: Final = "BindsFailed"
 EVENT_INVALID_PREFIX: Final = "Invalid"
 EVENT_POD_GROUPER_WARNING: Final = "PodGrouperWarning"
 #: Values of a workload that the pod grouper passed over.

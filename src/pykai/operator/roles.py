@@ -54,6 +54,8 @@ ROLES: Mapping[str, tuple[Rule, ...]] = {
         Rule(_CORE, ("pods/status",), ("patch",)),
         Rule(_CORE, ("pods/binding",), ("create",)),
         Rule(_CORE, ("nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"), FOLLOW),
+        # Records of gangs and of failed binds; with another --namespace it needs this Role there.
+        Rule(_CORE, ("configmaps",), ("create", "delete", "patch"), names.DEFAULT_NAMESPACE),
         _EVENTS,
         _LEASES,
         _CLASSES,

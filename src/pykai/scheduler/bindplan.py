@@ -1,12 +1,12 @@
-"""The plan of a gang on its PodGroup: which pods are about to be bound where.
+"""The plan of a gang as text: which pods are about to be bound where.
 
 Binding a gang is many writes, and a process can die between any two of them.  Before the first one the whole plan is
-put into one annotation of the PodGroup; after the last it goes.  Whoever finds a plan there finishes it before other
-work may take its places, or takes back what was bound if it cannot be finished.
+kept in a record (`records`); after the last it goes.  Whoever takes over finishes it before other work may take its
+places, as far as that is still right (`core.resume`), or takes back what was bound if it cannot be finished.
 
-The text is compact JSON, a list of `[pod, uid, node]`, with a fourth element where the pod goes through a BindRequest:
-the spec of that request.  All pods are in the namespace of the group.  A plan too large for an annotation (the API
-server admits 256 KiB for all of an object's annotations) is compressed, marked by its first letter.
+The text is compact JSON, a list of `[pod, uid, node]`.  All pods are in the namespace of the group.  What a BindRequest
+says besides the node is not kept: it would have to be decided anew.  A large plan is compressed, marked by its first
+letter.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ import msgspec
 
 from pykai.api.scheduling import BindRequestSpec
 from pykai.core.groups import Branch, Leaf
+from pykai.core.resume import Place
+from pykai.scheduler.records import MOST_CHARACTERS
 
-#: Characters of a plan that is not compressed, and of any plan: the annotations of a PodGroup share 256 KiB.
-_PLAIN_LIMIT = 100_000
-_LIMIT = 230_000
+#: Characters of a plan that is not compressed, and of any plan: the record holds a few names besides.
+_PLAIN_LIMIT = 300_000
+_LIMIT = MOST_CHARACTERS - 1000
 _COMPRESSED = "z"
-#: A plan of this many bytes is nobody's plan; keeps a forged annotation from filling the memory.
-_MOST_BYTES = 16_000_000
+#: A plan of this many bytes is nobody's plan; keeps a broken record from filling the memory.
+_MOST_BYTES = 32_000_000
 
 
 class PlanError(ValueError):
-    """The annotation holds no plan that can be read, or the plan no annotation can hold."""
+    """The text holds no plan that can be read, or the plan no record can hold."""
 
 
-class Planned(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One pod of a plan."""
+class Planned(msgspec.Struct, frozen=True, gc=False):
+    """One pod that is to be bound."""
 
     pod: str
     uid: str
@@ -53,27 +55,26 @@ class Planned(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return msgspec.convert(self.request, BindRequestSpec)
 
 
-_DECODER = msgspec.json.Decoder(list[Planned])
+_DECODER = msgspec.json.Decoder(list[tuple[str, str, str]])
 
 
 def encode_plan(entries: Iterable[Planned]) -> str:
-    """The text of the annotation; raises PlanError when even the compressed plan is too large."""
-    text = msgspec.json.encode([_listed(entry) for entry in entries])
+    """The text of a plan; raises PlanError when even the compressed plan is too large."""
+    listed = [(entry.pod, entry.uid, entry.node) for entry in entries]
+    text = msgspec.json.encode(listed)
     if len(text) <= _PLAIN_LIMIT:
         return text.decode()
     packed = _COMPRESSED + base64.b64encode(zlib.compress(text, 6)).decode()
     if len(packed) > _LIMIT:
-        raise PlanError(f"the plan has {len(text)} bytes, {len(packed)} compressed; an annotation holds {_LIMIT}")
+        raise PlanError(
+            f"the plan for {len(listed)} pods has {len(text)} bytes, {len(packed)} compressed; a record "
+            f"holds {_LIMIT}; split the PodGroup"
+        )
     return packed
 
 
-def _listed(entry: Planned) -> list[Any]:
-    place = [entry.pod, entry.uid, entry.node]
-    return place if entry.request is None else [*place, entry.request, entry.annotations]
-
-
-def decode_plan(text: str) -> list[Planned]:
-    """The plan in an annotation; raises PlanError."""
+def decode_plan(text: str) -> list[Place]:
+    """The plan in a text; raises PlanError."""
     try:
         raw = text.encode()
         if text.startswith(_COMPRESSED):
@@ -81,16 +82,14 @@ def decode_plan(text: str) -> list[Planned]:
             raw = unpacking.decompress(base64.b64decode(raw[1:], validate=True), _MOST_BYTES)
             if unpacking.unconsumed_tail:
                 raise PlanError(f"the plan has more than {_MOST_BYTES} bytes")
-        entries = _DECODER.decode(raw)
-        for entry in entries:
-            if not (entry.pod and entry.uid and entry.node):
-                raise PlanError("an entry lacks its pod, uid or node")
-            spec = entry.spec()
-            if (spec.pod_name, spec.selected_node) != (entry.pod, entry.node):
-                raise PlanError(f"the BindRequest of pod {entry.pod} is for another pod or node")
+        places = [Place(*each) for each in _DECODER.decode(raw)]
     except (msgspec.DecodeError, binascii.Error, zlib.error, UnicodeError, RecursionError) as error:
         raise PlanError(f"not a plan: {error}") from None
-    return entries
+    if not all(all(place) for place in places):
+        raise PlanError("an entry lacks its pod, uid or node")
+    if len({place.pod for place in places}) < len(places):
+        raise PlanError("a pod is planned twice")
+    return places
 
 
 def whole(root: Branch, active: Mapping[str, int] | Counter[str]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykai.api import names
-from pykai.api.core import Pod
+from pykai.api.core import ConfigMap, Pod
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup
 
@@ -62,6 +62,11 @@ def group_differs(old: PodGroup, new: PodGroup) -> bool:
         return True
     tries_for_ever = new.spec.scheduling_backoff in (None, names.BACKOFF_NONE)
     return not tries_for_ever and old.status.scheduling_conditions != new.status.scheduling_conditions
+
+
+def is_record(item: object) -> bool:
+    """Whether this is a note of a scheduler to its successor: no pod mounts it, and it comes with every gang."""
+    return isinstance(item, ConfigMap) and names.RECORD_LABEL in item.metadata.labels
 
 
 def _never(_: object, __: object) -> bool:

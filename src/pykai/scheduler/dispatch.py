@@ -41,10 +41,11 @@ from pykai.scheduler.binding import Binding, Outcome
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
 from pykai.scheduler.evictions import beneficiary
-from pykai.scheduler.gangbinding import GangBinding, group_key
+from pykai.scheduler.gangbinding import Consult, GangBinding, group_key
 from pykai.scheduler.gangplans import GangPlan, given_up
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
+from pykai.scheduler.records import BIND_PLAN, Records
 from pykai.scheduler.removing import Removals
 from pykai.scheduler.room import Room
 
@@ -63,6 +64,7 @@ class Dispatcher:
     def __init__(
         self,
         client: Client,
+        records: Records,
         intake: Intake,
         announcer: Announcer,
         metrics: SchedulerMetrics,
@@ -73,7 +75,7 @@ class Dispatcher:
         mark_evicted: bool = False,
         in_flight: int = 80,
     ) -> None:
-        self._client = client
+        self._records = records
         self._intake = intake
         self._announcer = announcer
         self._metrics = metrics
@@ -91,7 +93,7 @@ class Dispatcher:
         #: pod key -> the end of its pause
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         self._room = Room(intake)
-        self._gangs = GangBinding(client, intake, announcer, metrics, self._removals, self._room, clock, self)
+        self._gangs = GangBinding(records, intake, announcer, metrics, self._removals, self._room, clock, self)
         self._leading = False
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
@@ -155,7 +157,7 @@ class Dispatcher:
         groups: dict[str, list[Planned]] = {}
         short: set[str] = set()
         async for bind in in_turns(plan.binds):
-            entry = self._planned(bind)
+            entry = self.planned(bind)
             if entry is None:
                 short.add(bind.group)
             else:
@@ -185,7 +187,8 @@ class Dispatcher:
         pod = self._intake.pods.get(key)
         return pod is not None and pod.metadata.uid == uid and not pod.spec.node_name
 
-    def _planned(self, bind: Bind) -> Planned | None:
+    def planned(self, bind: Bind) -> Planned | None:
+        """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
         key = f"{bind.namespace}/{bind.pod}"
         pod = self._intake.pods.get(key)
         if pod is None or not self._can_be_bound(key, bind.uid):
@@ -282,10 +285,11 @@ class Dispatcher:
 
     # -- what the watches bring ----------------------------------------------------------------------------------------
 
-    async def take_over(self) -> None:
+    async def take_over(self, consult: Consult) -> None:
         """Become responsible: plans left behind are finished before anything else is decided."""
+        records = await self._records.found()
         self._leading = True
-        await self._gangs.take_over()
+        await self._gangs.take_over([each for each in records if each.kind == BIND_PLAN], consult)
 
     def _covers(self, item: PodGroup | BindRequest) -> bool:
         return self._intake.tables.shard.covers(item.metadata)

@@ -1,9 +1,11 @@
 """Binds of gangs: the plan before the first of them, its end after the last, and what another scheduler left behind.
 
-Several binds of one group are a gang: its plan is put on the PodGroup before the first of them (`bindplan`,
-`gangplans`), and taken off when all are settled.  `take_over` finishes the plans that another scheduler left behind,
-before the first cycle.  If a gang cannot reach its minimum any more, because a bind was refused for good, the part that
-was bound is evicted, with an event.
+Several binds of one group are a gang: its plan is kept in a record before the first of them (`records`, `bindplan`,
+`gangplans`), and deleted when all are settled.  If a gang cannot reach its minimum any more, because a bind was refused
+for good, the part that was bound is evicted, with an event.
+
+`take_over` goes on with the plans that another scheduler left behind, before the first cycle.  A plan is only a hint
+there: the engine decides again whether each pod may be bound to its node (`core.resume`), and what cannot is lost.
 
 The binds themselves are the dispatcher's, which stands behind `Carrier` here.
 """
@@ -12,17 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
-from pykai.kube import resources
-from pykai.kube.client import Client
+from pykai.core.decisions import Bind
+from pykai.core.policy import Policy
+from pykai.core.resume import Place, Resumed, Unfinished, resume
+from pykai.core.snapshot import Snapshot
 from pykai.kube.clock import Clock
-from pykai.kube.errors import ConnectionLost, KubeError, ServerFailed, TooManyRequests
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
 from pykai.kube.turns import in_turns
@@ -30,12 +36,17 @@ from pykai.scheduler.announcing import WARNING, Announcer, now_ns
 from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
 from pykai.scheduler.bindrequests import assumed_request
 from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.intake import Intake, owner_uid
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.removing import FAILURES, Removals, retry_s
+from pykai.scheduler.records import BIND_PLAN, Record, Records
+from pykai.scheduler.removing import Removals
 from pykai.scheduler.room import Room
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_QUEUE = "queue"
+_PODS = "pods"
 
 
 class Carrier(Protocol):
@@ -49,8 +60,20 @@ class Carrier(Protocol):
         """Start the write that binds a pod."""
         ...
 
+    def planned(self, bind: Bind) -> Planned | None:
+        """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
+        ...
+
     def pause(self, key: str, uid: str) -> None:
         """Keep a pod out of the cycles for a while."""
+        ...
+
+
+class Consult(Protocol):
+    """Asks the engine about the cluster as it is now; also how many arrivals it has seen (`room`)."""
+
+    def __call__(self, question: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
+        """The answer."""
         ...
 
 
@@ -59,7 +82,7 @@ class GangBinding:
 
     def __init__(
         self,
-        client: Client,
+        records: Records,
         intake: Intake,
         announcer: Announcer,
         metrics: SchedulerMetrics,
@@ -68,7 +91,7 @@ class GangBinding:
         clock: Clock,
         carrier: Carrier,
     ) -> None:
-        self._client = client
+        self._records = records
         self._intake = intake
         self._announcer = announcer
         self._metrics = metrics
@@ -77,12 +100,8 @@ class GangBinding:
         self._clock = clock
         self._carrier = carrier
         self._plans: dict[str, GangPlan] = {}
-        #: PodGroup key -> the texts we wrote there and are done with, until the watch shows none
-        self._closed: dict[str, set[str]] = {}
-        #: PodGroup key -> held while its annotation is written
-        self._annotating: dict[str, asyncio.Lock] = {}
-        self._leading = False
-        intake.groups.subscribe(self._on_group)
+        #: PodGroup key -> held while its record is written
+        self._writing: dict[str, asyncio.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -92,7 +111,6 @@ class GangBinding:
 
     def stop(self) -> None:
         """Forget what is under way: it is for the next leader to finish."""
-        self._leading = False
         self._plans.clear()
 
     def can_be_whole(self, key: str) -> bool:
@@ -139,62 +157,43 @@ class GangBinding:
             self.check(plan)
 
     async def _persist(self, plan: GangPlan) -> str:
-        """Put what is open on the PodGroup; why that was refused, "" when it is there."""
-        async with self._annotating.setdefault(plan.key, asyncio.Lock()):
+        """Keep what is open in the record; why that failed, "" when it is there."""
+        async with self._writing.setdefault(plan.key, asyncio.Lock()):
+            group = self._intake.groups.get(plan.key)
+            if group is None:
+                return "the PodGroup is gone"
             try:
                 text = plan.encoded()
             except PlanError as error:
                 return str(error)
             if text == plan.text:
                 return ""
-            # What is refused may stand there all the same: an earlier try without an answer was carried out.
-            plan.texts.add(text)
-            why = await self._annotate(plan, text)
+            # What failed may be there all the same: an earlier try without an answer was carried out.
+            plan.recorded = True
+            data = {_QUEUE: group.spec.queue, _PODS: text}
+            why = await self._records.put(BIND_PLAN, plan.key, plan.uid, data)
             if not why:
                 plan.text = text
-            return why
-
-    async def _annotate(self, plan: GangPlan, text: str | None) -> str:
-        """Write or remove the annotation; the same again does no harm, so doubt means once more."""
-        _, name = split_key(plan.key)
-        content = {"metadata": {"uid": plan.uid, "annotations": {names.BIND_PLAN_ANNOTATION: text}}}
-        failures = tries = 0
-        while True:
-            try:
-                await self._client.patch(resources.POD_GROUPS, name, content, plan.namespace, brief=True)
-                return ""
-            except (ServerFailed, TooManyRequests) as error:
-                failures += 1
-                if failures >= FAILURES:
-                    return f"the plan of the gang could not be kept: {error}"
-            except ConnectionLost:
-                pass
-            except KubeError as error:
-                return f"the plan of the gang could not be kept: {error}"
-            tries += 1
-            await asyncio.sleep(retry_s(tries))
+            return f"the plan of the gang could not be kept: {why}" if why else ""
 
     def check(self, plan: GangPlan) -> None:
         """Finish a plan of which nothing is open."""
         if plan.settled and self._plans.get(plan.key) is plan:
             del self._plans[plan.key]
-            if plan.key in self._intake.groups:
-                self._closed.setdefault(plan.key, set()).update(plan.texts)
             self._carrier.start(self._close(plan), f"end of the plan of gang {plan.key}")
 
     async def _close(self, plan: GangPlan) -> None:
-        """Give back what was bound if the gang is not whole, then take the plan off the PodGroup."""
+        """Give back what was bound if the gang is not whole, then delete the record."""
         group = self._intake.groups.get(plan.key)
         if plan.lost and group is not None and group.metadata.uid == plan.uid:
             await self._mend(plan, group)
-        async with self._annotating.setdefault(plan.key, asyncio.Lock()):
+        async with self._writing.setdefault(plan.key, asyncio.Lock()):
             # A new plan of the group may have been written meanwhile; it is not ours to remove.
-            if plan.texts and plan.key not in self._plans:
-                why = await self._annotate(plan, None)
-                if why:
-                    log.warning("the plan of gang %s stays on its PodGroup: %s", plan.key, why)
-            if plan.key not in self._plans:
-                self._annotating.pop(plan.key, None)
+            following = self._plans.get(plan.key)
+            if plan.recorded and (following is None or following.uid != plan.uid):
+                await self._records.remove(self._records.name_of(BIND_PLAN, plan.uid))
+            if following is None:
+                self._writing.pop(plan.key, None)
 
     async def _mend(self, plan: GangPlan, group: PodGroup) -> None:
         """A gang of which pods were lost on the way keeps its nodes only if its minimum is there."""
@@ -217,58 +216,102 @@ class GangBinding:
             self._intake.assume_evicted(_key(pod), pod.metadata.uid)
         await asyncio.gather(*(self._removals.pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
-    async def take_over(self) -> None:
-        """Become responsible: plans left behind are finished before anything else is decided."""
-        self._leading = True
-        async for key in in_turns(self._intake.groups.keys()):
-            group = self._intake.groups.get(key)
-            if group is not None:
-                self._adopt(group)
+    # -- plans of others --------------------------------------------------------------------------------------------
 
-    def _adopt(self, group: PodGroup) -> None:
-        """Go on with a plan that someone else began."""
-        text = group.metadata.annotations.get(names.BIND_PLAN_ANNOTATION)
-        key = _key(group)
-        if not text or key in self._plans or text in self._closed.get(key, ()) or not self._covers(group):
-            return
-        plan = GangPlan(key, group.metadata.uid, text=text, texts={text})
-        self._plans[key] = plan
+    async def take_over(self, records: Iterable[Record], consult: Consult) -> None:
+        """Go on with the plans that another scheduler left, as far as the engine finds them right now."""
+        plans: list[GangPlan] = []
+        unfinished: list[Unfinished] = []
+        async for record in in_turns(records):
+            read = self._read(record)
+            if read is None:
+                self._carrier.start(self._records.remove(record.name), f"end of record {record.name}")
+                continue
+            plan, places = read
+            log.info("gang %s: going on with a plan of %d pods", plan.key, len(plan.open))
+            plans.append(plan)
+            # At once, so that what happens while the engine is asked is not missed.
+            self._plans[plan.key] = plan
+            if places:
+                unfinished.append(Unfinished(plan.key, plan.uid, record.data.get(_QUEUE, ""), places))
+        resumed, as_of = Resumed((), {}), 0
+        if unfinished:
+            try:
+                resumed, as_of = await consult(partial(resume, unfinished=unfinished))
+            except Exception:
+                log.exception("the plans that were left behind cannot be checked; none of their binds is made")
+        binds: dict[str, list[Bind]] = {}
+        for bind in resumed.binds:
+            binds.setdefault(bind.group, []).append(bind)
+        for plan in plans:
+            self._go_on(plan, binds.get(plan.key, ()), resumed.refused, as_of)
+
+    def _read(self, record: Record) -> tuple[GangPlan, tuple[Place, ...]] | None:
+        """The plan in a record, and the places of it that nothing was written for; None when it is of no use."""
+        group = self._intake.groups.get(record.group)
+        if group is None or group.metadata.uid != record.uid or not self._covers(group):
+            log.info("the plan of gang %s is deleted: there is no such PodGroup with uid %s", record.group, record.uid)
+            return None
         try:
-            plan.add(decode_plan(text))
+            places = decode_plan(record.data.get(_PODS, ""))
         except PlanError as error:
-            self._announcer.group_event(
-                key, WARNING, f"{names.EVENT_INVALID_PREFIX}BindPlan", f"{error}; it is removed"
-            )
-        log.info("gang %s: going on with a plan of %d pods", key, len(plan.open))
-        for entry in list(plan.open.values()):
-            pod_key = f"{plan.namespace}/{entry.pod}"
-            pod = self._intake.pods.get(pod_key)
-            plan.saw_pod(entry.pod, pod)
-            request = self._intake.requests.get(pod_key)
-            if request is not None:
-                plan.saw_request(request)
-            if entry.pod not in plan.open:
+            log.warning("the plan of gang %s is deleted: %s", record.group, error)
+            return None
+        plan = GangPlan(record.group, record.uid, recorded=True)
+        return plan, tuple(place for place in places if self._is_unwritten(plan, place))
+
+    def _is_unwritten(self, plan: GangPlan, place: Place) -> bool:
+        """Take a pod into a plan; whether it waits and nothing is under way for it."""
+        key = f"{plan.namespace}/{place.pod}"
+        request = self._intake.requests.get(key)
+        if request is not None and not self._intake.is_withdrawn(request) and owner_uid(request) == place.uid:
+            entry = Planned(*place, request=msgspec.to_builtins(request.spec))
+            plan.add([entry])
+            plan.unwritten.discard(entry.pod)
+            plan.saw_pod(entry.pod, self._intake.pods.get(key))
+            plan.saw_request(request)
+            if request.spec.selected_node != place.node:
+                plan.lose(entry, f"its BindRequest leads to node {request.spec.selected_node}")
+            return False
+        plan.add([Planned(*place)])
+        plan.saw_pod(place.pod, self._intake.pods.get(key))
+        return place.pod in plan.open
+
+    def _go_on(self, plan: GangPlan, binds: Iterable[Bind], refused: Mapping[str, str], as_of: int) -> None:
+        """Bind what the engine has placed again, unless the gang cannot be whole with it."""
+        again = {bind.pod: bind for bind in binds}
+        entries: list[Planned] = []
+        for name in sorted(plan.unwritten & plan.open.keys()):
+            old = plan.open[name]
+            bind = again.get(name)
+            entry = self._carrier.planned(bind) if bind is not None else None
+            if entry is None or bind is None:
+                why = refused.get(f"{plan.namespace}/{name}", "its place could not be checked")
+                log.warning("pod %s/%s of a plan is not bound to node %s: %s", plan.namespace, name, old.node, why)
+                plan.lose(old, why)
                 continue
-            if self._intake.nodes.get(entry.node) is None:
-                plan.lose(entry, f"node {entry.node} is gone")
-                continue
+            plan.add([entry])
             self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
-            self._carrier.place(plan.namespace, entry, plan, 0)
+            entries.append(entry)
+        begins = not plan.lost or self._will_be_whole(plan)
+        without = "without pod {} the gang is not whole: {}".format(*min(plan.lost.items())) if not begins else ""
+        for entry in entries:
+            if begins:
+                self._carrier.place(plan.namespace, entry, plan, as_of)
+            else:
+                self._intake.give_up_place(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                plan.lose(entry, without)
         self.check(plan)
 
-    def _covers(self, item: PodGroup | BindRequest) -> bool:
-        return self._intake.tables.shard.covers(item.metadata)
+    def _will_be_whole(self, plan: GangPlan) -> bool:
+        group = self._intake.groups.get(plan.key)
+        pods = self._intake.pods_of(plan.key)
+        return group is not None and is_whole(group, pods, lambda pod: pod.metadata.name in plan.open)
 
-    def _on_group(self, change: Change[PodGroup]) -> None:
-        group = change.new
-        if group is None:
-            self._closed.pop(change.key, None)
-            return
-        text = group.metadata.annotations.get(names.BIND_PLAN_ANNOTATION)
-        if not text:
-            self._closed.pop(change.key, None)
-        elif self._leading:
-            self._adopt(group)
+    def _covers(self, group: PodGroup) -> bool:
+        return self._intake.tables.shard.covers(group.metadata)
+
+    # -- pods of plans ----------------------------------------------------------------------------------------------
 
     def plan_of(self, pod_key: str) -> GangPlan | None:
         """The open plan of a pod's group."""

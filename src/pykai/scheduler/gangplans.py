@@ -1,11 +1,11 @@
 """Gangs on their way to their nodes, from the first write to the last: whole, or given back.
 
 A `GangPlan` is open from the moment several pods of a group are to be bound until each of them is settled: seen on its
-node, gone, or refused for good.  Its text stands on the PodGroup all that time (`bindplan`), so that a scheduler that
+node, gone, or refused for good.  Its text is kept in a record all that time (`bindplan`), so that a scheduler that
 takes over finds it.  When all are settled and the group has its minimum, the plan is done; if the minimum is missing,
 what was bound is evicted again.
 
-This module is bookkeeping only: what is open, who is settled, what is left.  `dispatch` does the writing.
+This module is bookkeeping only: what is open, who is settled, what is left.  `gangbinding` does the writing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class GangPlan:
     bound: dict[str, Planned] = field(default_factory=dict)
     #: pod name -> why it will not be bound
     lost: dict[str, str] = field(default_factory=dict)
-    #: what stands on the PodGroup, as far as we know; "" = nothing
+    #: what the record says, as far as we know; "" = there is none
     text: str = ""
-    #: everything of this plan that ever stood there, or may have
-    texts: set[str] = field(default_factory=set)
+    #: whether there may be a record
+    recorded: bool = False
+    #: what binds of this plan have failed for, each counted once (`failedbinds`)
+    causes: set[str] = field(default_factory=set)
 
     @property
     def namespace(self) -> str:
@@ -55,7 +57,7 @@ class GangPlan:
             self.lost.pop(entry.pod, None)
 
     def encoded(self) -> str:
-        """What should stand on the PodGroup."""
+        """What the record should say."""
         return encode_plan(self.open.values())
 
     def placed(self, name: str) -> None:

@@ -52,7 +52,7 @@ from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
 from pykai.scheduler.believing import believable
-from pykai.scheduler.changes import MATTERS, differs, group_differs, pod_differs
+from pykai.scheduler.changes import MATTERS, differs, group_differs, is_record, pod_differs
 from pykai.scheduler.evictions import Evictions
 from pykai.scheduler.overlays import Overlay, caught_up, covered
 from pykai.scheduler.ownrequests import OwnRequests
@@ -178,8 +178,9 @@ class Intake:
 
             def on_change(change: Change[W]) -> None:
                 if change.new is None:
-                    self._add(("remove", (kind, *split_key(change.key))))
-                elif change.old is None or matters(change.old, change.new):
+                    if change.old is None or not is_record(change.old):
+                        self._add(("remove", (kind, *split_key(change.key))))
+                elif (change.old is None or matters(change.old, change.new)) and not is_record(change.new):
                     self._add(("apply", change.new))
 
             store.subscribe(on_change)
@@ -283,14 +284,14 @@ class Intake:
         if node and (old is None or old.spec.node_name != node):
             if assumed is None or assumed.spec.selected_node != node:
                 self._arrived(node)
-        if assumed is not None and (node or pod.metadata.uid != _owner_uid(assumed)):
+        if assumed is not None and (node or pod.metadata.uid != owner_uid(assumed)):
             self._end_bind(key)
 
     def assume_bind(self, request: BindRequest) -> None:
         """A bind was decided: the pod counts as on its way."""
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self.pods.get(key)
-        if pod is not None and (pod.spec.node_name or pod.metadata.uid != _owner_uid(request)):
+        if pod is not None and (pod.spec.node_name or pod.metadata.uid != owner_uid(request)):
             return
         self._drop_bind(key)
         self._binds_to.setdefault(request.spec.selected_node, {})[key] = None
@@ -317,7 +318,7 @@ class Intake:
     def give_up_place(self, key: str, uid: str, node: str) -> None:
         """The same, unless another pod of the name, or another node, has been decided on meanwhile."""
         assumed = self._binds.get(key)
-        if assumed is not None and (_owner_uid(assumed), assumed.spec.selected_node) == (uid, node):
+        if assumed is not None and (owner_uid(assumed), assumed.spec.selected_node) == (uid, node):
             self._end_bind(key)
 
     def _drop_bind(self, key: str) -> bool:
@@ -579,10 +580,11 @@ def _group_of(pod: Pod) -> Iterable[str]:
 
 def same_placement(one: BindRequest, other: BindRequest) -> bool:
     """Whether two requests bring the same pod to the same node."""
-    return one.spec.selected_node == other.spec.selected_node and _owner_uid(one) == _owner_uid(other)
+    return one.spec.selected_node == other.spec.selected_node and owner_uid(one) == owner_uid(other)
 
 
-def _owner_uid(request: BindRequest) -> str:
+def owner_uid(request: BindRequest) -> str:
+    """The uid of the pod that a request is for."""
     return next((owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"), "")
 
 

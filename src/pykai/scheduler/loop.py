@@ -246,6 +246,18 @@ class Loop:
             at_ns = now_ns(self._clock)
             return await self._in_thread(lambda: question(self.intake.tables.snapshot(at_ns), self.policy))
 
+    async def consult(self, question: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
+        """The same before the first cycle, with all changes so far taken in; also the number of arrivals until then."""
+        async with self.engine:
+            operations, as_of = self.intake.take(), self.intake.arrivals
+            at_ns = now_ns(self._clock)
+
+            def answer() -> T:
+                self.intake.digest(operations)
+                return question(self.intake.tables.snapshot(at_ns), self.policy)
+
+            return await self._in_thread(answer), as_of
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

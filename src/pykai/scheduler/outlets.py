@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykai.core.decisions import Plan
+from pykai.scheduler.gangbinding import Consult
 from pykai.scheduler.status import News
 
 
@@ -26,8 +27,8 @@ class PlanOutlet(Protocol):
         """Gangs that are not settled."""
         ...
 
-    async def take_over(self) -> None:
-        """Become responsible for what others began."""
+    async def take_over(self, consult: Consult) -> None:
+        """Become responsible for what others began; `consult` asks the engine whether it still holds."""
         ...
 
     async def carry_out(self, plan: Plan, as_of: int = 0) -> None:

@@ -48,6 +48,7 @@ from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
 from pykai.scheduler.quiet import settle
+from pykai.scheduler.records import Records
 from pykai.scheduler.shadow import Shadow
 from pykai.scheduler.snapshotfile import snapshot_zip
 from pykai.scheduler.statuswrites import StatusWrites
@@ -113,6 +114,7 @@ class Scheduler:
             self.announcer = announcer = Announcer(self.intake, self.writes, self.recorder, shard, clock)
             self.dispatcher = Dispatcher(
                 client,
+                Records(client, shard, flags.other["namespace"]),
                 self.intake,
                 announcer,
                 self.metrics,
@@ -262,7 +264,7 @@ class Scheduler:
             self.intake.charge_ungrouped()
             if self.forgeries is not None:
                 self.forgeries.take_over()
-            await self.dispatcher.take_over()
+            await self.dispatcher.take_over(self.loop.consult)
             await self.loop.run(stop)
             if not await self.dispatcher.settle():
                 log.warning("some writes were still going out; whoever leads next will find them")

@@ -32,6 +32,7 @@ from pykai.kube.store import Change
 from pykai.kube.turns import in_turns
 from pykai.scheduler.bindrequests import assumed_request, request_spec
 from pykai.scheduler.evictions import beneficiary
+from pykai.scheduler.gangbinding import Consult
 from pykai.scheduler.gangplans import given_up
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
@@ -170,7 +171,7 @@ class Shadow:
         """Nobody pauses."""
         return set()
 
-    async def take_over(self) -> None:
+    async def take_over(self, consult: Consult) -> None:
         """What others began is theirs."""
 
     async def settle(self, timeout_s: float = 10.0) -> bool:

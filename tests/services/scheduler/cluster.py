@@ -24,6 +24,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
+from pykai.core.shard import Shard
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -33,6 +34,7 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.scheduler.flags import read_flags
+from pykai.scheduler.records import Records
 from pykai.scheduler.service import Scheduler, make_scheduler
 from tests.servers import Server, api_server, embedded
 
@@ -139,6 +141,7 @@ class Lab:
         self.groups: Store[PodGroup] = self.caches.store(resources.POD_GROUPS, PodGroup)
         self.requests: Store[BindRequest] = self.caches.store(resources.BIND_REQUESTS, BindRequest)
         self.events: Store[dict[str, Any]] = self.caches.store(resources.EVENTS, dict)
+        self.maps: Store[dict[str, Any]] = self.caches.store(resources.CONFIG_MAPS, dict)
         self.faults = Faults(server.transport("scheduler"))
 
     # -- objects ----------------------------------------------------------------------------------------------------
@@ -286,6 +289,31 @@ class Lab:
                 return each.status, each.reason, each.message
         return "", "", ""
 
+    def records(self, kind: str = "bind-plan") -> list[dict[str, str]]:
+        """What the records of schedulers say, those of one kind."""
+        return [
+            item["data"]
+            for item in self.maps.values()
+            if item["metadata"]["namespace"] == names.DEFAULT_NAMESPACE
+            and item["metadata"].get("labels", {}).get(names.RECORD_LABEL) == kind
+        ]
+
+    async def until_no_records(self, kind: str = "bind-plan") -> None:
+        """Wait until no record of a kind is left."""
+        await self.maps.until(lambda _: not self.records(kind), 10)
+
+    async def record_plan(self, group: str, places: Mapping[str, str], *, queue: str = "team", **wrong: str) -> None:
+        """Leave the plan of a gang behind, as a scheduler that was killed does; `wrong` replaces pods' uids."""
+        made = await self.client.get_raw(resources.POD_GROUPS, group, "default")
+        uid = made["metadata"]["uid"]
+        listed = []
+        for pod, node in places.items():
+            found = await self.client.get_raw(resources.PODS, pod, "default")
+            listed.append([pod, wrong.get(pod, found["metadata"]["uid"]), node])
+        records = Records(self.client, Shard(), names.DEFAULT_NAMESPACE)
+        text = msgspec.json.encode(listed).decode()
+        assert await records.put("bind-plan", f"default/{group}", uid, {"queue": queue, "pods": text}) == ""
+
     def annotation(self, group: str, key: str) -> str:
         """An annotation of a PodGroup."""
         found = self.groups.get(f"default/{group}")
@@ -313,7 +341,7 @@ async def running(scheduler: Scheduler) -> AsyncIterator[None]:
 async def cluster(*, speed: float = 1.0, queue: str = "team") -> AsyncIterator[Lab]:
     """A server with one leaf queue below a parent, unless none is wanted."""
     clock = Clock(speed)
-    async with api_server(clock) as server:
+    async with api_server(clock, namespaces=(names.DEFAULT_NAMESPACE,)) as server:
         lab = Lab(server, clock)
         try:
             await lab.caches.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -14,18 +15,12 @@ from pykai.kube.transport import Request
 from tests.services.scheduler.cluster import Lab, cluster, refusal
 
 BINDING = r"/pods/[^/]+/binding$"
-PLAN = names.BIND_PLAN_ANNOTATION
+MAPS = rf"/namespaces/{names.DEFAULT_NAMESPACE}/configmaps"
 
 
-def plans_written(lab: Lab) -> list[object]:
-    """What was written into the annotation, in order."""
-    found = []
-    for request in lab.faults.written("PATCH", r"/podgroups/[^/]+$"):
-        content = msgspec.json.decode(request.body or b"null")
-        annotations = content["metadata"].get("annotations", {})
-        if PLAN in annotations:
-            found.append(annotations[PLAN])
-    return found
+def plans_written(lab: Lab) -> list[str]:
+    """The writes on records of plans, in order."""
+    return [each.method for each in lab.faults.writes if re.search(MAPS, each.path)]
 
 
 async def test_the_plan_of_a_gang_is_kept_before_its_first_bind_and_removed_after_its_last() -> None:
@@ -34,13 +29,17 @@ async def test_the_plan_of_a_gang_is_kept_before_its_first_bind_and_removed_afte
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("train", 3)
-            await lab.groups.until(lambda _: len(plans_written(lab)) == 2 and not lab.annotation("train", PLAN), 10)
-        first, last = plans_written(lab)
+            await lab.maps.until(lambda _: plans_written(lab) == ["POST", "DELETE"] and not lab.records(), 10)
+        made = msgspec.json.decode(lab.faults.written("POST", MAPS)[0].body or b"")
         uids = {pod.metadata.name: pod.metadata.uid for pod in lab.pods.values()}
-        assert sorted(msgspec.json.decode(str(first))) == [[f"train-{i}", uids[f"train-{i}"], "a"] for i in range(3)]
-        assert last is None
+        group = lab.groups.get("default/train")
+        assert group is not None
+        planned = sorted(msgspec.json.decode(made["data"].pop("pods")))
+        assert planned == [[f"train-{i}", uids[f"train-{i}"], "a"] for i in range(3)]
+        assert made["data"] == {"podGroup": "default/train", "podGroupUid": group.metadata.uid, "queue": "team"}
         order = [each.path.rpartition("/")[2] for each in lab.faults.writes]
-        assert order.index("train") < order.index("binding")
+        assert order.index("configmaps") < order.index("binding")
+        assert not lab.annotation("train", names.BIND_PLAN_ANNOTATION)
 
 
 async def test_a_single_pod_needs_no_plan() -> None:
@@ -89,7 +88,7 @@ async def killed_at(lab: Lab, write: int, *, after: bool, fast_bind: bool) -> in
 async def _all_done(lab: Lab) -> None:
     """Everything about the gang is written: bound, told, no plan left."""
     await lab.until_bound("train", 3)
-    await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+    await lab.until_no_records()
     await lab.events.until(lambda _: len(lab.told("Scheduled")) == 3, 10)
 
 
@@ -108,7 +107,7 @@ async def test_a_crash_at_any_write_leaves_no_gang_half_started(after: bool) -> 
                     await lab.gang(f"rival{index}", pods=1, gpu=1)
             async with lab.scheduler():
                 await lab.until_bound("train", 3)
-                await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+                await lab.until_no_records()
             assert not lab.placed("rival0")
         if writes <= write:
             break
@@ -147,7 +146,7 @@ async def test_a_refused_bind_gives_the_whole_gang_back() -> None:
                 ),
                 10,
             )
-            await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+            await lab.until_no_records()
             await lab.groups.until(
                 lambda _: bool(lab.annotation("train", names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10
             )
@@ -164,7 +163,7 @@ async def test_an_elastic_gang_keeps_what_it_has_above_its_minimum() -> None:
         async with lab.scheduler():
             await lab.until_bound("train", 2)
             await lab.until_told("FailedBinding", "train-2")
-            await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+            await lab.until_no_records()
         assert not lab.told("GangBroken")
         assert all(pod.metadata.deletion_timestamp is None for pod in lab.pods.values())
 
@@ -172,7 +171,7 @@ async def test_an_elastic_gang_keeps_what_it_has_above_its_minimum() -> None:
 async def test_a_plan_that_cannot_be_kept_binds_nobody() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=3)
-        lab.faults.refuse("PATCH", r"/podgroups/train$", refusal(403, "Forbidden", "no plans here"))
+        lab.faults.refuse("POST", MAPS, refusal(403, "Forbidden", "no plans here"))
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
             text = await lab.until_told("FailedBinding", "train-0")
@@ -181,36 +180,68 @@ async def test_a_plan_that_cannot_be_kept_binds_nobody() -> None:
         assert not lab.faults.written("POST", BINDING)
 
 
-async def test_a_plan_without_an_answer_is_written_again() -> None:
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_a_plan_without_an_answer_is_written_again(carried_out: bool) -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=3)
-        lab.faults.lose("PATCH", r"/podgroups/train$", ConnectionLost("no answer"), carried_out=True)
+        lab.faults.lose("POST", MAPS, ConnectionLost("no answer"), carried_out=carried_out)
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("train", 3)
+            await lab.until_no_records()
+        assert plans_written(lab) == ["POST", "POST", *(["PATCH"] if carried_out else []), "DELETE"]
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+async def test_the_end_of_a_plan_without_an_answer_is_written_again(carried_out: bool) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=3)
+        lab.faults.lose("DELETE", MAPS, ConnectionLost("no answer"), carried_out=carried_out)
+        await lab.gang("train", pods=3, gpu=1)
+        async with lab.scheduler():
+            await lab.until_bound("train", 3)
+            await lab.until_no_records()
+        assert plans_written(lab).count("DELETE") == 2
+
+
+async def test_a_server_that_fails_for_a_moment_still_keeps_the_plan() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=3)
+        for method in ("POST", "DELETE"):
+            lab.faults.refuse(method, MAPS, refusal(500, "InternalError"), times=2)
+        await lab.gang("train", pods=3, gpu=1)
+        async with lab.scheduler():
+            await lab.until_bound("train", 3)
+            await lab.until_no_records()
+
+
+async def test_without_its_namespace_a_gang_is_not_bound_and_the_event_says_what_to_do() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=3)
+        await lab.gang("train", pods=3, gpu=1)
+        async with lab.scheduler(namespace="nowhere"):
+            text = await lab.until_told("FailedBinding", "train-0")
+        assert "there is no namespace nowhere; create it, or name another with --namespace" in text
+        assert not lab.placed("train")
 
 
 async def test_a_plan_whose_node_is_gone_is_undone() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=3, gpu=1)
-        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await lab.client.list_raw(resources.PODS)}
-        plan = [[name, uid, "gone" if name == "train-2" else "a"] for name, uid in uids.items()]
-        await lab.client.bind("default", "train-0", uid=uids["train-0"], node="a")
-        text = msgspec.json.encode(plan).decode()
-        await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: text}}}, "default")
+        await lab.record_plan("train", {"train-0": "a", "train-1": "a", "train-2": "gone"})
+        pod = await lab.client.get_raw(resources.PODS, "train-0", "default")
+        await lab.client.bind("default", "train-0", uid=pod["metadata"]["uid"], node="a")
         async with lab.scheduler():
             assert "node gone is gone" in await lab.until_told("GangBroken", "train")
-            await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
+            await lab.until_no_records()
 
 
 async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=2)
         await lab.gang("train", pods=2, gpu=1)
-        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await lab.client.list_raw(resources.PODS)}
-        text = msgspec.json.encode([[name, uid, "a"] for name, uid in uids.items()]).decode()
-        await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: text}}}, "default")
+        await lab.record_plan("train", {"train-0": "a", "train-1": "a"})
         begun, go_on = asyncio.Event(), asyncio.Event()
 
         async def hold(request: Request) -> None:
@@ -230,18 +261,46 @@ async def test_the_places_of_a_plan_are_taken_before_the_first_cycle() -> None:
         assert not lab.placed("rival")
 
 
-async def test_a_plan_that_cannot_be_read_is_told_and_removed() -> None:
+async def test_records_that_are_of_no_use_are_deleted() -> None:
+    """Unreadable, about a PodGroup that is gone or another one of the name, or copied under another name."""
     async with cluster() as lab:
         await lab.node("a", gpus=3)
-        await lab.group("train", minimum=1)
-        await lab.client.patch(
-            resources.POD_GROUPS, "train", {"metadata": {"annotations": {PLAN: "[[1, 2]]"}}}, "default"
-        )
+        for name in ("broken", "gone", "replaced", "copied"):
+            await lab.group(name, minimum=1)
+            await lab.record_plan(name, {})
+        for record in await lab.client.list_raw(resources.CONFIG_MAPS, namespace=names.DEFAULT_NAMESPACE):
+            name = record["metadata"]["name"]
+            about = record.get("data", {}).get("podGroup")
+            if about == "default/broken":
+                content = {"data": {"pods": "[[1, 2]]"}}
+                await lab.client.patch(resources.CONFIG_MAPS, name, content, names.DEFAULT_NAMESPACE)
+            elif about == "default/copied":
+                await lab.client.delete(resources.CONFIG_MAPS, name, names.DEFAULT_NAMESPACE)
+                meta = {"name": "mine", "namespace": names.DEFAULT_NAMESPACE, "labels": record["metadata"]["labels"]}
+                await lab.create(resources.CONFIG_MAPS, {"metadata": meta, "data": record["data"]})
+        for name in ("gone", "replaced"):
+            await lab.client.delete(resources.POD_GROUPS, name, "default")
+        await lab.group("replaced", minimum=1)
+        await lab.maps.until(lambda _: len(lab.records()) == 4, 10)
         async with lab.scheduler():
-            assert "not a plan" in await lab.until_told("InvalidBindPlan", "train")
-            await lab.groups.until(lambda _: not lab.annotation("train", PLAN), 10)
-            await lab.pod("train-0", "train", gpu=1)
-            await lab.until_bound("train", 1)
+            await lab.until_no_records()
+            await lab.pod("broken-0", "broken", gpu=1)
+            await lab.until_bound("broken", 1)
+
+
+async def test_schedulers_and_node_pools_do_not_read_each_others_records() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=3)
+        await lab.gang("train", pods=2, gpu=1)
+        await lab.record_plan("train", {"train-0": "a", "train-1": "a"})
+        for flags in ({"scheduler_name": "other"}, {"partition_label_value": "blue"}):
+            async with lab.scheduler(**flags) as scheduler:
+                await scheduler.intake.synced()
+                await scheduler.loop.cycle()
+                assert len(lab.records()) == 1
+        assert not lab.placed("train")
+        async with lab.scheduler():
+            await lab.until_bound("train", 2)
 
 
 async def test_a_bind_request_the_binder_gave_up_on_gives_the_gang_back() -> None:

@@ -14,6 +14,7 @@ from pykai.api import names
 from pykai.api.decode import DecodeError
 from pykai.core.decisions import Bind, Evict, Plan
 from pykai.core.problems import Problem
+from pykai.core.shard import Shard
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
@@ -22,6 +23,7 @@ from pykai.kube.watch import WatchEvent
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request
 from pykai.scheduler.flags import read_flags
+from pykai.scheduler.records import Records
 from pykai.scheduler.room import Room
 from pykai.scheduler.service import make_scheduler
 from pykai.scheduler.status import GroupNews, News, PodNews
@@ -183,9 +185,24 @@ async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None
 
 async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
     large = Large()
+    records = Records(Client(large.server), Shard(), "kai-scheduler")
     for name in numbered("group"):
         large.group(name)
-    assert await turns(large.scheduler.dispatcher.take_over()) >= 5
+        uid = f"uid-{name}"
+        labels = {
+            names.RECORD_LABEL: "bind-plan",
+            names.RECORD_SCHEDULER_LABEL: names.SCHEDULER_NAME,
+            names.RECORD_POOL_LABEL: "",
+        }
+        data = {"podGroup": f"default/{name}", "podGroupUid": uid, "queue": "q", "pods": "[]"}
+        document = {
+            "metadata": {"name": records.name_of("bind-plan", uid), "uid": name, "labels": labels},
+            "data": data,
+        }
+        large.server.put(document, "/api/v1/namespaces/kai-scheduler/configmaps")
+    assert await turns(large.scheduler.dispatcher.take_over(large.scheduler.loop.consult)) >= 5
+    await large.scheduler.dispatcher.settle()
+    assert sum(request.method == "DELETE" for request in large.server.requests) == MANY
 
 
 @pytest.mark.parametrize("goes", ["deleted", "bound"])

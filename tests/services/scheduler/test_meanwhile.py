@@ -16,7 +16,6 @@ from pykai.kube.errors import ConnectionLost, CredentialsError
 from pykai.kube.transport import Request, Stream, Transport
 from pykai.scheduler.service import Scheduler
 from tests.kube.lagging import late
-from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import Faults, Lab, Rule, cluster, refusal, running
 from tests.services.scheduler.test_room import before, foreign, seen
 
@@ -158,7 +157,7 @@ async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the
         await lab.node("a", gpus=2)
         scheduler = lab.make_scheduler()
         async with running(scheduler):
-            held = Held(lab, "PATCH", "/podgroups/train")
+            held = Held(lab, "POST", "/configmaps")
             await lab.gang("train", pods=2, gpu=1)
             await held.until(1)
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
@@ -256,7 +255,7 @@ async def test_who_has_stopped_leaves_gangs_to_the_next_leader() -> None:
         assert not lab.faults.written("DELETE", POD)
 
 
-@pytest.mark.parametrize("path", [BINDING, r"/podgroups/[^/]+$"])
+@pytest.mark.parametrize("path", [BINDING, r"/configmaps$"])
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_moment_without_credentials_costs_a_pause_and_no_more(path: str, known: bool) -> None:
     async with cluster(speed=20) as lab:
@@ -275,9 +274,9 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
     async with cluster() as lab:
         await lab.node("a", gpus=2)
         await classes(lab)
-        lab.faults.lose("PATCH", r"/podgroups/train$", ConnectionLost("no answer"), carried_out=True)
+        lab.faults.lose("POST", r"/configmaps$", ConnectionLost("no answer"), carried_out=True)
         # So answers a server that has just started: the roles come a moment later.
-        lab.faults.refuse("PATCH", r"/podgroups/train$", refusal(403, "Forbidden", "no roles yet"), times=1)
+        lab.faults.refuse("POST", r"/configmaps$", refusal(403, "Forbidden", "no roles yet"), times=1)
         await lab.group("train", minimum=2, priorityClassName="steady")
         for index in range(2):
             await lab.pod(f"train-{index}", "train", gpu=1)
@@ -293,14 +292,13 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
             await lab.pod("rival-0", "rival", gpu=2)
             await lab.until_bound("rival", 1)
             held.let_all_go()
-            await lab.groups.until(lambda _: not lab.annotation("train", names.BIND_PLAN_ANNOTATION), 10)
+            await lab.until_no_records()
             await scheduler.dispatcher.settle()
         assert not await has_node(lab, "train-0")
 
 
 async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() -> None:
     async with cluster() as lab:
-        await ensure_namespace(lab.client, "kai-scheduler")
         await lab.node("a", gpus=1)
         await classes(lab)
         first = lab.make_scheduler(leader_elect=True)
@@ -345,7 +343,7 @@ async def test_a_pod_that_leaves_its_group_on_the_way_does_not_keep_the_plan_ope
             for index in range(2):
                 pod = await lab.client.get(resources.PODS, f"train-{index}", "default", into=Pod)
                 await lab.client.bind("default", f"train-{index}", uid=pod.metadata.uid, node="a")
-            await lab.groups.until(lambda _: not lab.annotation("train", names.BIND_PLAN_ANNOTATION), 10)
+            await lab.until_no_records()
 
 
 @pytest.mark.parametrize("pods", [2, 3])
@@ -396,7 +394,7 @@ async def test_a_gang_that_must_make_room_before_its_plan_is_kept_waits_again() 
         await lab.queue("rich", parent="department", quota=0)
         await lab.queue("poor", parent="department", quota=2)
         async with lab.scheduler():
-            held = Held(lab, "PATCH", "/podgroups/greedy")
+            held = Held(lab, "POST", "/configmaps")
             await lab.gang("greedy", pods=2, gpu=1, queue="rich")
             await held.until(1)
             await lab.group("needy", queue="poor")

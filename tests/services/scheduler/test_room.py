@@ -16,7 +16,7 @@ from pykai.scheduler.service import Scheduler
 from tests.services.scheduler.cluster import Lab, cluster, running
 
 BINDING = r"/pods/[^/]+/binding$"
-PLAN = r"/podgroups/[^/]+$"
+PLAN = r"/configmaps$"
 REQUESTS = r"/bindrequests$"
 
 
@@ -137,7 +137,7 @@ async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
             before(lab, PLAN, others_come)
             await lab.gang("train", pods=2, gpu=1)
             await lab.pods.until(lambda _: overtaken(scheduler) == 2, 10)
-            await lab.groups.until(lambda _: not lab.annotation("train", names.BIND_PLAN_ANNOTATION), 10)
+            await lab.until_no_records()
             assert not lab.faults.written("POST", BINDING)
             lab.faults.on_write = None
             await lab.client.delete(resources.PODS, "foreign", "default", grace_s=0)
@@ -153,7 +153,7 @@ async def test_a_gang_that_has_begun_finds_another_place_for_the_pod_that_lost_i
             await lose_one_place(lab, scheduler)
             await lab.node("c", gpus=1)
             await lab.until_bound("train", 2)
-            await lab.groups.until(lambda _: not lab.annotation("train", names.BIND_PLAN_ANNOTATION), 10)
+            await lab.until_no_records()
         assert "c" in lab.placed("train").values()
 
 
