@@ -65,7 +65,6 @@ async def test_pod_groups(town: Town) -> None:
     assert "schedulingConditions" in await town.told("PodGroup", "odd-status", "Unreadable")
     assert "status.conditions[0].type" in await town.told("PodGroup", "odd-conditions", "Unreadable")
     assert "last-start-timestamp" in await town.told("PodGroup", "stamps", "InvalidPodGroup")
-    assert "not a plan" in await town.told("PodGroup", "stamps", "InvalidBindPlan")
     assert 'subgroup "a" is its own ancestor' in await town.told("PodGroup", "cycle", "InvalidPodGroup")
     assert "listed twice" in await town.told("PodGroup", "twice", "InvalidPodGroup")
     assert 'parent "nobody", which does not exist' in await town.told("PodGroup", "orphan", "InvalidPodGroup")
