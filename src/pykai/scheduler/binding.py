@@ -31,6 +31,7 @@ from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import (
     AlreadyExists,
+    ApiError,
     Conflict,
     ConnectionLost,
     KubeError,
@@ -52,6 +53,8 @@ _LONGEST_PAUSE_S = 5.0
 _FAILURES = 8
 #: the same of answers that the server has too much to do now
 _PUT_OFF = 48
+#: answers that say nothing about the pod: who we are is not known, there is too much to do, the server is not up
+_NOT_THE_POD = frozenset((401, 429, 502, 503, 504))
 
 
 class Outcome(Enum):
@@ -68,6 +71,8 @@ class Result(NamedTuple):
 
     outcome: Outcome
     why: str = ""
+    #: whether it was refused for what the pod is, and will be again; not for the state the server or we are in
+    counts: bool = False
 
 
 _PLACED = Result(Outcome.PLACED)
@@ -129,7 +134,7 @@ class Binding:
                             return found
                         failed, doubt = doubt, None
                         if failures >= _FAILURES:
-                            return Result(Outcome.REFUSED, str(failed))
+                            return _refused(failed)
                     if why := obstacle():
                         return Result(Outcome.OVERTAKEN, why)
                     try:
@@ -144,18 +149,18 @@ class Binding:
                 put_off += 1
                 least_s = error.retry_after_s or 0.0
                 if put_off >= _PUT_OFF and doubt is None:
-                    return Result(Outcome.REFUSED, str(error))
+                    return _refused(error)
             except ServerFailed as error:
                 failures += 1
                 if failures >= _FAILURES and doubt is None:
-                    return Result(Outcome.REFUSED, str(error))
+                    return _refused(error)
             except (ConnectionLost, Conflict, AlreadyExists) as error:
                 log.debug("a bind is in doubt: %s", error)
             except DecodeError as error:
                 return Result(Outcome.REFUSED, str(error))
             except KubeError as error:
                 if doubt is None:
-                    return Result(Outcome.REFUSED, str(error))
+                    return _refused(error)
                 # A server that has just started knows no roles yet and forbids to look. That is no answer.
                 log.warning("what became of a bind cannot be seen: %s", error)
             tries += 1
@@ -187,8 +192,9 @@ class Binding:
             return _PLACED
         if not isinstance(error, Conflict) and not pod.spec.node_name:
             return None
-        why = f"it is on node {pod.spec.node_name}" if pod.spec.node_name else str(error)
-        return Result(Outcome.REFUSED, why)
+        if pod.spec.node_name:
+            return Result(Outcome.REFUSED, f"it is on node {pod.spec.node_name}")
+        return _refused(error)
 
     async def _request(self, namespace: str, entry: Planned, wanted: BindRequest) -> Result:
         content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
@@ -218,4 +224,9 @@ class Binding:
             with contextlib.suppress(NotFound, Conflict):
                 await self._client.delete(resources.BIND_REQUESTS, entry.pod, namespace, uid=found.metadata.uid)
             return None
-        return Result(Outcome.REFUSED, f"a BindRequest of this name leads to node {found.spec.selected_node}")
+        why = f"a BindRequest of this name leads to node {found.spec.selected_node}"
+        return Result(Outcome.REFUSED, why, counts=True)
+
+
+def _refused(error: KubeError) -> Result:
+    return Result(Outcome.REFUSED, str(error), isinstance(error, ApiError) and error.code not in _NOT_THE_POD)

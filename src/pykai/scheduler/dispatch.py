@@ -11,8 +11,8 @@ does not wait for them.
 Right before each bind the node is looked at once more (`room`): a place that others have taken since the decision is
 given up, and the pod decided again at once.
 
-A pod whose bind was refused stays out of the cycles for a pause that doubles with every refusal; its condition says
-why.  Otherwise it would be decided and refused again many times a second.
+A pod whose bind was refused stays out of the cycles for a while (`pauses`); its condition says why.  A group whose
+binds keep failing evicts nobody any more (`failedbinds`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ from pykai.scheduler.binding import Binding, Outcome
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
 from pykai.scheduler.evictions import beneficiary
+from pykai.scheduler.failedbinds import MOST_FAILURES, FailedBinds
 from pykai.scheduler.gangbinding import Consult, GangBinding, group_key
 from pykai.scheduler.gangplans import GangPlan, given_up
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.intake import Intake, owner_uid
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.records import BIND_PLAN, Records
+from pykai.scheduler.pauses import Pauses
+from pykai.scheduler.records import BIND_PLAN, FAILED_BINDS, Records
 from pykai.scheduler.removing import Removals
 from pykai.scheduler.room import Room
 
@@ -54,8 +56,6 @@ T = TypeVar("T")
 
 #: cluster seconds for a pod of a gang to find another place when others took its own
 _SECOND_CHANCE_S = 5.0
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
 
 
 class Dispatcher:
@@ -88,14 +88,13 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[object]] = set()
         #: pod key -> the write that binds it
         self._binds: dict[str, asyncio.Task[object]] = {}
-        #: uid of a pod -> how often its bind was refused
-        self._refused: dict[str, int] = {}
-        #: pod key -> the end of its pause
-        self._pauses: dict[str, asyncio.TimerHandle] = {}
+        self._pauses = Pauses(intake, clock)
         self._room = Room(intake)
         self._gangs = GangBinding(records, intake, announcer, metrics, self._removals, self._room, clock, self)
+        self._failed = FailedBinds(records, intake, announcer, self.start)
         self._leading = False
         intake.pods.subscribe(self._on_pod)
+        intake.groups.subscribe(self._failed.saw_group)
         intake.requests.subscribe(self._on_request)
 
     @property
@@ -111,7 +110,7 @@ class Dispatcher:
     def held_back(self) -> set[str]:
         """Groups with a pod that pauses after a refused bind."""
         groups = set()
-        for key in self._pauses:
+        for key in self._pauses.pods():
             pod = self._intake.pods.get(key)
             if pod is not None:
                 groups.add(group_key(pod))
@@ -130,11 +129,10 @@ class Dispatcher:
     def stop(self) -> None:
         """Start nothing more, and end what is under way: whoever leads now will find it."""
         self._leading = False
-        for timer in self._pauses.values():
-            timer.cancel()
-        self._pauses.clear()
+        self._pauses.stop()
         # The watches go on for a while; what they bring is for the next leader to answer.
         self._gangs.stop()
+        self._failed.stop()
         for task in self._tasks:
             task.cancel()
 
@@ -234,6 +232,9 @@ class Dispatcher:
                 self._metrics.bind_refused()
                 log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
                 self._announcer.binding_failed(key, entry.uid, entry.node, result.why)
+                pod = self._intake.pods.get(key)
+                if result.counts and pod is not None and pod.metadata.uid == entry.uid:
+                    self._failed.count(pod, group_key(pod), result.why, entry.node, plan)
                 self.pause(key, entry.uid)
             if plan is not None:
                 plan.lose(entry, result.why)
@@ -263,25 +264,22 @@ class Dispatcher:
         pod = self._intake.pods.get(key)
         if self._intake.assumes_bind(key) or pod is None or pod.metadata.uid != uid:
             return
-        times = self._refused[uid] = self._refused.get(uid, 0) + 1
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(times - 1, 10))
-        self._intake.hold_back(key)
-        loop = asyncio.get_running_loop()
-        earlier = self._pauses.pop(key, None)
-        if earlier is not None:
-            earlier.cancel()
-        self._pauses[key] = loop.call_later(self._clock.wall_s(pause_s), self._end_pause, key)
+        group = group_key(pod)
+        self._pauses.begin(key, uid, group, self._failed.times(group))
 
-    def _pause_given_up(self, request: BindRequest) -> None:
-        """Let the pod of a request that the binder has given up pause, once for each request."""
+    def _given_up(self, request: BindRequest) -> None:
+        """The binder may have given up on a request: count that, and let the pod pause, once for each request."""
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self._intake.pods.get(key)
-        if pod is not None and not pod.spec.node_name and key not in self._pauses and given_up(request):
-            self.pause(key, pod.metadata.uid)
-
-    def _end_pause(self, key: str) -> None:
-        if self._pauses.pop(key, None) is not None:
-            self._intake.let_go(key)
+        if pod is None or pod.spec.node_name or not given_up(request):
+            return
+        uid = pod.metadata.uid
+        if owner_uid(request) == uid:
+            why, node = request.status.reason or "the binder gave up", request.spec.selected_node
+            plan = self._gangs.plan_of(key)
+            self._failed.count(pod, group_key(pod), why, node, plan, request.metadata.uid)
+        if key not in self._pauses:
+            self.pause(key, uid)
 
     # -- what the watches bring ----------------------------------------------------------------------------------------
 
@@ -289,6 +287,7 @@ class Dispatcher:
         """Become responsible: plans left behind are finished before anything else is decided."""
         records = await self._records.found()
         self._leading = True
+        self._failed.take_over(each for each in records if each.kind == FAILED_BINDS)
         await self._gangs.take_over([each for each in records if each.kind == BIND_PLAN], consult)
 
     def _covers(self, item: PodGroup | BindRequest) -> bool:
@@ -296,18 +295,22 @@ class Dispatcher:
 
     def _on_pod(self, change: Change[Pod]) -> None:
         pod = change.new
-        if pod is None and change.old is not None:
-            self._refused.pop(change.old.metadata.uid, None)
+        if change.old is not None and (pod is None or pod.metadata.uid != change.old.metadata.uid):
+            self._pauses.forget(change.old)
         if change.key in self._pauses and (pod is None or not is_waiting(pod)):
-            self._pauses[change.key].cancel()
-            self._end_pause(change.key)
+            self._pauses.end(change.key)
         self._gangs.saw_pod(change)
+        for group in dict.fromkeys(group_key(each) for each in (change.old, pod) if each is not None):
+            self._failed.saw_pod(change, group)
+        if pod is not None and is_waiting(pod) and (change.old is None or change.old.metadata.uid != pod.metadata.uid):
+            if self._failed.times(group_key(pod)) >= MOST_FAILURES:
+                self._pauses.inherit(change.key, group_key(pod))
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
         if request is not None and self._leading and self._covers(request) and not self._intake.is_withdrawn(request):
             # At once: the next cycle would decide about the pod again before it takes the request away.
-            self._pause_given_up(request)
+            self._given_up(request)
         if request is not None:
             self._gangs.saw_request(request)
         elif change.key not in self._binds and not self._intake.assumes_bind(change.key):
@@ -327,7 +330,7 @@ class Dispatcher:
             pod = self._intake.pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
                 self._gangs.lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
-                self._pause_given_up(request)
+                self._given_up(request)
             self.start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:

@@ -116,7 +116,7 @@ FLAGS: tuple[Flag, ...] = (
         "cycle:SNP-13",
         shard="scheduler_name",
     ),
-    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "lease namespace", "cycle:PRC-5"),
+    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "namespace of the lease and of records of gangs", "cycle:PRC-5"),
     Flag("metrics-namespace", names.METRICS_NAMESPACE, a_text, "metric prefix", "cycle:20"),
     Flag(
         "resource-reservation-app-label",

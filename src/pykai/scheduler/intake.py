@@ -43,6 +43,7 @@ from pykai.api.storage import (
     StorageClass,
 )
 from pykai.api.topology import Topology
+from pykai.core.decisions import FreeRoomOnly
 from pykai.core.problems import Problem
 from pykai.core.shard import Shard
 from pykai.core.status import Status
@@ -136,6 +137,8 @@ class Intake:
         #: pod key -> uid of the pod we evict
         self._evicted: dict[str, str] = {}
         self.evictions = Evictions()
+        #: PodGroups that may use free resources only
+        self.confined: dict[str, FreeRoomOnly] = {}
         #: request key -> uid of the request we deleted
         self._withdrawn: dict[str, str] = {}
         #: requests whose end says nothing about their pods yet
@@ -503,6 +506,14 @@ class Intake:
             if group_differs(covered(group, overlay), group):
                 self._add(("apply", self._judged(group)))
 
+    def confine(self, key: str, why: FreeRoomOnly | None) -> None:
+        """Let a group use free resources only, or no longer."""
+        if why is not None:
+            self.confined[key] = why
+        elif self.confined.pop(key, None) is None:
+            return
+        self._add(("confine", (key, why)))
+
     def seen_group(self, key: str) -> PodGroup | None:
         """A PodGroup with our own unseen writes laid over it."""
         group = self.groups.get(key)
@@ -532,6 +543,8 @@ class Intake:
                     tables.apply(payload)
                 elif what == "remove":
                     tables.remove(*payload)
+                elif what == "confine":
+                    tables.confine(*payload)
                 else:
                     tables.assume(*payload)
             except Exception as error:
@@ -544,6 +557,7 @@ class Intake:
         self.tables = Tables(self._shard)
         self._operations = [("apply", item) for item in self.objects()]
         self._operations += [("assume", (key, Status.RELEASING)) for key in self._evicted]
+        self._operations += [("confine", item) for item in self.confined.items()]
         self.wake()
 
     def objects(self) -> Iterable[Object]:
@@ -594,4 +608,4 @@ def _subject(what: str, payload: Any) -> str:
         return "/".join(part for part in (type(payload).__name__, meta.namespace, meta.name) if part)
     if what == "remove":
         return "/".join(part for part in payload if part)
-    return f"Pod/{payload[0]}"
+    return f"PodGroup/{payload[0]}" if what == "confine" else f"Pod/{payload[0]}"

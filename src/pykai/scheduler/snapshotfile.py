@@ -34,6 +34,7 @@ from pykai.api.storage import (
 )
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.api.topology import Topology
+from pykai.core.decisions import FreeRoomOnly
 from pykai.core.policy import Policy
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import Configuration, read_configuration
@@ -109,6 +110,8 @@ class Recording:
     now_ns: int
     #: objects that could not be read
     unreadable: list[DecodeError] = field(default_factory=list)
+    #: groups that may use free resources only
+    confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
 
     @property
     def policy(self) -> Policy:
@@ -117,7 +120,10 @@ class Recording:
 
     def tables(self) -> Tables:
         """The model of the cluster."""
-        return Tables(self.flags.shard, self.objects)
+        tables = Tables(self.flags.shard, self.objects)
+        for key, why in self.confined.items():
+            tables.confine(key, why)
+        return tables
 
 
 def snapshot_zip(
@@ -126,6 +132,7 @@ def snapshot_zip(
     configuration: Mapping[str, Any],
     now_ns: int,
     server_version: Mapping[str, Any] | None = None,
+    confined: Mapping[str, FreeRoomOnly] | None = None,
 ) -> bytes:
     """The file for a cluster."""
     kinds = {kind: key for key, kind in LISTS.items()}
@@ -144,7 +151,11 @@ def snapshot_zip(
         },
         "rawObjects": lists,
         "discovery": {"serverVersion": dict(server_version or {}), "resources": []},
-        "pykai": {"nowNs": now_ns, "flags": {name: values[name] for name in _OUR_FLAGS}},
+        "pykai": {
+            "nowNs": now_ns,
+            "flags": {name: values[name] for name in _OUR_FLAGS},
+            "freeRoomOnly": dict(confined or {}),
+        },
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
@@ -224,7 +235,15 @@ def read_snapshot(data: bytes) -> Recording:
         read_configuration(config, flags.profile),
         now_ns if isinstance(now_ns, int) else newest_ns(objects),
         unreadable,
+        _read_confined(ours.get("freeRoomOnly")),
     )
+
+
+def _read_confined(given: object) -> dict[str, FreeRoomOnly]:
+    try:
+        return msgspec.convert(given or {}, dict[str, FreeRoomOnly])
+    except msgspec.ValidationError as error:
+        raise SnapshotError(f"{ENTRY}: pykai.freeRoomOnly: {error}") from None
 
 
 def _read_flags(params: Mapping[str, Any], ours: Mapping[str, Any]) -> Flags:

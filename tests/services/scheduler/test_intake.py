@@ -9,6 +9,7 @@ import pytest
 
 from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
+from pykai.core.decisions import FreeRoomOnly
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tables import Tables
@@ -290,6 +291,31 @@ async def test_tables_built_anew_know_what_is_assumed(feed: Feed) -> None:
     feed.digest()
     feed.intake.start_over()
     assert feed.state == ("BINDING", "a")
+
+
+async def test_a_group_is_confined_from_the_next_cycle_on_also_in_tables_built_anew(feed: Feed) -> None:
+    why = FreeRoomOnly(3, "why")
+    feed.intake.confine("default/g", None)
+    assert feed.wakes == 0
+    feed.intake.confine("default/g", why)
+    assert feed.wakes == 1
+    for _ in range(2):
+        feed.digest()
+        assert feed.intake.tables.snapshot(0).confined == {"default/g": why}
+        feed.intake.start_over()
+    feed.intake.confine("default/g", None)
+    feed.digest()
+    assert feed.intake.tables.snapshot(0).confined == {}
+
+
+async def test_records_of_schedulers_start_no_cycle(feed: Feed) -> None:
+    """They come and go with every gang; no pod mounts them."""
+    labels = {names.RECORD_LABEL: "bind-plan"}
+    feed.say("ADDED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
+    feed.say("DELETED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
+    assert (feed.wakes, feed.intake.waiting) == (0, 0)
+    feed.say("ADDED", "ConfigMap", {"metadata": {"name": "map"}})
+    assert (feed.wakes, feed.intake.waiting) == (1, 1)
 
 
 def _stale(feed: Feed) -> int | None:

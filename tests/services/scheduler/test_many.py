@@ -205,6 +205,24 @@ async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
     assert sum(request.method == "DELETE" for request in large.server.requests) == MANY
 
 
+async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
+    """However many causes and pods there are: those beyond the first few share one count."""
+    large = Large()
+    large.group("g")
+    failed = large.scheduler.dispatcher._failed  # type: ignore[attr-defined]
+    for number, name in enumerate(numbered("pod", 100)):
+        spec = {"schedulerName": "kai-scheduler", "priority": number, "containers": [{"name": "main"}]}
+        metadata = {"annotations": {names.POD_GROUP_ANNOTATION: "g"}}
+        large.say("ADDED", "Pod", name, metadata=metadata, spec=spec, status={"phase": "Pending"})
+        pod = large.intake.pods.get(f"default/{name}")
+        failed.count(pod, "default/g", f"cause {chr(97 + number % 26)}", "a", None, request=f"request-{number}")
+    assert failed.times("default/g") == 100 - 7
+    assert large.intake.confined.keys() == {"default/g"}
+    await large.scheduler.dispatcher.settle()
+    last = [each for each in large.server.requests if each.path.endswith("/configmaps")][-1]
+    assert len(last.body or b"") < 4000
+
+
 @pytest.mark.parametrize("goes", ["deleted", "bound"])
 async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_begin(goes: str) -> None:
     large = Large()

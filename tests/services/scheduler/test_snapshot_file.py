@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from pykai.cli.replay import replay
 from pykai.core.cycle import schedule
+from pykai.core.decisions import FreeRoomOnly
 from pykai.kube import resources
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.snapshotfile import SnapshotError, newest_ns, read_snapshot, snapshot_zip
@@ -62,6 +63,24 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
         assert content["schedulerParams"]["partitionParams"]["NodePoolLabelKey"] == "kai.scheduler/node-pool"
         assert content["config"]["actions"].startswith("allocate, consolidation")
         assert content["discovery"]["serverVersion"]["minor"] == "35"
+
+
+async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
+    async with cluster() as lab:
+        await an_unfair_cluster(lab)
+        scheduler = lab.make_scheduler()
+        await scheduler._runtime.caches.start()
+        await scheduler.intake.synced()
+        recording = read_snapshot(await scheduler.snapshot_file())
+        plan = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
+        assert len(plan.evictions) == 1
+        scheduler.intake.confine(plan.evictions[0].preemptor, FreeRoomOnly(3, "why"))
+        recording = read_snapshot(await scheduler.snapshot_file())
+        await scheduler._runtime.caches.stop()
+        scheduler.loop.close()
+        assert schedule(recording.tables().snapshot(recording.now_ns), recording.policy).evictions == ()
+    with pytest.raises(SnapshotError, match="freeRoomOnly"):
+        read_snapshot(packed({"pykai": {"freeRoomOnly": {"ns/g": 1}}}))
 
 
 async def test_what_is_assumed_is_in_the_file() -> None:

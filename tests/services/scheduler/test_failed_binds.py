@@ -1,0 +1,251 @@
+"""A pod that can never be bound evicts others three times, then uses free resources only, whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykai.api.core import Container, Pod, PodSpec, Volume
+from pykai.api.meta import ObjectMeta
+from pykai.kube import resources
+from pykai.kube.transport import Request, Response
+from pykai.scheduler.failedbinds import cause_of, likeness
+from pykai.scheduler.service import Scheduler
+from tests.services.scheduler.cluster import Lab, Rule, cluster, refusal
+
+MINUTES = 60.0
+RECORD = "failed-binds"
+
+
+def refuse_binds(lab: Lab, job: str) -> None:
+    """No pod of a job can be bound, and every answer reads differently."""
+
+    def answer(request: Request) -> Response:
+        name = request.path.split("/")[-2]
+        number = len(lab.faults.writes)
+        return refusal(403, "Forbidden", f'pods "{name}" is forbidden: try {number}, not on node a')
+
+    lab.faults.rules.append(Rule("POST", rf"/pods/{job}-\d+/binding$", before=answer))
+
+
+class Jobs:
+    """Plays the controller of two jobs of one pod: what is evicted, or cannot be bound, comes back as another pod."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.made = {"honest": 0, "never": 0}
+
+    async def begin(self, job: str, queue: str, **pod: Any) -> None:
+        await self.lab.group(job, queue=queue)
+        await self.make(job, **pod)
+
+    async def make(self, job: str, **pod: Any) -> None:
+        await self.lab.pod(f"{job}-{self.made[job]}", job, **{"gpu": 2, **pod})
+        self.made[job] += 1
+
+    async def tend(self, **pod: Any) -> None:
+        """One look at all pods."""
+        for found in list(self.lab.pods.values()):
+            name = found.metadata.name
+            job = name.partition("-")[0]
+            if found.metadata.deletion_timestamp or self.lab.condition(name)[1] == "BindingError":
+                if name == f"{job}-{self.made[job] - 1}":
+                    await self.lab.client.delete(resources.PODS, name, "default", grace_s=0)
+                    await self.make(job, **(pod if job == "never" else {}))
+
+    def evictions(self) -> int:
+        return len({each.path for each in self.lab.faults.written("DELETE", r"/pods/honest-\d+$")})
+
+
+@asynccontextmanager
+async def contention(speed: float = 300) -> AsyncIterator[tuple[Lab, Jobs]]:
+    """A node that an honest job fills; another that can never be bound has the better claim to it."""
+    async with cluster(speed=speed) as lab:
+        await lab.node("a", gpus=2)
+        await lab.queue("rich", parent="department", quota=0)
+        await lab.queue("poor", parent="department", quota=2)
+        refuse_binds(lab, "never")
+        jobs = Jobs(lab)
+        await jobs.begin("honest", "rich")
+        async with lab.scheduler():
+            await lab.until_bound("honest", 1)
+        await jobs.begin("never", "poor")
+        yield lab, jobs
+
+
+async def until_confined(lab: Lab, jobs: Jobs, scheduler: Scheduler) -> None:
+    """Let the job fail until the scheduler has had enough of it, and the honest one be back."""
+    async with asyncio.timeout(30):
+        while not lab.told("BindsFailed", "never") or not lab.placed("honest"):
+            await jobs.tend()
+            await scheduler.loop.cycle()
+            await asyncio.sleep(0)
+
+
+async def cycled(scheduler: Scheduler, times: int = 10) -> None:
+    """Wait until a scheduler that has taken over has run some cycles."""
+    async with asyncio.timeout(10):
+        while scheduler.loop.cycles < times:
+            await asyncio.sleep(0)
+
+
+async def test_in_25_minutes_an_honest_job_is_evicted_three_times_and_then_runs_in_peace() -> None:
+    async with contention() as (lab, jobs), lab.scheduler() as scheduler:
+        await until_confined(lab, jobs, scheduler)
+        while lab.clock.elapsed_s() < 25 * MINUTES:
+            await jobs.tend()
+            await scheduler.loop.cycle()
+        # A try that found the node empty needed no eviction.
+        assert 1 <= jobs.evictions() <= 3
+        assert lab.placed("honest")
+        await lab.groups.until(lambda _: "free resources only" in str(lab.groups.get("default/never")), 10)
+        (told,) = lab.told("BindsFailed", "never")
+        assert told.startswith('3 binds failed (pods "<pod>" is forbidden: try #, not on node <node>)')
+        assert "free resources only" in lab.told("Unschedulable", "never")[-1]
+
+
+async def test_a_new_leader_remembers() -> None:
+    async with contention() as (lab, jobs):
+        async with lab.scheduler() as scheduler:
+            await until_confined(lab, jobs, scheduler)
+            await scheduler.dispatcher.settle()
+        assert msgspec.json.decode(lab.records(RECORD)[0]["failures"])["failures"][0]["count"] == 3
+        evictions = jobs.evictions()
+        async with lab.scheduler() as scheduler:
+            await cycled(scheduler)
+            assert scheduler.intake.confined.keys() == {"default/never"}
+        assert jobs.evictions() == evictions
+        assert lab.placed("honest")
+        assert len(lab.told("BindsFailed", "never")) == 1
+
+
+@pytest.mark.parametrize("changed", ["pod", "group"])
+async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> None:
+    async with contention() as (lab, jobs):
+        async with lab.scheduler() as scheduler:
+            await until_confined(lab, jobs, scheduler)
+            lab.faults.heal()
+            evictions = jobs.evictions()
+            if changed == "group":
+                content = {"spec": {"preemptibility": "preemptible"}}
+                await lab.client.patch(resources.POD_GROUPS, "never", content, "default")
+            else:
+                name = f"never-{jobs.made['never'] - 1}"
+                await lab.client.delete(resources.PODS, name, "default", grace_s=0)
+                await jobs.make("never", cpu="2")
+            async with asyncio.timeout(10):
+                while not lab.placed("never"):
+                    await jobs.tend(cpu="2")
+                    await scheduler.loop.cycle()
+            assert not scheduler.intake.confined
+        assert jobs.evictions() == evictions + 1
+
+
+async def test_free_room_is_enough_and_a_bind_that_succeeds_ends_it() -> None:
+    async with contention() as (lab, jobs), lab.scheduler() as scheduler:
+        await until_confined(lab, jobs, scheduler)
+        lab.faults.heal()
+        await lab.node("b", gpus=2)
+        await lab.until_bound("never", 1)
+        await lab.until_no_records(RECORD)
+        assert not scheduler.intake.confined
+
+
+async def test_the_count_goes_with_the_group() -> None:
+    async with contention() as (lab, jobs), lab.scheduler() as scheduler:
+        await until_confined(lab, jobs, scheduler)
+        await lab.client.delete(resources.POD_GROUPS, "never", "default")
+        await lab.until_no_records(RECORD)
+        assert not scheduler.intake.confined
+
+
+async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        await lab.gang("job", pods=1, gpu=1)
+        async with lab.scheduler(fast_bind=False):
+            await lab.requests.until(lambda store: len(store) == 1, 10)
+            failed = {"status": {"phase": "Failed", "reason": "no such device", "failedAttempts": 1}}
+            await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
+            await lab.maps.until(lambda _: bool(lab.records(RECORD)), 10)
+            await lab.requests.until(lambda store: len(store) == 0, 10)
+        (record,) = lab.records(RECORD)
+        content = msgspec.json.decode(record["failures"])
+        assert [(each["cause"], each["count"]) for each in content["failures"]] == [("no such device", 1)]
+        assert len(content["requests"]) == 1
+
+
+async def test_pods_of_a_gang_that_fail_together_are_one_failure() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=4)
+        refuse_binds(lab, "train")
+        await lab.gang("train", pods=4, gpu=1)
+        async with lab.scheduler() as scheduler:
+            for index in range(4):
+                await lab.until_told("FailedBinding", f"train-{index}")
+            await scheduler.dispatcher.settle()
+            await lab.maps.until(lambda _: bool(lab.records(RECORD)), 10)
+        content = msgspec.json.decode(lab.records(RECORD)[0]["failures"])
+        assert [each["count"] for each in content["failures"]] == [1]
+
+
+@pytest.mark.parametrize("code", [401, 429, 503])
+async def test_a_server_in_trouble_is_no_failure_of_the_pod(code: int) -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        lab.faults.refuse("POST", r"/binding$", refusal(code, "Unauthorized" if code == 401 else "Later"), times=48)
+        await lab.gang("job", pods=1, gpu=1)
+        scheduler = lab.make_scheduler()
+        scheduler.dispatcher._binding._pause = _at_once  # type: ignore[attr-defined]
+        stop = asyncio.Event()
+        life = asyncio.create_task(scheduler.run(stop))
+        await lab.until_told("FailedBinding", "job-0")
+        stop.set()
+        await life
+        await scheduler.intake._caches.stop()
+        assert not lab.records(RECORD)
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+def pod(name: str = "p", *, claim: str = "", **meta: Any) -> Pod:
+    volumes = (Volume(name=f"token-{name}"),)
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="ns", uid=f"uid-{name}", **meta),
+        spec=PodSpec(containers=(Container(name="main"),), volumes=volumes, priority_class_name=claim),
+    )
+
+
+def test_pods_are_alike_by_what_they_ask_for() -> None:
+    assert likeness(pod("a")) == likeness(pod("b"))
+    assert likeness(pod("a")) != likeness(pod("a", claim="x"))
+    assert likeness(pod("a")) != likeness(pod("a", annotations={"gpu-fraction": "0.5"}))
+    assert likeness(pod("a")) == likeness(pod("a", annotations={"note": "x"}, labels={"l": "x"}))
+
+
+NAMES = st.from_regex(re.compile(r"[a-z][a-z0-9-]{2,20}[a-z0-9]"), fullmatch=True)
+
+
+@given(NAMES, NAMES, NAMES, NAMES, st.uuids(), st.uuids(), st.integers(0, 10**9))
+def test_a_cause_is_the_same_whatever_pod_and_node_are_called(
+    one: str, other: str, here: str, there: str, uid: Any, another: Any, number: int
+) -> None:
+    def text(name: str, node: str, uid: Any) -> str:
+        return cause_of(f'pods "{name}" ({uid}) cannot go to\n {node}: {number} reasons', pod(name), node)
+
+    assert text(one, here, uid) == text(other, there, another) or {one, other} & {here, there}
+    assert text(one, here, uid).startswith('pods "<')
+
+
+def test_different_causes_stay_different() -> None:
+    assert cause_of("no such device", pod(), "a") != cause_of("no such volume", pod(), "a")
