@@ -209,7 +209,7 @@ def _refusal(document: Mapping[str, Any], pod: Pod) -> str:
     owner = next((each for each in owners if each.get("controller")), owners[0] if owners else None)
     whose = f"belongs to {owner['kind']} {owner['name']} ({owner['uid']})" if owner else "has no owner"
     return (
-        f"ConfigMap {meta['namespace']}/{meta['name']} was not made for pod {pod.metadata.name} ({pod.metadata.uid}): it"
-        f" {whose}, so nothing is written; leave annotation {names.SHARED_GPU_CONFIGMAP_ANNOTATION} of the pod to the"
-        " admission service, or name a prefix that is not in use"
+        f"ConfigMap {meta['namespace']}/{meta['name']} was not made for pod {pod.metadata.name} ({pod.metadata.uid}):"
+        f" it {whose}, so nothing is written; leave annotation {names.SHARED_GPU_CONFIGMAP_ANNOTATION} of the pod to"
+        " the admission service, or name a prefix that is not in use"
     )

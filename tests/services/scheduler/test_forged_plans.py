@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pykai.api import names
-from pykai.binder.reservation import reservation_name
+from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import Lab, cluster
