@@ -14,6 +14,7 @@ METADATA: dict[str, Any] = {
     "annotations": {"pod-group-name": "pg"},
     "creationTimestamp": "2026-01-01T00:00:00Z",
     "deletionTimestamp": "2026-01-02T00:00:00Z",
+    "deletionGracePeriodSeconds": 30,
     "resourceVersion": "42",
     "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u-2", "controller": True}],
 }
@@ -143,11 +144,13 @@ SAMPLES: list[dict[str, Any]] = [
                 {"name": "b", "resourceClaimTemplateName": "template"},
             ],
             "runtimeClassName": "nvidia",
+            "terminationGracePeriodSeconds": 60,
         },
         "status": {
             "phase": "Running",
             "nominatedNodeName": "node-2",
             "qosClass": "Guaranteed",
+            "startTime": "2026-01-01T00:00:05Z",
             "conditions": [CONDITION],
             "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "thing-b"}],
             "extendedResourceClaimStatus": {"resourceClaimName": "thing-extended"},
