@@ -65,3 +65,21 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(CannotListen):
         split_address(text)
+
+
+async def test_notices_are_listed_and_leave_a_service_ready() -> None:
+    said = ["a.yaml: unknown plugin"]
+    endpoint = Endpoint("127.0.0.1:0", readiness={"caches": lambda: ""}, notices={"configuration": lambda: said})
+    port = await endpoint.start()
+    try:
+        async with ClientSession() as http:
+            async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert (answer.status, await answer.text()) == (
+                    200,
+                    "[+]caches ok\n[!]configuration: a.yaml: unknown plugin\nok\n",
+                )
+            said.clear()
+            async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert await answer.text() == "[+]caches ok\nok\n"
+    finally:
+        await endpoint.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -366,6 +367,48 @@ def test_a_service_does_not_start_with_a_broken_file() -> None:
         LastGood("actions: [")
 
 
+#: what stops a scheduler at its start, and what it says
+FATAL = [
+    ("actions: alocate", r"actions\[0\]: unknown action 'alocate'; .*; did you mean allocate\?"),
+    ("actions: 7", "actions: expected names separated by commas"),
+    ("profile: kubernets", "unknown profile 'kubernets'; .*; did you mean kubernetes"),
+    ("tiers: {}", "tiers: expected a list"),
+    ("queueDepthPerAction: 3", "queueDepthPerAction: expected a mapping"),
+    ("queueDepthPerAction: {allocate: many}", "queueDepthPerAction.allocate: 'many': expected a whole number"),
+]
+#: what a newer KAI may have and this version has not, or what KAI skips as well (cycle:CYC-3, queues:Q-308)
+SKIPPED = [
+    ("tiers: [{plugins: [{name: priorty}, {name: elastic}]}]", "did you mean priority?"),
+    ("tiers: [{plugins: [{name: proportion, arguments: {kvalue: 1}}]}]", "did you mean kValue?"),
+    ("tiers: [{plugins: [{name: minruntime, arguments: {defaultReclaimMinRuntime: soon}}]}]", "'soon'"),
+    ("tires: []", "did you mean tiers?"),
+    ("queueDepthPerAction: {newaction: 3}", "isn't one of them"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), FATAL)
+def test_cfg_1_a_service_does_not_start_with_unknown_actions_or_wrong_values(text: str, says: str) -> None:
+    """cycle:CFG-1"""
+    with pytest.raises(ConfigurationError, match=says):
+        LastGood(text)
+    said: list[str] = []
+    kept = LastGood("actions: allocate")
+    assert not kept.reload(text, said.append)
+    assert kept.current.policy.actions == ("allocate",)
+    assert re.search(says, said[0])
+
+
+@pytest.mark.parametrize(("text", "says"), SKIPPED)
+def test_cyc_3_what_a_newer_version_may_have_is_skipped_unless_strict(text: str, says: str) -> None:
+    """cycle:CYC-3, queues:Q-308"""
+    assert says in LastGood(text).current.problems[0].text
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        LastGood(text, strict=True)
+    kept = LastGood("actions: allocate", strict=True)
+    assert not kept.reload(text, lambda _: None)
+    assert kept.current.policy.actions == ("allocate",)
+
+
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     """A distribution with one plugin called `theirs`, as pip leaves it."""
     (folder / "their_plugin.py").write_text(source)
@@ -484,7 +527,8 @@ def test_an_unknown_profile_is_named_and_the_default_one_used(profile: str) -> N
     assert names(read) == DEFAULT_NAMES
     (problem,) = read.problems
     assert problem.field == "profile"
-    assert "known are default, kubernetes; default is used" in problem.text
+    assert "known are default, kubernetes" in problem.text
+    assert read.errors == (problem,)
 
 
 def test_a_reloaded_file_keeps_the_profile_that_was_asked_for() -> None:

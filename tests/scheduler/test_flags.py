@@ -1,4 +1,4 @@
-"""Flags: every one of cycle:21 with its default, and mistakes that cost nobody anything."""
+"""Flags: every one of cycle:21 with its default, and every mistake reported."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ OURS = {
     "min-cycle-interval": "20ms",
     "fast-bind": "true",
     "shadow": "false",
+    "strict": "false",
 }
 
 
@@ -153,6 +154,8 @@ def test_a_threshold_at_or_below_zero_means_two_minutes(value: str) -> None:
         ("max-consolidation-preemptees", "-2"),
         ("num-of-status-recording-workers", "0"),
         ("qps", "0"),
+        ("shadow", "maybe"),
+        ("strict", "very"),
         ("plugin-server-port", "65536"),
         ("profiler-port", "0"),
     ],
@@ -173,8 +176,9 @@ def test_a_bad_value_is_reported_with_its_flag_and_the_default_stays(flag: str, 
 
 
 def test_an_unknown_flag_is_reported_and_skipped() -> None:
-    read = read_flags({"--no-such-flag": "1", "partition-label-value": "blue"})
-    assert [problem.field for problem in read.problems] == ["--no-such-flag"]
+    read = read_flags({"--shadwo": "1", "partition-label-value": "blue"})
+    assert [problem.field for problem in read.problems] == ["--shadwo"]
+    assert "did you mean --shadow?" in read.problems[0].text
     assert read.shard.node_pool == "blue"
 
 

@@ -1,4 +1,4 @@
-"""Flags of a service become its options; what is wrong is told and the default stays."""
+"""Flags of a service become its options; with one that is wrong the service does not start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykai.kube.options import read_options
+from pykai.kube.options import OptionError, read_options
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
 from pykai.podgrouper.options import read_options as read_grouper_options
 from pykai.podgroups.service import PodGroupsOptions
@@ -39,9 +39,14 @@ def test_every_kind_of_value() -> None:
     [("number", "0"), ("number", "-1"), ("number", "٣"), ("part", "0"), ("part", "x"), ("part", "inf")]
     + [("switch", "maybe"), ("pairs", "a"), ("unknown", "1")],
 )
-def test_what_is_wrong_is_told_and_the_default_stays(flag: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert read_options(Options(), FLAGS, {flag: value}) == Options()
-    assert f"--{flag}" in caplog.text
+def test_what_is_wrong_is_an_error_that_names_the_flag(flag: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"^--{flag}: "):
+        read_options(Options(), FLAGS, {flag: value})
+
+
+def test_a_misspelt_flag_is_answered_with_the_right_one() -> None:
+    with pytest.raises(OptionError, match=r"--numbr: unknown flag; did you mean --number\?"):
+        read_options(Options(), FLAGS, {"numbr": "1"})
 
 
 def test_kais_flags_are_known(caplog: pytest.LogCaptureFixture) -> None:

@@ -305,6 +305,7 @@ EVENT_INVALID_WORKLOAD: Final = "InvalidWorkload"
 EVENT_UNREADABLE: Final = "Unreadable"
 EVENT_RESERVATION_MISSING: Final = "GPUReservationMissing"
 EVENT_INVALID_BIND_REQUEST: Final = "InvalidBindRequest"
+EVENT_INVALID_CONFIGURATION: Final = "InvalidConfiguration"
 
 # Annotations of eviction events.
 EVICTED_PODS_ANNOTATION: Final = "num-evicted-pods"

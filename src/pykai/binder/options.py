@@ -1,9 +1,8 @@
 """The binder's command-line flags (gpu:14) and the configuration of its plugins (gpu:BI-7).
 
 `FLAGS` lists every flag upstream has, so that an operator's command line works unchanged; `read_options` turns a
-mapping of flag to value into `BinderOptions`.  Unlike a running scheduler, a binder with a wrong setting does not
-start: what it would write into the cluster cannot be taken back, so a wrong flag raises `OptionError`, which names
-the flag.
+mapping of flag to value into `BinderOptions`.  A binder with a wrong setting does not start: what it would write into
+the cluster cannot be taken back, so a wrong flag raises `OptionError`, which names the flag.
 
 Plugins come as JSON, name -> {enabled, priority, arguments}, over the defaults; given arguments replace the default
 arguments as a whole.  They run in descending priority, ties by name.
@@ -19,6 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 from pykai.api import names
+from pykai.api.suggestions import did_you_mean
+from pykai.kube.options import OptionError as OptionError
 
 VOLUME_BINDING = "volumebinding"
 DYNAMIC_RESOURCES = "dynamicresources"
@@ -29,10 +30,6 @@ _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false"
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _TIMEOUT = "bindTimeoutSeconds"
 _CDI = "cdiEnabled"
-
-
-class OptionError(ValueError):
-    """A flag or an argument of a plugin that cannot be used; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ class Flag:
     #: as upstream prints it, unless the meaning says otherwise
     default: str
     read: Callable[[str], Any]
-    #: field of `BinderOptions`
+    #: field of `BinderOptions`; "" = accepted, without effect
     own: str
     meaning: str
 
@@ -234,10 +231,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag("metrics-bind-address", "", _text, "metrics_address", "metrics and health; nowhere without it"),
     Flag("health-probe-bind-address", "", _text, "health_address", "the same, for a second address"),
     Flag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
+    Flag("feature-gates", "", _text, "", "accepted, without effect"),
     Flag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
 )
 
 _BY_NAME = {flag.name: flag for flag in FLAGS}
+#: accepted, because operators pass them, and without effect here
+WITHOUT_EFFECT = frozenset(flag.name for flag in FLAGS if not flag.own)
 
 
 def read_options(given: Mapping[str, object]) -> BinderOptions:
@@ -247,8 +247,8 @@ def read_options(given: Mapping[str, object]) -> BinderOptions:
         name = spelled.lstrip("-")
         flag = _BY_NAME.get(name)
         if flag is None:
-            raise OptionError(f"--{name}: unknown flag")
-        if value is None:
+            raise OptionError(f"--{name}: unknown flag{did_you_mean(name, _BY_NAME, '--')}")
+        if value is None or not flag.own:
             continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         try:
@@ -295,7 +295,8 @@ def check_plugins(plugins: Mapping[str, Plugin]) -> None:
         if not plugin.enabled:
             continue
         if plugin.name not in DEFAULT_PLUGINS:
-            raise OptionError(f"failed to get binder plugin {plugin.name}: there is no such plugin")
+            meant = did_you_mean(plugin.name, DEFAULT_PLUGINS)
+            raise OptionError(f"failed to get binder plugin {plugin.name}: there is no such plugin{meant}")
         if plugin.name in (VOLUME_BINDING, DYNAMIC_RESOURCES):
             _seconds(plugin, _TIMEOUT)
         elif plugin.name == GPU_SHARING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import sys
 import tempfile
@@ -18,6 +19,21 @@ from pykai.kube.errors import KubeError
 from pykai.observe.endpoint import CannotListen
 
 _LOG = logging.getLogger(__name__)
+
+
+class _Positive(click.FloatRange):
+    """A finite number above 0; click's own range lets `nan` through, which compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number of more than 0.", param, ctx)
+        return number
+
+
+#: types of options that several commands have
+A_POSITIVE_NUMBER = _Positive(min=0, min_open=True)
+A_PORT = click.IntRange(0, 65535)
 _SWITCH_S = 0.0005
 
 

@@ -5,6 +5,9 @@
 
 Each service has the flags of its counterpart in KAI, spelt the same way, so that an operator's command line works; they
 are not listed here but read by the service's own table.  With `all`, a flag goes to every service that knows it.
+
+Nothing starts with a flag that no service knows or a value that cannot be read: `--shadwo` must not schedule for real.
+A flag of KAI that does nothing here is accepted, and the log says so.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pykai.api import names
+from pykai.api.suggestions import did_you_mean
+from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -68,6 +73,8 @@ class Part:
     #: the flags it knows, and what they mean; "" where only its page in docs says so
     flags: Callable[[], Mapping[str, str]]
     make: Callable[[Runtime, Given, CollectorRegistry], Sequence[Service]]
+    #: the flags that are accepted without effect
+    idle: Callable[[], Collection[str]]
     #: name of its lease; empty where it elects for itself, or does not
     lease: str = ""
     #: the flags that say where to serve metrics and health; none where it serves them itself, or does not
@@ -85,17 +92,26 @@ def _scheduler_flags() -> Mapping[str, str]:
 
 
 def _scheduler(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
-    from pykai.scheduler.configuration import ConfigurationError
+    from pykai.kube.options import OptionError
     from pykai.scheduler.flags import read_flags
     from pykai.scheduler.service import make_scheduler
 
     if "KUBERNETES_SERVICE_HOST" not in os.environ:
         # In a pod everybody may scrape, elsewhere only this machine.
         given = {"listen-address": "127.0.0.1:8080", **given}
-    try:
-        return [make_scheduler(runtime, read_flags(given), registry=registry)]
-    except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error
+    flags = read_flags(given)
+    if flags.problems:
+        # No default is used here, whatever the sentence says to readers of snapshots.
+        raise OptionError(
+            "; ".join(f"{each.field}: {each.text.partition('; the default')[0]}" for each in flags.problems)
+        )
+    return [make_scheduler(runtime, flags, registry=registry)]
+
+
+def _scheduler_idle() -> Collection[str]:
+    from pykai.scheduler.flags import WITHOUT_EFFECT
+
+    return WITHOUT_EFFECT
 
 
 def _binder_flags() -> Mapping[str, str]:
@@ -105,13 +121,16 @@ def _binder_flags() -> Mapping[str, str]:
 
 
 def _binder(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequence[Service]:
-    from pykai.binder.options import OptionError, read_options
+    from pykai.binder.options import read_options
     from pykai.binder.service import make_binder
 
-    try:
-        return [make_binder(runtime, read_options(given), registry=registry)]
-    except OptionError as error:
-        raise click.ClickException(str(error)) from error
+    return [make_binder(runtime, read_options(given), registry=registry)]
+
+
+def _binder_idle() -> Collection[str]:
+    from pykai.binder.options import WITHOUT_EFFECT
+
+    return WITHOUT_EFFECT
 
 
 def _podgrouper_flags() -> Mapping[str, str]:
@@ -127,6 +146,12 @@ def _podgrouper(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequenc
     return [make_podgrouper(runtime, read_options(given))]
 
 
+def _podgrouper_idle() -> Collection[str]:
+    from pykai.podgrouper.options import FLAGS
+
+    return _fieldless(FLAGS)
+
+
 def _podgroups_flags() -> Mapping[str, str]:
     from pykai.podgroups.service import FLAGS
 
@@ -137,6 +162,12 @@ def _podgroups(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence
     from pykai.podgroups.service import make_podgroups, read_options
 
     return [make_podgroups(runtime, read_options(given))]
+
+
+def _podgroups_idle() -> Collection[str]:
+    from pykai.podgroups.service import FLAGS
+
+    return _fieldless(FLAGS)
 
 
 def _queues_flags() -> Mapping[str, str]:
@@ -151,6 +182,12 @@ def _queues(runtime: Runtime, given: Given, registry: CollectorRegistry) -> Sequ
     return [make_queues(runtime, read_options(given), registry)]
 
 
+def _queues_idle() -> Collection[str]:
+    from pykai.queues.service import FLAGS
+
+    return _fieldless(FLAGS)
+
+
 def _admission_flags() -> Mapping[str, str]:
     from pykai.webhooks.options import FLAGS
 
@@ -158,12 +195,15 @@ def _admission_flags() -> Mapping[str, str]:
 
 
 def _admission(_: Runtime, given: Given, __: CollectorRegistry) -> Sequence[Service]:
-    from pykai.webhooks.options import AdmissionOptionError, read_admission
+    from pykai.webhooks.options import read_admission
 
-    try:
-        return [read_admission(given)]
-    except AdmissionOptionError as error:
-        raise click.ClickException(str(error)) from error
+    return [read_admission(given)]
+
+
+def _admission_idle() -> Collection[str]:
+    from pykai.webhooks.options import WITHOUT_EFFECT
+
+    return {*WITHOUT_EFFECT, "namespace"}
 
 
 def _machines_flags() -> Mapping[str, str]:
@@ -179,17 +219,28 @@ def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[
     return machines(runtime, read_options(given))
 
 
+def _machines_idle() -> Collection[str]:
+    return ("leader-elect", "namespace")
+
+
+def _fieldless(flags: Mapping[str, str]) -> Collection[str]:
+    """The flags of a table that set nothing, without those that are read here."""
+    return {name for name, field in flags.items() if not field} - _COMMON.keys() - {*_USUAL, *_OF_QUEUES}
+
+
 #: where most services of KAI serve metrics, and where they say whether they are well: both pages are on both here
 _USUAL = ("metrics-bind-address", "health-probe-bind-address")
 _OF_QUEUES = ("metrics-listen-address", "health-probe-bind-address")
 PARTS: Mapping[str, Part] = {
-    "scheduler": Part(_scheduler_flags, _scheduler),
-    "binder": Part(_binder_flags, _binder, addresses=_USUAL),
-    "podgrouper": Part(_podgrouper_flags, _podgrouper, lease="54dff599.kai.scheduler", addresses=_USUAL),
-    "podgroups": Part(_podgroups_flags, _podgroups, lease="o1x22tjj.kai.scheduler", addresses=_USUAL),
-    "queues": Part(_queues_flags, _queues, lease="ov3xj497.kai.scheduler", addresses=_OF_QUEUES),
-    "admission": Part(_admission_flags, _admission, addresses=_USUAL),
-    "machines": Part(_machines_flags, _machines),
+    "scheduler": Part(_scheduler_flags, _scheduler, _scheduler_idle),
+    "binder": Part(_binder_flags, _binder, _binder_idle, addresses=_USUAL),
+    "podgrouper": Part(
+        _podgrouper_flags, _podgrouper, _podgrouper_idle, lease="54dff599.kai.scheduler", addresses=_USUAL
+    ),
+    "podgroups": Part(_podgroups_flags, _podgroups, _podgroups_idle, lease="o1x22tjj.kai.scheduler", addresses=_USUAL),
+    "queues": Part(_queues_flags, _queues, _queues_idle, lease="ov3xj497.kai.scheduler", addresses=_OF_QUEUES),
+    "admission": Part(_admission_flags, _admission, _admission_idle, addresses=_USUAL),
+    "machines": Part(_machines_flags, _machines, _machines_idle),
 }
 #: what `all` stands for: everything a real cluster needs beside its own parts
 ALL = ("scheduler", "binder", "podgrouper", "podgroups", "queues")
@@ -262,6 +313,8 @@ _COMMON = {
     "leader-elect": "one of several replicas is active [false]",
     "namespace": f"where the lease is [{names.DEFAULT_NAMESPACE}]",
 }
+#: options of the command itself, read by click
+_OWN = ("kubeconfig", "context", "speed", "help")
 #: a listen address that says "nowhere", as controller-runtime has it
 _NOWHERE = ("", "0")
 _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
@@ -288,7 +341,12 @@ class _Run(click.Command):
     "--kubeconfig", type=click.Path(path_type=Path), help="Which cluster; else $KUBECONFIG, or the own pod's."
 )
 @click.option("--context", default="", help="Which context of the kubeconfig.")
-@click.option("--speed", default=1.0, help="Cluster seconds per second, for simulated clusters.")
+@click.option(
+    "--speed",
+    type=A_POSITIVE_NUMBER,
+    default=1.0,
+    help="Cluster seconds per second, for simulated clusters.",
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags: tuple[str, ...]) -> None:
     """Run one service, or all, until stopped.
@@ -298,44 +356,47 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
     """
     from prometheus_client import CollectorRegistry
 
-    from pykai.cli.processes import run_until_signal
     from pykai.kube.caches import Caches
     from pykai.kube.client import Client
     from pykai.kube.clock import Clock
     from pykai.kube.credentials import connect
     from pykai.kube.lease import Fence
     from pykai.kube.limits import Limits
+    from pykai.kube.options import OptionError
     from pykai.kube.runtime import Runtime, run_together
     from pykai.observe.logs import set_up_logging
+    from pykai.scheduler.configuration import ConfigurationError
 
     given = parse_given(flags)
-    _only_whole_shadows(service, given)
     chosen = ALL if service == "all" else (service,)
-    set_up_logging(_number(given, "v", 3), as_json=_switch(given, "log-json"))
-    elected = _switch(given, "leader-elect")
     known = {name: set(PARTS[name].flags()) for name in chosen}
-    for unknown in sorted(set(given) - _COMMON.keys() - set().union(*known.values())):
-        _LOG.warning("--%s is no flag of %s and is ignored", unknown, service)
+    _check_names(service, given, set().union(_COMMON, *known.values()))
+    set_up_logging(_number(given, "v", 3, least=0), as_json=_switch(given, "log-json"))
+    elected = _switch(given, "leader-elect")
+    qps, burst = (_number(given, name, 0, least=1) for name in ("qps", "burst"))
+    for name in idle_flags(chosen, given):
+        _LOG.warning("--%s is accepted and has no effect on %s", name, service)
 
     async def main(stop: asyncio.Event) -> None:
-        qps, burst = _number(given, "qps", 0), _number(given, "burst", 0)
-        limits = Limits(qps=qps if qps > 0 else None, burst=max(0, burst))
-        client = Client(connect(kubeconfig, context=context), limits=limits)
-        runtime = Runtime(client, Caches(client), Clock(speed))
-        registry = CollectorRegistry()
-        made: list[Service] = []
-        for name in chosen:
-            part = PARTS[name]
-            own = {key: value for key, value in given.items() if key in known[name]}
-            fence = Fence()
-            services = part.make(replace(runtime, client=client.fenced(fence.check)), own, registry)
-            if part.lease and elected:
-                namespace = given.get("namespace", names.DEFAULT_NAMESPACE)
-                services = [Led(each, runtime, namespace=namespace, lease=part.lease, fence=fence) for each in services]
-            made += services
-        addresses = {given.get(flag, "") for name in chosen for flag in PARTS[name].addresses}
-        made += [Endpoints(address, registry, made) for address in sorted(addresses.difference(_NOWHERE))]
+        client = Client(connect(kubeconfig, context=context), limits=Limits(qps=qps or None, burst=burst))
         try:
+            runtime = Runtime(client, Caches(client), Clock(speed))
+            registry = CollectorRegistry()
+            made: list[Service] = []
+            for name in chosen:
+                part = PARTS[name]
+                own = {key: value for key, value in given.items() if key in known[name]}
+                fence = Fence()
+                try:
+                    services = part.make(replace(runtime, client=client.fenced(fence.check)), own, registry)
+                except (OptionError, ConfigurationError) as error:
+                    raise click.ClickException(str(error)) from error
+                if part.lease and elected:
+                    place = given.get("namespace", names.DEFAULT_NAMESPACE)
+                    services = [Led(each, runtime, namespace=place, lease=part.lease, fence=fence) for each in services]
+                made += services
+            addresses = {given.get(flag, "") for name in chosen for flag in PARTS[name].addresses}
+            made += [Endpoints(address, registry, made) for address in sorted(addresses.difference(_NOWHERE))]
             await run_together(runtime, made, stop)
         finally:
             await client.close()
@@ -343,12 +404,26 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
     run_until_signal(main)
 
 
-def _only_whole_shadows(service: str, given: Given) -> None:
-    """Who wants to write nothing must not be surprised: a misspelled flag, or services that would write beside it."""
+def _check_names(service: str, given: Given, known: Collection[str]) -> None:
+    """Nothing starts with a flag that no service knows, nor with others that would write beside a shadow."""
     for name in given:
-        if "shadow" in name and (service, name) != ("scheduler", "shadow"):
-            text = f"--{name}: shadow mode is `kai run scheduler --shadow`, of the scheduler alone; nothing was started"
-            raise click.UsageError(text)
+        if name not in known:
+            meant = did_you_mean(name, {*known, *_OWN}, "--")
+            text = f"--{name} is not a flag of {service}{meant or f'; `kai run {service} --help` lists them'}"
+            raise click.UsageError(f"{text} Nothing was started." if meant else f"{text}. Nothing was started.")
+    if service == "all" and _switch(given, "shadow"):
+        text = "--shadow: shadow mode is `kai run scheduler --shadow`, of the scheduler alone. Nothing was started."
+        raise click.UsageError(text)
+
+
+def idle_flags(chosen: Sequence[str], given: Given) -> list[str]:
+    """The given flags that have no effect on any of the services that know them."""
+    found = []
+    for name in sorted(given):
+        knowing = [PARTS[each] for each in chosen if name in PARTS[each].flags() or name in _COMMON]
+        if all(name in part.idle() for part in knowing):
+            found.append(name)
+    return found
 
 
 def _switch(given: Given, name: str) -> bool:
@@ -358,11 +433,10 @@ def _switch(given: Given, name: str) -> bool:
     return _SWITCHES[text.lower()]
 
 
-def _number(given: Given, name: str, otherwise: int) -> int:
+def _number(given: Given, name: str, otherwise: int, *, least: int) -> int:
     text = given.get(name)
     if text is None:
         return otherwise
-    try:
-        return int(text)
-    except ValueError:
-        raise click.UsageError(f"--{name}: expected a whole number, not {text!r}") from None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= least):
+        raise click.UsageError(f"--{name}: expected a whole number of at least {least}, not {text!r}")
+    return int(text)

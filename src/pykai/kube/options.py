@@ -2,37 +2,44 @@
 
 A service has a dataclass of options and a table from flag to field; the type of the field's default says how the text
 is read.  A flag that is only accepted (because a program that starts us passes it) stands in the table without a field.
-A bad value is told and the default stays; an unknown flag is told and skipped: a slip must not stop a cluster.
+An unknown flag and a bad value raise `OptionError`, which names the flag: a service that starts with other settings
+than those it was given does the wrong thing unnoticed.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
-_log = logging.getLogger(__name__)
+from pykai.api.suggestions import did_you_mean
 
 T = TypeVar("T")
 
 _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
+class OptionError(ValueError):
+    """A flag that cannot be used; the text names it."""
+
+
 def read_options(options: T, flags: Mapping[str, str], given: Mapping[str, object]) -> T:
-    """The options with what was given; `flags` maps names without dashes to fields, "" for accepted without effect."""
+    """The options with what was given; raises `OptionError`.
+
+    `flags` maps names without dashes to fields, "" for what is accepted without effect.
+    """
     defaults = {field.name: getattr(options, field.name) for field in fields(cast(Any, options))}
     values: dict[str, Any] = {}
     for spelled, value in given.items():
         name = spelled.lstrip("-")
         field_name = flags.get(name)
         if field_name is None:
-            _log.warning("--%s is not a flag of this service and is ignored", name)
+            raise OptionError(f"--{name}: unknown flag{did_you_mean(name, flags, '--')}")
         elif field_name and value is not None:
             try:
                 values[field_name] = _read(str(value), defaults[field_name])
             except ValueError as error:
-                _log.warning("--%s: %r: %s; the default stays", name, value, error)
+                raise OptionError(f"--{name}: {value!r}: {error}") from None
     return cast(T, replace(cast(Any, options), **values))
 
 
@@ -46,7 +53,10 @@ def _read(text: str, default: object) -> object:
             raise ValueError("expected a whole number of at least 1")
         return int(text)
     if isinstance(default, float):
-        number = float(text)
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.0
         if not 0 < number < 1e9:
             raise ValueError("expected a number of more than 0")
         return number

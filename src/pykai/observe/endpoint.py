@@ -2,7 +2,8 @@
 
 `Endpoint` listens on an address such as `:8080` or `127.0.0.1:0`.  Health is asked of callables: each has a name and
 returns an empty text when all is well, otherwise what is wrong.  Both pages list every check, as Kubernetes does, and
-answer 200 or 503.
+answer 200 or 503.  Notices are things an operator should know that take nothing from the service: `/readyz` lists them
+and stays 200.
 
 Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
 healthy and ready.
@@ -10,7 +11,7 @@ healthy and ready.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,8 @@ from pykai.observe.metrics import CONTENT_TYPE, exposed
 
 #: "" when all is well, otherwise what is wrong
 Check = Callable[[], str]
+#: what an operator should know, a sentence each
+Notice = Callable[[], Iterable[str]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -36,6 +39,7 @@ class Endpoint:
         registry: CollectorRegistry | None = None,
         health: Mapping[str, Check] | None = None,
         readiness: Mapping[str, Check] | None = None,
+        notices: Mapping[str, Notice] | None = None,
         pages: Mapping[str, Handler] | None = None,
         unknown: str = "not found",
     ) -> None:
@@ -44,6 +48,7 @@ class Endpoint:
         self._registry = registry
         self._health = health
         self._readiness = readiness
+        self._notices = notices or {}
         self._pages = pages or {}
         self._unknown = unknown
         self._runner: web.AppRunner | None = None
@@ -56,7 +61,7 @@ class Endpoint:
         if self._health is not None:
             app.router.add_get("/healthz", checks_page(self._health))
         if self._readiness is not None:
-            app.router.add_get("/readyz", checks_page(self._readiness))
+            app.router.add_get("/readyz", checks_page(self._readiness, self._notices))
         for path, page in self._pages.items():
             app.router.add_get(path, page)
         app.router.add_route("*", "/{rest:.*}", self._nothing_there)
@@ -87,12 +92,13 @@ class Endpoint:
         return web.Response(status=404, text=self._unknown)
 
 
-def checks_page(checks: Mapping[str, Check]) -> Handler:
-    """A page that lists checks, 200 if all hold and 503 otherwise."""
+def checks_page(checks: Mapping[str, Check], notices: Mapping[str, Notice] | None = None) -> Handler:
+    """A page that lists checks, 200 if all hold and 503 otherwise, and notices, which change nothing."""
 
     async def page(_: web.Request) -> web.Response:
         found = {name: _asked(check) for name, check in checks.items()}
         lines = [f"[-]{name}: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in found.items()]
+        lines += [f"[!]{name}: {text}" for name, notice in (notices or {}).items() for text in notice()]
         failed = any(found.values())
         lines.append("check failed" if failed else "ok")
         return web.Response(status=503 if failed else 200, text="\n".join(lines) + "\n")

@@ -3,13 +3,16 @@
 Problems come from two sides: the caches, about objects that cannot be decoded, and the tables, about fields that mean
 nothing.  Both serve everybody else meanwhile.  A problem is told when it appears or changes; a mended one is forgotten,
 so that it would be told again.
+
+The configuration file of the scheduler is one more source.  It is no object, so its event is about the scheduler's own
+pod or, where it runs elsewhere, about the namespace that holds its lease.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pykai.api import names
 from pykai.api.decode import KINDS, DecodeError
@@ -29,9 +32,12 @@ _MOST_AT_ONCE = 200
 class Complaints:
     """What was told about whom."""
 
-    def __init__(self, announcer: NewsOutlet, metrics: SchedulerMetrics) -> None:
+    def __init__(self, announcer: NewsOutlet, metrics: SchedulerMetrics, own: Callable[[], tuple[str, str]]) -> None:
         self._announcer = announcer
         self._metrics = metrics
+        #: kind and key of the object that stands for this scheduler
+        self._own = own
+        self._configuration: tuple[str, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._told: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
@@ -49,6 +55,18 @@ class Complaints:
             for line in sorted(told - self._lines - {str(problem) for problem in problems}):
                 log.warning("%s", line)
             self._lines = told
+
+    def configuration(self, complaints: tuple[str, ...]) -> None:
+        """What of the configuration file is not in use; the file has logged it."""
+        if complaints == self._configuration:
+            return
+        self._configuration = complaints
+        self._metrics.configuration(len(complaints))
+        if complaints:
+            more = len(complaints) - _MOST_PER_OBJECT
+            text = ". ".join(complaints[:_MOST_PER_OBJECT]) + (f". And {more} more" if more > 0 else "")
+            kind, key = self._own()
+            self._announcer.object_event(kind, key, WARNING, names.EVENT_INVALID_CONFIGURATION, text)
 
     def unreadable(self, kind: str, key: str, error: DecodeError | None) -> None:
         """An object cannot be read; None when that is over."""

@@ -1,9 +1,15 @@
-"""The scheduler configuration file (cycle:7.1): YAML to a policy, with every mistake named and none of them fatal.
+"""The scheduler configuration file (cycle:7.1): YAML to a policy, with every mistake named.
 
 Upstream's files work unchanged.  What is missing comes from a built-in configuration, the `profile` (docs/profiles.md)
-that the file names or, before that, the flag `--profile`; an unknown profile, action, plugin or argument is reported
-with its path and skipped.  Only a file that is no YAML mapping at all is an error: at start-up it
-stops the program, in a running service `LastGood` keeps the configuration that worked.
+that the file names or, before that, the flag `--profile`.  There are two grades of mistakes:
+
+- An unknown plugin, plugin argument or key is reported with its path and skipped, as upstream does (cycle:CYC-3,
+  queues:Q-308), so that a file for a newer version still runs.
+- An unknown action (cycle:CFG-1), an unknown profile and a wrong value of one of the file's own keys are errors, as is
+  a file that is no YAML mapping at all: at start-up they stop the program, in a running service `LastGood` keeps the
+  configuration that worked.  With `--strict` the first grade counts as the second.
+
+`read_configuration` itself raises nothing: a snapshot file is replayed as far as it can be.
 
 Plugins of others are found through the entry-point group `pykai.plugins`; see docs/plugins.md.
 """
@@ -17,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from pykai.api.suggestions import did_you_mean
 from pykai.core.actions import ACTIONS
 from pykai.core.groups import Report
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PLANNED, PROFILES, built_in, known_plugins
@@ -43,7 +50,7 @@ _PLUGIN_SWITCHES = (
 
 
 class ConfigurationError(ValueError):
-    """The file cannot be used at all."""
+    """The file cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,15 @@ class Configuration:
     #: where historical usage comes from, None = it does not count
     usage: UsageConfig | None = None
     problems: tuple[Problem, ...] = ()
+    #: those of the problems that keep a scheduler from starting with this configuration
+    errors: tuple[Problem, ...] = ()
+
+    def checked(self, *, strict: bool = False) -> Configuration:
+        """This configuration, if a scheduler may run with it; raises ConfigurationError otherwise."""
+        fatal = self.problems if strict else self.errors
+        if fatal:
+            raise ConfigurationError("; ".join(map(str, fatal)))
+        return self
 
 
 class _Loader(yaml.SafeLoader):
@@ -113,42 +129,50 @@ def default_configuration(profile: str = "") -> Configuration:
 def read_configuration(content: Mapping[str, Any], profile: str = "") -> Configuration:
     """A configuration already parsed from YAML or JSON; a profile given here wins over the one it names."""
     problems: list[Problem] = []
+    errors: list[Problem] = []
     report = problems.append
+
+    def refuse(problem: Problem) -> None:
+        errors.append(problem)
+        problems.append(problem)
+
     for key in content:
         if key not in _KEYS:
-            report(Problem(_SUBJECT, str(key), f"unknown key; known are {', '.join(_KEYS)}; ignored"))
-    actions = _actions(content.get("actions"), report)
+            meant = did_you_mean(str(key), _KEYS)
+            report(Problem(_SUBJECT, str(key), f"unknown key; known are {', '.join(_KEYS)}; ignored{meant}"))
+    actions = _actions(content.get("actions"), refuse)
+    chosen = _profile(profile or content.get("profile"), refuse)
     policy = Policy(
         actions=actions,
-        plugins=tuple(_plugins(content.get("tiers"), _profile(profile or content.get("profile"), report), report)),
-        queue_depth=_queue_depth(content.get("queueDepthPerAction"), actions, report),
+        plugins=tuple(_plugins(content.get("tiers"), chosen, report, refuse)),
+        queue_depth=_queue_depth(content.get("queueDepthPerAction"), actions, report, refuse),
         search_budgets=read_budgets(content.get("scenarioSearchBudgets"), report),
     )
     usage = read_usage(content.get("usageDBConfig"), report)
-    return Configuration(policy, usage, tuple(problems))
+    return Configuration(policy, usage, tuple(problems), tuple(errors))
 
 
-def _actions(value: object, report: Report) -> tuple[str, ...]:
+def _actions(value: object, refuse: Report) -> tuple[str, ...]:
     if value is None or value == "":
         return DEFAULT_ACTIONS
     if not isinstance(value, str):
-        report(Problem(_SUBJECT, "actions", "expected names separated by commas; the built-in actions are used"))
+        refuse(Problem(_SUBJECT, "actions", "expected names separated by commas"))
         return DEFAULT_ACTIONS
     found = []
     for index, name in enumerate(part.strip() for part in value.split(",")):
         if name in ACTIONS:
             found.append(name)
         elif name:
-            known = ", ".join(ACTIONS)
-            report(Problem(_SUBJECT, f"actions[{index}]", f"unknown action {name!r}; known are {known}; skipped"))
+            text = f"unknown action {name!r}; known are {', '.join(ACTIONS)}{did_you_mean(name, ACTIONS)}"
+            refuse(Problem(_SUBJECT, f"actions[{index}]", text))
     return tuple(found)
 
 
-def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[str, int]:
+def _queue_depth(value: object, actions: Iterable[str], report: Report, refuse: Report) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        report(Problem(_SUBJECT, "queueDepthPerAction", "expected a mapping of action to number; ignored"))
+        refuse(Problem(_SUBJECT, "queueDepthPerAction", "expected a mapping of action to number"))
         return {}
     depth: dict[str, int] = {}
     for name, number in value.items():
@@ -158,32 +182,33 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report) -> dict[
             text = f"the scheduler's actions are {listed}. {name} isn't one of them, making this entry invalid; ignored"
             report(Problem(_SUBJECT, path, text))
         elif isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            report(Problem(_SUBJECT, path, f"{number!r}: expected a whole number of at least 0; ignored"))
+            refuse(Problem(_SUBJECT, path, f"{number!r}: expected a whole number of at least 0"))
         else:
             depth[name] = number
     return depth
 
 
-def _profile(value: object, report: Report) -> str:
+def _profile(value: object, refuse: Report) -> str:
     """Whose plugins stand where the file lists none."""
     if value is None or value == "":
         return DEFAULT_PROFILE
     if not isinstance(value, str) or value not in PROFILES:
-        text = f"unknown profile {value!r}; known are {', '.join(PROFILES)}; {DEFAULT_PROFILE} is used"
-        report(Problem(_SUBJECT, "profile", text))
+        meant = did_you_mean(str(value), PROFILES)
+        text = f"unknown profile {value!r}; known are {', '.join(PROFILES)}{meant}"
+        refuse(Problem(_SUBJECT, "profile", text))
         return DEFAULT_PROFILE
     return value
 
 
-def _plugins(value: object, profile: str, report: Report) -> Iterator[NamedPlugin]:
+def _plugins(value: object, profile: str, report: Report, refuse: Report) -> Iterator[NamedPlugin]:
     if value is None or value == []:
         for built, given in PROFILES[profile]:
             if built not in PLANNED:
                 yield from _plugin(built, given, "built-in", report)
         return
     if not isinstance(value, list):
-        report(Problem(_SUBJECT, "tiers", "expected a list of tiers; the built-in plugins are used"))
-        yield from _plugins(None, profile, report)
+        refuse(Problem(_SUBJECT, "tiers", "expected a list of tiers"))
+        yield from _plugins(None, profile, report, refuse)
         return
     seen: set[str] = set()
     for path, entry in _entries(value, report):
@@ -241,8 +266,11 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report)
     """A plugin installed beside us; one that fails to load is reported and skipped, whatever it raises."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=name), key=lambda point: point.value)
     if not points:
-        known = ", ".join(known_plugins())
-        text = f"unknown plugin {name!r}; built in are {known}; no installed package offers another; skipped"
+        known = known_plugins()
+        text = (
+            f"unknown plugin {name!r}; built in are {', '.join(known)}; no installed package offers another; skipped"
+            f"{did_you_mean(name, known)}"
+        )
         report(Problem(_SUBJECT, path, text))
         return
     point = points[0]
@@ -265,16 +293,20 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report)
 
 
 class LastGood:
-    """The configuration of a running service: a broken file changes nothing."""
+    """The configuration of a running service: a file with errors changes nothing.
 
-    def __init__(self, text: str, profile: str = "") -> None:
+    `strict` makes an error of everything that would be skipped.
+    """
+
+    def __init__(self, text: str, profile: str = "", *, strict: bool = False) -> None:
         self._profile = profile
-        self.current = load_configuration(text, profile)
+        self._strict = strict
+        self.current = load_configuration(text, profile).checked(strict=strict)
 
     def reload(self, text: str, report: Callable[[str], None]) -> bool:
         """Take over a new file; False and a report when it cannot be used."""
         try:
-            self.current = load_configuration(text, self._profile)
+            self.current = load_configuration(text, self._profile).checked(strict=self._strict)
         except ConfigurationError as error:
             report(f"{error}; the last good configuration stays in use")
             return False

@@ -173,6 +173,7 @@ class Loop:
         if self.configuration.refresh():
             self.policy = self._flags.shaping(self.configuration.current.policy)
             self._metrics.budgets(self.policy)
+        self._complaints.configuration(self.configuration.complaints)
         async with self.engine:
             with context(session=f"{next(self._numbers):06d}"):
                 try:

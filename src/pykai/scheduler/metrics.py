@@ -86,6 +86,9 @@ class SchedulerMetrics:
         self._overtaken = make.counter("binds_overtaken", "Binds not written because others had taken the place")
         self._broken = make.counter("gangs_broken", "Gangs that gave their nodes back because a bind was refused")
         self._problems = make.gauge("invalid_objects", "Objects with a part that cannot be used", ["kind"])
+        self._configuration = make.gauge(
+            "configuration_problems", "Parts of the configuration file that are not in use"
+        )
         self._shadow_decisions = make.counter("shadow_decisions", "Decisions of a shadow, by kind", ["kind"])
         self._shadow_comparisons = make.counter(
             "shadow_comparisons", "Decisions of a shadow held against what happened", ["kind", "outcome"]
@@ -186,6 +189,10 @@ class SchedulerMetrics:
         for kind, number in kinds.items():
             if number:
                 self._problems.labels(kind).set(number)
+
+    def configuration(self, problems: int) -> None:
+        """How much of the configuration file is not in use."""
+        self._configuration.set(problems)
 
     def budgets(self, policy: Policy) -> None:
         """What the configuration says about searches."""

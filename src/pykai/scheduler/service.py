@@ -124,8 +124,8 @@ class Scheduler:
                 mark_evicted=flags.other["update-pod-eviction-condition"],
             )
             self.forgeries = Forgeries(client, self.intake, announcer, clock)
-        self.complaints = Complaints(self.announcer, self.metrics)
-        configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile)
+        self.complaints = Complaints(self.announcer, self.metrics, self._own_object)
+        configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile, strict=flags.other["strict"])
         self.loop = Loop(
             self.intake,
             self.dispatcher,
@@ -148,6 +148,12 @@ class Scheduler:
     def _hear_of_problems(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
             self.intake.stores[kind].on_problem(partial(self.complaints.unreadable, kind))
+
+    def _own_object(self) -> tuple[str, str]:
+        """What events about this scheduler are about: its pod, else the namespace of its lease."""
+        namespace = self._flags.other["namespace"]
+        pod = f"{namespace}/{socket.gethostname()}"
+        return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
 
     def _binds_go_out(self) -> bool:
         return self.dispatcher.busy
@@ -293,6 +299,7 @@ class Scheduler:
             registry=self.metrics.registry,
             health={"ping": lambda: ""},
             readiness={"scheduler": self._unready},
+            notices={"configuration": lambda: self.loop.configuration.complaints},
         )
 
     def plugin_endpoint(self, address: str) -> Endpoint:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pykai.api import names
+from pykai.api.suggestions import did_you_mean
+from pykai.kube.options import OptionError
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.serve import AdmissionServer
 
@@ -17,7 +19,7 @@ from pykai.webhooks.serve import AdmissionServer
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 
 #: flag -> default, as upstream prints it but for addresses: those are read by whoever runs the service, and without
-#: them nothing is served; the last three are ours
+#: them nothing is served; the last two are ours
 FLAGS: Mapping[str, str] = {
     "scheduler-name": names.SCHEDULER_NAME,
     "gpu-sharing-enabled": "false",
@@ -28,13 +30,32 @@ FLAGS: Mapping[str, str] = {
     "webhook-addr": "9443",
     "metrics-bind-address": "",
     "health-probe-bind-address": "",
+    "leader-elect": "false",
+    "qps": "50",
+    "burst": "300",
+    "rate-limiter-base-delay": "1",
+    "rate-limiter-max-delay": "60",
+    "fake-gpu-nodes": "false",
+    "feature-gates": "",
     "host": "127.0.0.1",
     "cert-dir": CERTIFICATES,
 }
+#: accepted, because operators pass them, and without effect here: the service asks nobody and leads nobody
+WITHOUT_EFFECT = frozenset(
+    (
+        "leader-elect",
+        "qps",
+        "burst",
+        "rate-limiter-base-delay",
+        "rate-limiter-max-delay",
+        "fake-gpu-nodes",
+        "feature-gates",
+    )
+)
 _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-class AdmissionOptionError(ValueError):
+class AdmissionOptionError(OptionError):
     """A flag that cannot be used; the text names it."""
 
 
@@ -73,7 +94,7 @@ def _values(given: Mapping[str, object]) -> tuple[dict[str, str], set[str]]:
     for spelled, value in given.items():
         name = spelled.lstrip("-")
         if name not in FLAGS:
-            raise AdmissionOptionError(f"--{name}: unknown flag")
+            raise AdmissionOptionError(f"--{name}: unknown flag{did_you_mean(name, FLAGS, '--')}")
         if value is not None:
             values[name] = str(value).lower() if isinstance(value, bool) else str(value)
             named.add(name)

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from pykai.api.duration import DurationError, parse_extended_duration
+from pykai.api.suggestions import did_you_mean
 from pykai.core.groups import Report
 from pykai.core.problems import Problem
 
@@ -79,7 +80,9 @@ def read_arguments(
         known = table.get(name)
         if known is None:
             expected = f"it knows {', '.join(sorted(table))}" if table else "it takes none"
-            report(Problem(subject, f"{path}.{name}", f"unknown argument; {expected}; ignored"))
+            report(
+                Problem(subject, f"{path}.{name}", f"unknown argument; {expected}; ignored{did_you_mean(name, table)}")
+            )
             continue
         field, read = known
         try:

@@ -1,0 +1,17 @@
+"""A hint for a word that is not known: the known word that was probably meant.
+
+Flags, actions, plugins and arguments all come from people who type; an error that names the right spelling saves them a
+look into the documentation.  The text goes behind the sentence that refuses the word and is empty where no known word
+is close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """`; did you mean NAME?` with the closest known word, or an empty text; `prefix` stands before it, as dashes do."""
+    found = get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{found[0]}?" if found else ""
