@@ -311,11 +311,16 @@ async def test_a_shadow_has_such_a_client() -> None:
         assert lab.faults.writes == []
 
 
-@pytest.mark.parametrize(
-    ("value", "shadows"), [("true", True), ("yes", True), ("", True), ("flase", True), ("false", False), ("0", False)]
-)
-def test_whoever_misspells_the_value_has_a_shadow(value: str, shadows: bool) -> None:
+@pytest.mark.parametrize(("value", "shadows"), [("true", True), ("T", True), ("false", False), ("0", False)])
+def test_a_shadow_is_asked_for_as_go_spells_switches(value: str, shadows: bool) -> None:
     assert read_flags({"shadow": value}).other["shadow"] is shadows
+
+
+@pytest.mark.parametrize("value", ["yes", "", "flase"])
+def test_whoever_misspells_the_value_gets_no_scheduler(value: str) -> None:
+    """`kai run` starts nothing while there are problems."""
+    (problem,) = read_flags({"shadow": value}).problems
+    assert (problem.subject, problem.field) == ("scheduler flags", "--shadow")
 
 
 async def bind(lab: Lab, pod: str, node: str) -> None:
