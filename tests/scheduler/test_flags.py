@@ -157,7 +157,7 @@ def test_a_threshold_at_or_below_zero_means_two_minutes(value: str) -> None:
         ("shadow", "maybe"),
         ("strict", "very"),
         ("plugin-server-port", "65536"),
-        ("profiler-port", "0"),
+        ("profiler-port", "-1"),
     ],
 )
 def test_a_bad_value_is_reported_with_its_flag_and_the_default_stays(flag: str, value: str) -> None:

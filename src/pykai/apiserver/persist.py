@@ -5,7 +5,8 @@ while the next batch fills.  So the cost of reaching the disk is shared by all w
 instant loses nothing that was answered or shown to a watch.
 
 The file holds the objects, the last revision, and the events of the recent past, from which watches of before a
-restart resume.  Its format is ours alone: one table of objects, one of history, one of facts.
+restart resume.  Its format is ours alone: one table of objects, one of history, one of facts, each row with a checksum.
+A file that is not as it was written is refused at the start (`integrity.py`).
 
 Subtle: the store goes on with what is not yet on disk, so later writes may build on it; they are later in the same
 order, and a failure of the disk fails them all.  After such a failure the server refuses to write.
@@ -17,35 +18,42 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pykai.apiserver.definitions import CRDS, kinds_of
+from pykai.apiserver.integrity import StateError as StateError
+from pykai.apiserver.integrity import check_log, check_structure, damaged, row_sum
 from pykai.apiserver.kinds import Kind, Registry, StoreKey
 from pykai.apiserver.metadata import fields_of
 from pykai.apiserver.storage import DELETED, HISTORY_EVENTS, Event, Record, Storage, decode
 from pykai.kube import errors
 
 FILE: Final = "state.sqlite"
-_FORMAT: Final = "1"
+_FORMAT: Final = "2"
+#: rows had no checksums
+_OLD_FORMAT: Final = "1"
 #: history rows that are dropped at once when there are too many
 _TRIM_EVERY: Final = 4096
 _log = logging.getLogger(__name__)
 
 _TABLES: Final = """
-CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
     grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, revision INTEGER NOT NULL, raw BLOB NOT NULL,
-    PRIMARY KEY (grp, plural, key));
+    sum INTEGER, PRIMARY KEY (grp, plural, key));
 CREATE TABLE IF NOT EXISTS history (
     revision INTEGER PRIMARY KEY, grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL,
-    raw BLOB NOT NULL, old BLOB);
+    raw BLOB NOT NULL, old BLOB, sum INTEGER);
 """
-
-
-class StateError(errors.KubeError):
-    """The file cannot be used; the text says why and what to do."""
+#: columns that a row's checksum covers
+_SUMMED: Final = {
+    "facts": ("name", "value"),
+    "objects": ("grp", "plural", "key", "revision", "raw"),
+    "history": ("revision", "grp", "plural", "key", "type", "raw", "old"),
+}
 
 
 class SqliteJournal:
@@ -53,9 +61,13 @@ class SqliteJournal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite gives its side files the mode of this one.
-        path.touch(mode=0o600)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its side files the mode of this one.
+            path.touch(mode=0o600)
+            check_log(path)
+        except OSError as error:
+            raise StateError(f"the state file {path} cannot be used: {error.strerror or error}") from error
         self._database = _open(path)
         self._condition = threading.Condition()
         self._batch: list[tuple[StoreKey, Event]] = []
@@ -67,9 +79,17 @@ class SqliteJournal:
         self._thread: threading.Thread | None = None
 
     def restore(self) -> Storage:
-        """The store as it was left, with this journal behind it."""
-        row = self._database.execute("SELECT value FROM facts WHERE name = 'revision'").fetchone()
-        storage = Storage(self, int(row[0]) if row is not None else 1)
+        """The store as it was left, with this journal behind it; raises `StateError` where that cannot be known."""
+        try:
+            with _as_damage(self._path):
+                return self._restore()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _restore(self) -> Storage:
+        facts = {name: value for name, value in self._rows("facts", "name, value")}
+        storage = Storage(self, int(facts.get("revision", "1")))
         # What field selectors ask for depends on the kind, so the definitions of kinds come first.
         registry = Registry()
         self._load(storage, CRDS, registry)
@@ -82,7 +102,9 @@ class SqliteJournal:
         for store in self._database.execute("SELECT DISTINCT grp, plural FROM objects").fetchall():
             if store != CRDS:
                 self._load(storage, store, registry)
-        self._load_history(storage, registry)
+        if ("revision" in facts) != any(collection.records for collection in storage.collections()):
+            raise damaged(self._path, "it has a past, but no objects, or the other way round")
+        self._load_history(storage, registry, facts)
         self._storage = storage
         return storage
 
@@ -115,26 +137,35 @@ class SqliteJournal:
         text = f"the state file {self._path} cannot be written: {self._failed}; mend that and start the server again"
         return errors.ServerFailed(500, "InternalError", text)
 
-    def _load(self, storage: Storage, store: StoreKey, registry: Registry) -> None:
-        rows = self._database.execute(
-            "SELECT key, revision, raw FROM objects WHERE grp = ? AND plural = ? ORDER BY key", store
-        )
-        kind = registry.stored(store)
-        storage.load(store, [_record(kind, key, revision, raw) for key, revision, raw in rows])
+    def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:
+        """Rows of a table, each as it was written; `StateError` for one that is not."""
+        summed = _SUMMED[table]
+        wanted = [summed.index(name) for name in columns.split(", ")]
+        query = f"SELECT {', '.join(summed)}, sum FROM {table} {rest}"
+        for *row, found in self._database.execute(query, tuple(values)):
+            if found != row_sum(*row):
+                named = "/".join(str(each) for each in row[:4] if isinstance(each, (str, int)))
+                raise damaged(self._path, f"a row of {table} is not as it was written: {named}")
+            yield tuple(row[at] for at in wanted)
 
-    def _load_history(self, storage: Storage, registry: Registry) -> None:
+    def _load(self, storage: Storage, store: StoreKey, registry: Registry) -> None:
+        kind = registry.stored(store)
+        rows = self._rows("objects", "key, revision, raw", "WHERE grp = ? AND plural = ? ORDER BY key", store)
+        records = [_record(kind, key, revision, raw) for key, revision, raw in rows]
+        if any(record.revision > storage.revision for record in records):
+            raise damaged(self._path, f"it holds {store[1]} that are newer than its last revision")
+        storage.load(store, records)
+
+    def _load_history(self, storage: Storage, registry: Registry, facts: dict[str, str]) -> None:
         """The recent past; what is older than its first event is not known any more."""
         (begins,) = self._database.execute("SELECT min(revision) FROM history").fetchone()
-        row = self._database.execute("SELECT value FROM facts WHERE name = 'history_after'").fetchone()
-        known_after = int(row[0]) if row is not None else 0
+        known_after = int(facts.get("history_after", "0"))
         if begins is None:
             known_after = storage.revision
         storage.known_after = known_after
         for collection in storage.collections():
             collection.known_after = known_after
-        rows = self._database.execute(
-            "SELECT revision, grp, plural, key, type, raw, old FROM history ORDER BY revision"
-        )
+        rows = self._rows("history", "revision, grp, plural, key, type, raw, old", "ORDER BY revision")
         for revision, group, plural, key, type_, raw, old in rows:
             kind = registry.stored((group, plural))
             past = _record(kind, key, revision, old) if old is not None else None
@@ -181,22 +212,30 @@ class SqliteJournal:
             record, old = event.record, event.old
             final[group, plural, record.key] = event
             past = old.raw if old is not None else None
-            history.append((event.revision, group, plural, record.key, event.type, record.raw, past))
+            history.append(_summed(event.revision, group, plural, record.key, event.type, record.raw, past))
         gone = [place for place, event in final.items() if event.type == DELETED]
-        kept = [(*place, e.revision, e.record.raw) for place, e in final.items() if e.type != DELETED]
+        kept = [_summed(*place, e.revision, e.record.raw) for place, e in final.items() if e.type != DELETED]
         last = batch[-1][1].revision
         with database:
             database.execute("BEGIN IMMEDIATE")
-            database.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", kept)
+            database.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", kept)
             database.executemany("DELETE FROM objects WHERE grp = ? AND plural = ? AND key = ?", gone)
-            database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)", history)
-            database.execute("INSERT OR REPLACE INTO facts VALUES ('revision', ?)", (str(last),))
+            database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", history)
+            _set_fact(database, "revision", str(last))
             self._since_trim += len(batch)
             if self._since_trim >= _TRIM_EVERY:
                 self._since_trim = 0
                 after = last - HISTORY_EVENTS
                 database.execute("DELETE FROM history WHERE revision <= ?", (after,))
-                database.execute("INSERT OR REPLACE INTO facts VALUES ('history_after', ?)", (str(max(0, after)),))
+                _set_fact(database, "history_after", str(max(0, after)))
+
+
+def _summed(*columns: Any) -> tuple[Any, ...]:
+    return (*columns, row_sum(*columns))
+
+
+def _set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", _summed(name, value))
 
 
 def _record(kind: Kind | None, key: str, revision: int, raw: bytes) -> Record:
@@ -206,24 +245,57 @@ def _record(kind: Kind | None, key: str, revision: int, raw: bytes) -> Record:
     return record
 
 
-def _open(path: Path) -> sqlite3.Connection:
+@contextmanager
+def _as_damage(path: Path) -> Iterator[None]:
+    """What goes wrong while a state is read, as a sentence about its file."""
     try:
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        # One server per file: a second one would serve an old state.
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")
-        database.executescript(_TABLES)
-        database.execute("BEGIN IMMEDIATE")
-        database.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (_FORMAT,))
-        database.execute("COMMIT")
-        (found,) = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone()
+        yield
     except sqlite3.OperationalError as error:
         raise StateError(
             f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
         ) from error
     except sqlite3.DatabaseError as error:
-        raise StateError(f"{path} is no state of this server ({error}); move it away or name another folder") from error
-    if found != _FORMAT:
-        raise StateError(f"{path} has format {found}, this server reads format {_FORMAT}; move it away")
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            text = f"{path} is no state of this server ({error}); move it away or name another folder"
+            raise StateError(text) from error
+        raise damaged(path, str(error)) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(path, f"a value in it cannot be read ({error})") from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with _as_damage(path):
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            # One server per file: a second one would serve an old state.
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            check_structure(database, path)
+            _prepare(database, path)
+        except BaseException:
+            database.close()
+            raise
     return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    """Tables of today's format, in an empty file or one of the format before."""
+    known = database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'facts'").fetchone()[0]
+    row = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone() if known else None
+    if known and (row is None or row[0] not in (_FORMAT, _OLD_FORMAT)):
+        found = f"format {row[0]}" if row is not None else "no format"
+        raise StateError(f"{path} has {found}, this server reads format {_FORMAT}; move it away")
+    database.execute("BEGIN IMMEDIATE")
+    if not known:
+        for statement in _TABLES.split(";"):
+            database.execute(statement)
+        _set_fact(database, "format", _FORMAT)
+        _set_fact(database, "history_after", "0")
+    elif row is not None and row[0] == _OLD_FORMAT:
+        database.create_function("row_sum", -1, row_sum, deterministic=True)
+        for table, columns in _SUMMED.items():
+            database.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
+            database.execute(f"UPDATE {table} SET sum = row_sum({', '.join(columns)})")
+        _set_fact(database, "format", _FORMAT)
+    database.execute("COMMIT")

@@ -10,7 +10,8 @@ import base64
 import ipaddress
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +25,7 @@ from pykai.apiserver.discovery import Discovery
 from pykai.apiserver.garbage import Garbage
 from pykai.apiserver.handler import Handler
 from pykai.apiserver.http import HttpServer
+from pykai.apiserver.integrity import StateError
 from pykai.apiserver.kinds import Registry, StoreKey
 from pykai.apiserver.local import LocalTransport
 from pykai.apiserver.metadata import new_uid
@@ -159,15 +161,26 @@ class ApiServer:
     def authority(self) -> Authority:
         """Who signed the server's certificate."""
         if self._authority is None:
-            self._authority = Authority.load(self.data)
+            with self._reading("ca.crt and ca.key"):
+                self._authority = Authority.load(self.data)
         return self._authority
 
     @property
     def tokens(self) -> Tokens:
         """Who may come in over HTTPS."""
         if self._tokens is None:
-            self._tokens = Tokens.load(self.data)
+            with self._reading("tokens.json"):
+                self._tokens = Tokens.load(self.data)
         return self._tokens
+
+    @contextmanager
+    def _reading(self, files: str) -> Iterator[None]:
+        """What goes wrong with files of the data folder, as a sentence."""
+        try:
+            yield
+        except (OSError, ValueError, AttributeError) as error:
+            text = f"{files} in {self.data} cannot be used: {error}; remove them, and the server makes new ones"
+            raise StateError(text) from error
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen for HTTPS; returns the port."""

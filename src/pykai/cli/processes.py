@@ -8,15 +8,19 @@ import math
 import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pykai.cli.heap import keep_large_blocks_apart
 from pykai.kube.errors import KubeError
 from pykai.observe.endpoint import CannotListen
+
+if TYPE_CHECKING:
+    from pykai.apiserver.server import ApiServer
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,6 +93,27 @@ def _but_given_up_connections(loop: asyncio.AbstractEventLoop, context: dict[str
         loop.default_exception_handler(context)
 
 
-def default_kubeconfig(data: Path | None) -> Path:
-    """Beside the state, or in a new folder that only this user can read."""
-    return (data or Path(tempfile.mkdtemp(prefix="kai-"))) / "kubeconfig"
+@contextmanager
+def kubeconfig_place(chosen: Path | None, data: Path | None) -> Iterator[Callable[[], Path]]:
+    """Where a kubeconfig goes: as chosen, beside the state, or in a folder of its own that is removed at the end.
+
+    The folder is made when the place is asked for, and only this user can read it.  Leave the block after
+    `run_until_signal` has returned or raised: it then goes whatever ended the process but SIGKILL.
+    """
+    with ExitStack() as at_the_end:
+
+        def place() -> Path:
+            if chosen is not None:
+                return chosen
+            folder = data or Path(at_the_end.enter_context(tempfile.TemporaryDirectory(prefix="kai-")))
+            return folder / "kubeconfig"
+
+        yield place
+
+
+def write_kubeconfig(server: ApiServer, path: Path, host: str = "127.0.0.1") -> None:
+    """Write the administrator's kubeconfig; what is in the way is told in a sentence."""
+    try:
+        server.kubeconfig(path, host=host)
+    except OSError as error:
+        raise click.ClickException(f"the kubeconfig {path} cannot be written: {error.strerror or error}") from error

@@ -213,10 +213,12 @@ def _machines_flags() -> Mapping[str, str]:
 
 
 def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
+    from pykai.simulator.furnishing import furnisher
     from pykai.simulator.machines import machines
     from pykai.simulator.machines.options import read_options
 
-    return machines(runtime, read_options(given))
+    options = read_options(given)
+    return [*machines(runtime, options), *furnisher(runtime, options)]
 
 
 def _machines_idle() -> Collection[str]:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import click
 
+from pykai.cli.processes import A_PORT, A_POSITIVE_NUMBER, kubeconfig_place, run_until_signal, write_kubeconfig
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, help="Port to listen on; 0 takes a free one.")
+@click.option("--port", type=A_PORT, default=0, help="Port to listen on; 0 takes a free one.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the state here, in SQLite.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Where to write the kubeconfig.")
-@click.option("--speed", default=1.0, show_default=True, help="Cluster seconds per second.")
+@click.option("--speed", type=A_POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
 @click.option("--bare", is_flag=True, help="Install nothing but our own kinds: no namespaces, queues, roles, classes.")
 @click.option("--verbose", is_flag=True, help="Show more of the log.")
 def server(
@@ -25,15 +27,12 @@ def server(
     folder. Runs until stopped with Ctrl-C or SIGTERM; what was answered is stored.
     """
     from pykai.apiserver.server import ApiServer, is_loopback
-    from pykai.cli.processes import default_kubeconfig, run_until_signal
     from pykai.kube.clock import Clock
     from pykai.observe.logs import set_up_logging
     from pykai.operator.install import installation
     from pykai.webhooks.admission import pod_mutator, pod_validator
 
     set_up_logging(3 if verbose else 1)
-    if not speed > 0:
-        raise click.BadParameter("must be more than 0", param_hint="--speed")
 
     async def main(stop: asyncio.Event) -> None:
         api = await ApiServer.open(
@@ -48,8 +47,8 @@ def server(
                 listening = await api.serve(host, port)
             except OSError as error:
                 raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-            path = kubeconfig or default_kubeconfig(data)
-            api.kubeconfig(path, host="127.0.0.1" if host in ("", "0.0.0.0", "::") else host)
+            path = place()
+            write_kubeconfig(api, path, "127.0.0.1" if host in ("", "0.0.0.0", "::") else host)
             if not is_loopback(host):
                 click.echo(f"Warning: {host} can be reached from outside of this machine.", err=True)
             click.echo(f"Listening on https://{host}:{listening}")
@@ -58,4 +57,5 @@ def server(
         finally:
             await api.close()
 
-    run_until_signal(main)
+    with kubeconfig_place(kubeconfig, data) as place:
+        run_until_signal(main)

@@ -44,6 +44,10 @@ class Show:
         self._pods = caches.store(resources.PODS, Pod, field_selector="status.phase!=Failed")
         self._groups = caches.store(resources.POD_GROUPS, PodGroup)
         self._try = f"kubectl --kubeconfig {kubeconfig} get pods,podgroups,queues -A"
+        self._pages = ""
+        if cluster.pages is not None:
+            served = "metrics, healthz, readyz, get-snapshot, get-job-order"
+            self._pages = f"http://127.0.0.1:{cluster.pages.port}/ serves {served}"
         self._told = 0
         #: what the scheduler did lately, newest last
         self._lately: deque[str] = deque(maxlen=_LATELY)
@@ -54,6 +58,8 @@ class Show:
         for store in (self._nodes, self._pods, self._groups):
             await _either(store.synced, stop)
         click.echo(f"Ready after {time.monotonic() - self._began_s:.1f} s. Try: {self._try}")
+        if self._pages:
+            click.echo(self._pages)
         if self._plain:
             await self._lines(stop)
         else:
@@ -101,7 +107,7 @@ class Show:
             heading=heading,
             told=[each.text for each in player.told],
             lately=tuple(self._lately),
-            footer=self._try,
+            footer="\n".join(filter(None, (self._try, self._pages))),
             most_waiting=max(2, room),
         )
 

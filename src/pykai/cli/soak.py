@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from pathlib import Path
 
 import click
 
+from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
+
 
 @click.command()
-@click.option("--kills", default=45, show_default=True, help="How many services are killed in all.")
-@click.option("--restarts", default=5, show_default=True, help="How often the API server is killed and started again.")
-@click.option("--minutes", default=3.0, show_default=True, help="How long the load lasts; memory is judged from 15 on.")
+@click.option(
+    "--kills", type=click.IntRange(min=0), default=45, show_default=True, help="How many services are killed in all."
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="How often the API server is killed and started again.",
+)
+@click.option(
+    "--minutes",
+    type=A_POSITIVE_NUMBER,
+    default=3.0,
+    show_default=True,
+    help="How long the load lasts; memory is judged from 15 on.",
+)
 @click.option("--seed", default=1, show_default=True, help="Which kills and which work; the same seed repeats them.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep logs, state and recording here.")
 def soak(kills: int, restarts: int, minutes: float, seed: int, folder: Path | None) -> None:
@@ -22,11 +39,16 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, folder: Path | No
     code is 1 when a promise was broken: a pod bound twice, a GPU over-filled, a gang half started, work lost,
     something left behind, or memory that grows.
     """
-    from pykai.simulator.soak.killing import Soak
+    from pykai.simulator.soak.killing import Soak, SoakReport
     from pykai.simulator.soak.planes import EmbeddedPlane
     from pykai.simulator.soak.processes import SoakFailed
 
-    place = folder or Path(tempfile.mkdtemp(prefix="kai-soak-"))
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        place = folder or Path(tempfile.mkdtemp(prefix="kai-soak-"))
+    except OSError as error:
+        raise click.ClickException(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     run = Soak(
         place,
         EmbeddedPlane(place, click.echo),
@@ -36,10 +58,30 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, folder: Path | No
         seed=seed,
         say=click.echo,
     )
+    reports: list[SoakReport] = []
+
+    async def main(stop: asyncio.Event) -> None:
+        soaking = asyncio.create_task(run.run())
+        told = asyncio.create_task(stop.wait())
+        await asyncio.wait((soaking, told), return_when=asyncio.FIRST_COMPLETED)
+        if not soaking.done():
+            # Cancelled, it ends its processes on the way out.
+            soaking.cancel()
+            await asyncio.wait((soaking,))
+            raise click.Abort
+        told.cancel()
+        reports.append(soaking.result())
+
+    keep = folder is not None
     try:
-        report = asyncio.run(run.run())
+        run_until_signal(main)
+        click.echo(reports[0].text())
+        if reports[0].problems:
+            keep = True
+            raise click.ClickException(f"everything is in {place}")
     except SoakFailed as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(report.text())
-    if report.problems:
-        raise click.ClickException(f"everything is in {place}")
+        keep = True
+        raise click.ClickException(f"{error}; everything is in {place}") from error
+    finally:
+        if not keep:
+            shutil.rmtree(place, ignore_errors=True)

@@ -2,6 +2,9 @@
 
 In a terminal the board is redrawn a few times a second; into a pipe goes a line for every step of the story and every
 few seconds one that sums up.
+
+With `--until-done` the exit code says whether the story came to its end: 1 when a Job failed, was refused, will never be
+done because nothing can change any more (`simulator/standstill.py`), or was not done when the command was stopped.
 """
 
 from __future__ import annotations
@@ -10,21 +13,30 @@ import asyncio
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from pykai.cli.processes import A_PORT, A_POSITIVE_NUMBER, kubeconfig_place, run_until_signal, write_kubeconfig
+
+if TYPE_CHECKING:
+    from pykai.simulator.living import LivingCluster
+    from pykai.simulator.standstill import Standstill
 
 
 @click.command()
 @click.option("--scenario", default="", metavar="FILE|none", help="The story to play; `none` for an empty cluster.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Where to write the kubeconfig.")
-@click.option("--speed", default=1.0, show_default=True, help="Cluster seconds per second.")
+@click.option("--speed", type=A_POSITIVE_NUMBER, default=1.0, show_default=True, help="Cluster seconds per second.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the state here, in SQLite.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, help="Port to listen on; 0 takes a free one.")
-@click.option("--until-done", is_flag=True, help="End when the story has been told and every job has ended.")
+@click.option("--port", type=A_PORT, default=0, help="Port to listen on; 0 takes a free one.")
+@click.option(
+    "--until-done", is_flag=True, help="End when every job of the story is done; exit code 1 if one cannot be."
+)
 @click.option(
     "--default-run-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=A_POSITIVE_NUMBER,
     default=30.0,
     show_default=True,
     help="How long pods run that say nothing of it and do not restart.",
@@ -50,9 +62,9 @@ def up(
     """Start a simulated GPU cluster with all services in this process.
 
     Runs until stopped with Ctrl-C. The kubectl line to try is shown; the kubeconfig is written to a folder of its own
-    unless --kubeconfig says where.
+    unless --kubeconfig says where, and removed at the end. Metrics, health, a snapshot and the job order are served on
+    this machine; their address is shown, too.
     """
-    from pykai.cli.processes import default_kubeconfig, run_until_signal
     from pykai.observe.logs import set_up_logging
     from pykai.simulator.scenario import BUILT_IN, ScenarioError, Story, read_story
 
@@ -70,6 +82,7 @@ def up(
         from pykai.operator.install import installation
         from pykai.simulator.living import LivingCluster, LivingOptions
         from pykai.simulator.machines.course import Habits
+        from pykai.simulator.standstill import Standstill
 
         began_s = time.monotonic()
         options = LivingOptions(
@@ -80,23 +93,52 @@ def up(
             port=port,
             objects=installation(),
             habits=Habits(run_s=default_run_seconds),
+            pages="127.0.0.1:0",
         )
         try:
             cluster = await LivingCluster.start(options)
         except OSError as error:
             raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        path = kubeconfig or default_kubeconfig(data)
-        cluster.server.kubeconfig(path)
+        path = place()
+        try:
+            write_kubeconfig(cluster.server, path)
+        except click.ClickException:
+            await cluster.close()
+            raise
+        still = Standstill(cluster.runtime, cluster.scheduler, cluster.player) if until_done else None
         show = Show(cluster, path, plain=plain or not sys.stdout.isatty(), began_s=began_s, picture=picture)
         running = asyncio.create_task(cluster.run(stop))
         showing = asyncio.create_task(show.run(stop))
-        told = asyncio.create_task(cluster.player.finished.wait() if until_done else stop.wait())
-        await asyncio.wait((running, showing, told), return_when=asyncio.FIRST_COMPLETED)
-        failed = cluster.player.failed()
+        ends = [asyncio.create_task(event.wait()) for event in (stop, *_ends(cluster, still))]
+        await asyncio.wait((running, showing, *ends), return_when=asyncio.FIRST_COMPLETED)
+        wrong = _wrong(cluster, still) if still is not None else ""
         stop.set()
         await running
         await showing
-        if until_done and failed:
-            raise click.ClickException(f"jobs of the story failed: {', '.join(failed)}")
+        for end in ends:
+            end.cancel()
+        if wrong:
+            raise click.ClickException(wrong)
 
-    run_until_signal(main)
+    with kubeconfig_place(kubeconfig, data) as place:
+        run_until_signal(main)
+
+
+def _ends(cluster: LivingCluster, still: Standstill | None) -> tuple[asyncio.Event, ...]:
+    """What ends the command besides a signal."""
+    return () if still is None else (cluster.player.finished, still.reached)
+
+
+def _wrong(cluster: LivingCluster, still: Standstill) -> str:
+    """Why the story has not come to its end; empty if it has."""
+    player = cluster.player
+    if player.refused:
+        return f"the story is not complete: {'; '.join(player.refused)}"
+    if failed := player.failed():
+        return f"jobs of the story failed: {', '.join(failed)}"
+    if player.finished.is_set():
+        return ""
+    if still.reached.is_set():
+        return f"the story will never be done: {'; '.join(still.sentences)}"
+    left = player.open_jobs()
+    return f"stopped before the story was done; jobs that have not ended: {', '.join(left) or 'those still to come'}"

@@ -56,7 +56,7 @@ def at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 a_count = at_least(0)
-a_port = at_least(1, 65535)
+a_port = at_least(0, 65535)
 
 
 def a_profile(text: str) -> str:
@@ -212,7 +212,7 @@ FLAGS: tuple[Flag, ...] = (
         "cycle:TSK-3",
         shard="stuck_after_ns",
     ),
-    Flag("plugin-server-port", "8081", a_port, "snapshots and job order", "cycle:PRC-2"),
+    Flag("plugin-server-port", "8081", a_port, "snapshots and job order; 0 takes a free port", "cycle:PRC-2"),
     Flag(
         "cpu-worker-node-label-key",
         names.CPU_WORKER_NODE_LABEL,

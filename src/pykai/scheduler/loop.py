@@ -120,6 +120,11 @@ class Loop:
         intake.groups.subscribe(self._on_group)
         intake.wake = self.wake
 
+    @property
+    def holds_for_good(self) -> bool:
+        """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come."""
+        return self._memory.until_ns is None and not self.intake.waiting
+
     def wake(self) -> None:
         """Something changed that a cycle should see."""
         self._woken.set()

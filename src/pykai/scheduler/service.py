@@ -19,7 +19,7 @@ import json
 import logging
 import socket
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -35,7 +35,7 @@ from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.readonly import ReadOnly
 from pykai.kube.runtime import Runtime
 from pykai.kube.waiting import caught_up
-from pykai.observe.endpoint import Endpoint
+from pykai.observe.endpoint import Check, Endpoint, Handler, Notice
 from pykai.scheduler.announcing import Announcer, now_ns
 from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
@@ -142,6 +142,13 @@ class Scheduler:
         self._runtime = runtime
         self._flags = flags
         self._endpoints = endpoints
+        #: what its endpoints show, for those who serve it elsewhere
+        self.readiness: Mapping[str, Check] = {"scheduler": self._unready}
+        self.notices: Mapping[str, Notice] = {"configuration": lambda: self.loop.configuration.complaints}
+        self.pages: Mapping[str, Handler] = {
+            "/get-snapshot": self._get_snapshot,
+            "/get-job-order": self._get_job_order,
+        }
         self._synced = False
         self._hear_of_problems(self.intake.stores)
 
@@ -298,17 +305,13 @@ class Scheduler:
             address,
             registry=self.metrics.registry,
             health={"ping": lambda: ""},
-            readiness={"scheduler": self._unready},
-            notices={"configuration": lambda: self.loop.configuration.complaints},
+            readiness=self.readiness,
+            notices=self.notices,
         )
 
     def plugin_endpoint(self, address: str) -> Endpoint:
         """`/get-snapshot` and `/get-job-order` (cycle:PRC-2); for this machine only, as the data is the cluster's."""
-        return Endpoint(
-            address,
-            pages={"/get-snapshot": self._get_snapshot, "/get-job-order": self._get_job_order},
-            unknown="plugin not found",
-        )
+        return Endpoint(address, pages=self.pages, unknown="plugin not found")
 
     async def snapshot_file(self) -> bytes:
         """The cluster as the next cycle would see it, as a file for `kai replay`."""

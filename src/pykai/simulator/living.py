@@ -15,8 +15,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 from pykai.apiserver.server import ApiServer
 from pykai.binder.options import BinderOptions
@@ -25,6 +28,7 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.observe.endpoint import Endpoint
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
 from pykai.podgroups.service import PodGroupsOptions, make_podgroups
@@ -56,6 +60,8 @@ class LivingOptions:
     scheduler_flags: Mapping[str, str] = field(default_factory=dict)
     #: of pods that declare nothing
     habits: Habits = field(default_factory=Habits)
+    #: where metrics, health, snapshot and job order are served; "" for nowhere
+    pages: str = ""
 
 
 class LivingCluster:
@@ -66,17 +72,20 @@ class LivingCluster:
         self.server = server
         self.runtime = runtime
         self.port = port
-        self.scheduler = make_scheduler(runtime, read_flags(options.scheduler_flags), endpoints=False)
+        registry = CollectorRegistry()
+        flags = read_flags(options.scheduler_flags)
+        self.scheduler = make_scheduler(runtime, flags, registry=registry, endpoints=False)
         self.player = Player(runtime, options.story)
         self.services: list[Service] = [
             self.scheduler,
-            make_binder(runtime, BinderOptions()),
+            make_binder(runtime, BinderOptions(), registry=registry),
             make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
             make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
-            make_queues(runtime, QueuesOptions()),
+            make_queues(runtime, QueuesOptions(), registry),
             *machines(runtime, MachineOptions(options.habits)),
             self.player,
         ]
+        self.pages = self._make_pages(registry) if options.pages else None
 
     @classmethod
     async def start(cls, options: LivingOptions) -> LivingCluster:
@@ -89,13 +98,43 @@ class LivingCluster:
             mutators=(pod_mutator(),),
             validators=(pod_validator(),),
         )
-        port = await server.serve(options.host, options.port)
+        try:
+            port = await server.serve(options.host, options.port)
+        except BaseException:
+            await server.close()
+            raise
         client = Client(server.transport())
-        return cls(options, server, Runtime(client, Caches(client), clock), port)
+        cluster = cls(options, server, Runtime(client, Caches(client), clock), port)
+        if cluster.pages is not None:
+            await cluster.pages.start()
+        return cluster
+
+    def _make_pages(self, registry: CollectorRegistry) -> Endpoint:
+        """What `kai run` serves on several addresses, on one: everything here is one process."""
+        scheduler = self.scheduler
+        others = {each.name: partial(_unready, each) for each in self.services if each is not scheduler}
+        return Endpoint(
+            self.options.pages,
+            registry=registry,
+            health={"ping": str},
+            readiness={**scheduler.readiness, **others},
+            notices=scheduler.notices,
+            pages=scheduler.pages,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run everything until `stop` is set, then take it down in order."""
         try:
             await run_together(self.runtime, self.services, stop)
         finally:
-            await self.server.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop listening; what was written is kept."""
+        if self.pages is not None:
+            await self.pages.stop()
+        await self.server.close()
+
+
+def _unready(service: Service) -> str:
+    return "" if service.ready() else "is not ready yet"

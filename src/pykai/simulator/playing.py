@@ -2,7 +2,7 @@
 
 The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
 shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round
-is done and every Job of the round has ended.
+is done and every Job of the round has ended.  What the server refused to create stands in `refused`.
 
 Subtle: all times are those of the cluster's clock.  A round that repeats deletes its own Jobs and Deployments first and
 waits until they are gone, because the next one uses the same names.
@@ -83,10 +83,16 @@ class Player:
         self.told: list[Told] = []
         self.rounds = 0
         self.finished = asyncio.Event()
-        self._jobs: Store[Workload] = runtime.caches.store(resources.JOBS, Workload)
+        #: the last step of this round is done
+        self.all_submitted = False
+        #: a sentence for each object of the story that was not created
+        self.refused: list[str] = []
+        self.jobs: Store[Workload] = runtime.caches.store(resources.JOBS, Workload)
         self._deployments: Store[Workload] = runtime.caches.store(resources.DEPLOYMENTS, Workload)
         #: (resource, namespace, name) of what this round submitted
         self._submitted: dict[tuple[Resource, str, str], None] = {}
+        #: keys of the Jobs among them that the cache has shown: one that is missing then was deleted by someone
+        self._seen: set[str] = set()
         self._began_s = 0.0
 
     def ready(self) -> bool:
@@ -108,7 +114,7 @@ class Player:
             await asyncio.gather(playing, stopping, return_exceptions=True)
 
     async def _play(self) -> None:
-        await self._jobs.synced.wait()
+        await self.jobs.synced.wait()
         await self._deployments.synced.wait()
         now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
         await self._create_all(
@@ -128,23 +134,35 @@ class Player:
     async def _round(self) -> None:
         self._began_s = self._clock.elapsed_s()
         self.finished.clear()
+        self.all_submitted = False
         for step in sorted(self.story.steps, key=lambda each: each.at_s):
             await self._until(step.at_s)
             await self._take(step)
-        await self._jobs.until(lambda store: all(job.ended for job in self._own_jobs()), timeout_s=float("inf"))
+        self.all_submitted = True
+        await self.jobs.until(lambda _: not self.open_jobs(), timeout_s=float("inf"))
         self.rounds += 1
         self.finished.set()
 
     def failed(self) -> list[str]:
         """Names of the Jobs of this round that have given up."""
-        return sorted(job.metadata.name for job in self._own_jobs() if job.failed)
+        found = (self.jobs.get(key) for key in self._own_jobs())
+        return sorted(job.metadata.name for job in found if job is not None and job.failed)
 
-    def _own_jobs(self) -> Iterable[Workload]:
+    def open_jobs(self) -> list[str]:
+        """Keys of the Jobs of this round that have not ended; what the cache does not show yet has not."""
+        found = []
+        for key in self._own_jobs():
+            job = self.jobs.get(key)
+            if job is not None:
+                self._seen.add(key)
+            if (key not in self._seen) if job is None else not job.ended:
+                found.append(key)
+        return found
+
+    def _own_jobs(self) -> Iterable[str]:
         for resource, namespace, name in self._submitted:
             if resource is resources.JOBS:
-                job = self._jobs.get(f"{namespace}/{name}")
-                if job is not None:
-                    yield job
+                yield f"{namespace}/{name}"
 
     async def _until(self, at_s: float) -> None:
         await self._clock.sleep(self._began_s + at_s - self._clock.elapsed_s())
@@ -163,7 +181,7 @@ class Player:
             metadata = document.get("metadata", {})
             name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
             if resource is None:
-                _LOG.warning("the story names an object of kind %r, which cannot be created", document.get("kind"))
+                self._refuse(f"{document.get('kind')!r} is not a kind that a story can create")
                 continue
             if resource.namespaced and not namespace:
                 namespace = "default"
@@ -172,10 +190,14 @@ class Player:
             except AlreadyExists:
                 _LOG.debug("%s %s exists already", resource.kind, name)
             except KubeError as error:
-                _LOG.warning("%s %s of the story was refused: %s", resource.kind, name, error)
+                self._refuse(f"{resource.kind} {name} was refused: {error}")
                 continue
             if resource in (resources.JOBS, resources.DEPLOYMENTS):
                 self._submitted[resource, namespace, name] = None
+
+    def _refuse(self, why: str) -> None:
+        self.refused.append(why)
+        _LOG.warning("an object of the story is missing: %s", why)
 
     async def _delete(self, named: Named) -> None:
         resource = KINDS.get(named.kind)
@@ -188,14 +210,16 @@ class Player:
             )
         except NotFound:
             _LOG.debug("%s %s is gone already", named.kind, named.name)
+        self._submitted.pop((resource, named.namespace if resource.namespaced else "", named.name), None)
 
     async def _clear(self) -> None:
         """Delete what the round has left and wait until it is gone."""
         left = list(self._submitted)
         self._submitted.clear()
+        self._seen.clear()
         for resource, namespace, name in left:
             await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
-        for store in (self._jobs, self._deployments):
+        for store in (self.jobs, self._deployments):
             keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
             await store.until(partial(_without, keys), timeout_s=float("inf"))
 

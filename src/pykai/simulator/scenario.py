@@ -20,6 +20,8 @@
 Jobs become batch Jobs (gangs if `minimum` is more than one, elastic if it is less than `pods`), services become
 Deployments.  Everything is submitted as a user would: the pod grouper and the scheduler know nothing of stories.
 
+A queue that a step names must be one of the story, of its objects, or one that every installation has.
+
 Subtle: the same story gives the same objects, so names repeat; a round first waits until the last one is cleared away.
 """
 
@@ -34,6 +36,7 @@ import yaml
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
+from pykai.api.suggestions import did_you_mean
 from pykai.simulator.machines.nodes import Level, MachineKind
 
 #: the story of `kai up`
@@ -166,6 +169,8 @@ def read_story(path: Path) -> Story:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not a text in UTF-8: {error}") from error
     return parse_story(text, str(path))
 
 
@@ -173,7 +178,7 @@ def parse_story(text: str, source: str = "scenario") -> Story:
     """The story in a YAML text; raises `ScenarioError`, which names `source`."""
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ScenarioError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
     try:
         story = msgspec.convert(document or {}, Story)
@@ -207,6 +212,24 @@ def _check(story: Story, source: str) -> None:
     for number, machines in enumerate(story.machines):
         if machines.count < 1 or machines.gpus < 0:
             raise ScenarioError(f"{source}: machines[{number}]: count must be at least 1 and gpus at least 0")
+    _check_queues(story, source)
+
+
+def _check_queues(story: Story, source: str) -> None:
+    """A job in a queue that is not there would wait until the end of the story."""
+    known = {names.DEFAULT_PARENT_QUEUE, names.DEFAULT_QUEUE, *(entry.name for entry in story.queues)}
+    for document in (*story.objects, *(each for step in story.steps for each in step.apply)):
+        if document.get("kind") == "Queue" and isinstance(document.get("metadata"), dict):
+            known.add(str(document["metadata"].get("name", "")))
+    named = [(f"queues[{number}].parent", entry.parent) for number, entry in enumerate(story.queues) if entry.parent]
+    for at, step in enumerate(story.steps):
+        named += [(f"{where}.queue", work.queue) for where, work in _works(at, step)]
+    for where, queue in named:
+        if queue not in known:
+            listed = ", ".join(sorted(known))
+            raise ScenarioError(
+                f"{source}: {where}: there is no queue {queue!r}; known are {listed}{did_you_mean(queue, known)}"
+            )
 
 
 def _works(at: int, step: Step) -> list[tuple[str, Work]]:

@@ -21,6 +21,8 @@ class MachineOptions:
     controllers: bool = True
     #: whether pods of `default-scheduler` are placed, too; off where a real kube-scheduler does
     default_scheduler: bool = True
+    #: which nodes to create: a story's file for its machines, "none", or "" for those of the lab in an empty cluster
+    nodes: str = ""
 
 
 _HABITS: Final[Mapping[str, str]] = {"default-run-seconds": "run_s"}
@@ -28,6 +30,7 @@ _CHOICES: Final[Mapping[str, str]] = {
     "all-nodes": "all_nodes",
     "controllers": "controllers",
     "default-scheduler": "default_scheduler",
+    "nodes": "nodes",
 }
 #: Flag -> field, of the options or of their habits.
 FLAGS: Final[Mapping[str, str]] = {**_HABITS, **_CHOICES}
