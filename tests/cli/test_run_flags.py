@@ -17,6 +17,7 @@ from pykai.cli.up import up
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
+from pykai.kube.options import OptionError
 from pykai.kube.runtime import Runtime
 from pykai.simulator.machines.course import Habits
 from pykai.simulator.machines.options import MachineOptions, read_options
@@ -222,10 +223,10 @@ def test_help_lists_the_flags_of_the_service(name: str) -> None:
 
 def test_machines_are_told_what_they_are_to_play() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
-    given = parse_given(flags)
+    given = parse_given([*flags, "--nodes=none"])
     assert set(given) == set(PARTS["machines"].flags())
     assert read_options(given) == MachineOptions(
-        Habits(run_s=5), all_nodes=False, controllers=False, default_scheduler=False
+        Habits(run_s=5), all_nodes=False, controllers=False, default_scheduler=False, nodes="none"
     )
 
 
@@ -252,5 +253,8 @@ async def test_the_services_that_run_are_the_ones_chosen() -> None:
     everything = services()
     assert {"machines", "default-scheduler"} < everything
     assert everything - services(default_scheduler="false") == {"default-scheduler"}
+    assert everything - services(nodes="none") == {"nodes"}
+    with pytest.raises(OptionError, match=r"--nodes: /nowhere\.yaml: cannot be read"):
+        services(nodes="/nowhere.yaml")
     assert services(controllers="false") == {"machines", "default-scheduler"}
     await server.close()

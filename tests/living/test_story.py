@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,8 +16,11 @@ from pykai.core.decisions import Plan
 from pykai.kube.resources import BIND_REQUESTS, JOBS, PODS
 from pykai.operator.install import installation
 from pykai.simulator.living import LivingCluster, LivingOptions
-from pykai.simulator.scenario import BUILT_IN, read_story
+from pykai.simulator.scenario import BUILT_IN, parse_story, read_story
 from pykai.simulator.soak.checking import is_complete
+from pykai.simulator.standstill import Standstill
+
+SERVICES_DOC = Path(__file__).parents[2] / "docs" / "services.md"
 
 
 @pytest.mark.timeout(120)
@@ -47,3 +52,28 @@ async def test_the_built_in_story_comes_to_its_end() -> None:
     assert any(group.startswith("pg-detector") for group in waited)
     assert not [pod for pod in pods if pod["status"].get("reason", "").startswith("OutOf")]
     assert not [request for request in left if request["metadata"]["namespace"] == names.RESERVATION_NAMESPACE]
+
+
+@pytest.mark.timeout(120)
+async def test_the_story_of_the_services_page_comes_to_its_end() -> None:
+    """Language gets its share, and Vision goes on beside its service: nothing waits until the end of days."""
+    (listing,) = re.findall(r"```yaml\n(.*?)```", SERVICES_DOC.read_text(encoding="utf-8"), re.DOTALL)
+    story = parse_story(listing)
+    cluster = await LivingCluster.start(LivingOptions(story=story, speed=200, objects=installation()))
+    still = Standstill(cluster.runtime, cluster.scheduler, cluster.player)
+    made_room: set[str] = set()
+    cluster.scheduler.loop.listeners.append(
+        lambda plan: made_room.update(each.preemptor.partition("/")[2] for each in plan.evictions)
+    )
+    stop = asyncio.Event()
+    running = asyncio.create_task(cluster.run(stop))
+    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.reached)]
+    await asyncio.wait({running, *ends}, return_when=asyncio.FIRST_COMPLETED)
+    jobs: list[dict[str, Any]] = await cluster.runtime.client.list_raw(JOBS)
+    stop.set()
+    await running
+    for end in ends:
+        end.cancel()
+    assert still.sentences == []
+    assert {job["metadata"]["name"] for job in jobs if is_complete(job)} == {"train", "tune"}
+    assert any(group.startswith("pg-tune") for group in made_room)

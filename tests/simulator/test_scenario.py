@@ -36,7 +36,9 @@ def test_every_queue_the_built_in_story_uses_is_a_leaf_of_its_tree() -> None:
 
 
 def test_a_job_becomes_a_gang() -> None:
-    story = parse_story("steps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, gpus: 2, runs: 1m..90s}]}]")
+    story = parse_story(
+        "queues: [{name: q}]\nsteps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, gpus: 2, runs: 1m..90s}]}]"
+    )
     (job,) = step_objects(story.steps[0])
     assert job["kind"] == "Job"
     assert job["metadata"]["annotations"] == {names.BATCH_MIN_MEMBER_ANNOTATION: "4"}
@@ -48,12 +50,14 @@ def test_a_job_becomes_a_gang() -> None:
 
 
 def test_an_elastic_job_says_its_minimum() -> None:
-    story = parse_story("steps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, minimum: 1}]}]")
+    story = parse_story("queues: [{name: q}]\nsteps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, minimum: 1}]}]")
     assert job_object(story.steps[0].jobs[0])["metadata"]["annotations"][names.BATCH_MIN_MEMBER_ANNOTATION] == "1"
 
 
 def test_a_service_becomes_a_deployment_on_part_of_a_gpu() -> None:
-    story = parse_story("steps: [{at: 1s, services: [{name: s, queue: q, replicas: 2, fraction: 0.5}]}]")
+    story = parse_story(
+        "queues: [{name: q}]\nsteps: [{at: 1s, services: [{name: s, queue: q, replicas: 2, fraction: 0.5}]}]"
+    )
     deployment = service_object(story.steps[0].services[0])
     assert deployment["spec"]["replicas"] == 2
     assert deployment["spec"]["selector"]["matchLabels"] == {"app": "s"}
@@ -64,8 +68,8 @@ def test_a_service_becomes_a_deployment_on_part_of_a_gpu() -> None:
 
 
 def test_a_queue_is_unlimited_in_what_is_not_said() -> None:
-    story = parse_story("queues: [{name: a, parent: p, gpu: {quota: 2, weight: 3}}]")
-    queue = queue_object(story.queues[0])
+    story = parse_story("queues: [{name: p}, {name: a, parent: p, gpu: {quota: 2, weight: 3}}]")
+    queue = queue_object(story.queues[1])
     assert queue["spec"]["parentQueue"] == "p"
     assert queue["spec"]["resources"]["gpu"] == {"quota": 2.0, "limit": -1.0, "overQuotaWeight": 3.0}
     assert queue["spec"]["resources"]["cpu"]["limit"] == -1.0
@@ -90,6 +94,16 @@ def test_machines_stand_in_racks_and_zones() -> None:
         ("steps: [{at: 1s, jobs: [{name: j, queue: q, gpus: 1, fraction: 0.5}]}]", "name one of gpus, fraction"),
         ("steps: [{at: 1s, services: [{name: j, queue: q, fraction: 1.5}]}]", "services[0].fraction"),
         ("machines: [{name: m, count: 0}]", "machines[0]"),
+        ("x: " + "[" * 100_000, "not YAML"),
+        (
+            "queues: [{name: a, parent: b}]",
+            "queues[0].parent: there is no queue 'b'; known are a, default-parent-queue",
+        ),
+        (
+            "queues: [{name: vision}]\nsteps: [{at: 1s}, {at: 2s, services: [{name: s, queue: vison}]}]",
+            "steps[1].services[0].queue: there is no queue 'vison'; known are default-parent-queue, default-queue, "
+            "vision; did you mean vision?",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
@@ -97,3 +111,8 @@ def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
         parse_story(text, "story.yaml")
     assert str(caught.value).startswith("story.yaml: ")
     assert problem in str(caught.value)
+
+
+def test_queues_may_come_with_the_installation_or_as_objects() -> None:
+    assert parse_story("steps: [{at: 1s, jobs: [{name: j, queue: default-queue}]}]")
+    assert parse_story("objects: [{kind: Queue, metadata: {name: q}}]\nsteps: [{at: 1s, jobs: [{name: j, queue: q}]}]")

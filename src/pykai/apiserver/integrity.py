@@ -35,8 +35,8 @@ class StateError(errors.KubeError):
 def damaged(path: Path, what: str) -> StateError:
     """The error for a file that is not as it was written."""
     return StateError(
-        f"the state file {path} is damaged: {what}; put a copy of the folder in its place that was made while the server "
-        "was stopped, or move it away to start with an empty cluster"
+        f"the state file {path} is damaged: {what}; put a copy of the folder in its place that was made while the "
+        "server was stopped, or move it away to start with an empty cluster"
     )
 
 

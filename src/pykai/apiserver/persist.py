@@ -88,7 +88,7 @@ class SqliteJournal:
             raise
 
     def _restore(self) -> Storage:
-        facts = {name: value for name, value in self._rows("facts", "name, value")}
+        facts = dict(self._rows("facts", "name, value"))
         storage = Storage(self, int(facts.get("revision", "1")))
         # What field selectors ask for depends on the kind, so the definitions of kinds come first.
         registry = Registry()

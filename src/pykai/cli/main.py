@@ -60,6 +60,18 @@ class LazyGroup(click.Group):
             raise TypeError(f"{lazy.location} is not a click command")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the one that was probably meant."""
+        name = args[0]
+        if name not in self.lazy_commands and not name.startswith("-"):
+            # Imported here: nothing but an error needs it.
+            from pykai.api.suggestions import did_you_mean
+
+            ctx.fail(f"No such command {name!r}{did_you_mean(name, self.lazy_commands) or '.'}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from the table alone."""
         with formatter.section("Commands"):

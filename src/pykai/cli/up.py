@@ -3,8 +3,8 @@
 In a terminal the board is redrawn a few times a second; into a pipe goes a line for every step of the story and every
 few seconds one that sums up.
 
-With `--until-done` the exit code says whether the story came to its end: 1 when a Job failed, was refused, will never be
-done because nothing can change any more (`simulator/standstill.py`), or was not done when the command was stopped.
+With `--until-done` the exit code says whether the story came to its end: 1 when a Job failed, was refused, will never
+be done because nothing can change any more (`simulator/standstill.py`), or was not done when the command was stopped.
 """
 
 from __future__ import annotations
