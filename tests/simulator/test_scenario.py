@@ -17,6 +17,9 @@ from pykai.simulator.scenario import (
     step_objects,
 )
 
+#: a story begins with its queue
+Q = "queues: [{name: q}]\n"
+
 
 def test_the_built_in_story_has_ten_jobs_and_twenty_services_on_a_hundred_gpus() -> None:
     story = read_story(BUILT_IN)
@@ -50,7 +53,7 @@ def test_a_job_becomes_a_gang() -> None:
 
 
 def test_an_elastic_job_says_its_minimum() -> None:
-    story = parse_story("queues: [{name: q}]\nsteps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, minimum: 1}]}]")
+    story = parse_story(Q + "steps: [{at: 1s, jobs: [{name: j, queue: q, pods: 4, minimum: 1}]}]")
     assert job_object(story.steps[0].jobs[0])["metadata"]["annotations"][names.BATCH_MIN_MEMBER_ANNOTATION] == "1"
 
 
