@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +25,8 @@ from pykai.kube.clock import Clock
 from tests.apiserver.asking import config_map, pod, running
 
 PAGE = 4096
+#: places that one run tries
+MANY = 60
 #: larger than a page: its rest lies in pages of their own, into which SQLite does not look
 LARGE = {"text": "words and words " * 1500}
 
@@ -50,13 +52,23 @@ async def content(folder: Path) -> dict[str, Any]:
         return shown
 
 
+class State(NamedTuple):
+    """A folder with a state, and what a server shows of it."""
+
+    folder: Path
+    whole: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"State({self.folder})"
+
+
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def state(tmp_path_factory: pytest.TempPathFactory) -> State:
     folder = tmp_path_factory.mktemp("state")
     asyncio.run(write_state(folder))
     copy = tmp_path_factory.mktemp("copy") / "state"
     shutil.copytree(folder, copy)
-    return folder, asyncio.run(content(copy))
+    return State(folder, asyncio.run(content(copy)))
 
 
 def spoilt(state: Path, folder: Path, at: int, data: bytes) -> Path:
@@ -77,14 +89,16 @@ def refused_or_whole(folder: Path, whole: dict[str, Any]) -> bool:
     except StateError as error:
         text = str(error)
     else:
-        assert shown == whole
+        # Not a plain assert, which would print both.
+        if shown != whole:
+            pytest.fail("the server serves another state than the one that was written")
         return False
     assert str(folder / FILE) in text
     assert "move it away" in text
     return True
 
 
-def test_a_page_of_random_bytes_is_noticed_wherever_it_lies(state: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_page_of_random_bytes_is_noticed_wherever_it_lies(state: State, tmp_path: Path) -> None:
     folder, whole = state
     pages = (folder / FILE).stat().st_size // PAGE
     assert pages > 20
@@ -104,18 +118,16 @@ def _free_pages(folder: Path) -> int:
         database.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=MANY, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), change=st.integers(1, 255))
-def test_a_single_byte_is_noticed_or_means_nothing(
-    state: tuple[Path, dict[str, Any]], tmp_path: Path, place: float, change: int
-) -> None:
+def test_a_single_byte_is_noticed_or_means_nothing(state: State, tmp_path: Path, place: float, change: int) -> None:
     folder, whole = state
     at = int(place * (folder / FILE).stat().st_size)
     byte = (folder / FILE).read_bytes()[at] ^ change
     refused_or_whole(spoilt(folder, tmp_path / "spoilt", at, bytes([byte])), whole)
 
 
-def test_a_word_inside_a_large_object_is_noticed(state: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_word_inside_a_large_object_is_noticed(state: State, tmp_path: Path) -> None:
     """The structure of the file is as good as ever, and the object is still JSON: only its checksum tells."""
     folder, whole = state
     raw = (folder / FILE).read_bytes()
@@ -127,7 +139,7 @@ def test_a_word_inside_a_large_object_is_noticed(state: tuple[Path, dict[str, An
     assert refused_or_whole(other, whole)
 
 
-def test_the_command_says_so_and_ends(state: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_the_command_says_so_and_ends(state: State, tmp_path: Path) -> None:
     other = spoilt(state[0], tmp_path / "spoilt", 3 * PAGE, random.Random(1).randbytes(PAGE))
     command = [sys.executable, "-m", "pykai", "server", "--data", str(other)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -138,3 +138,13 @@ async def test_nulls_are_dropped_where_there_may_be_none(api: Api) -> None:
     created = await api.create("widgets", widget("a", size=None, colour=None))
     assert created.body["spec"] == {"colour": None}
     assert (await api.create("widgets", widget("b", colour="red", size="big"))).code == 422
+
+
+@pytest.mark.timeout(30)
+async def test_a_pattern_that_is_written_to_do_harm(api: Api) -> None:
+    """A backtracking matcher would not come to an end; the regular expressions of Kubernetes are RE2."""
+    await api.define(definition(properties={"word": {"type": "string", "pattern": "^(a+)+$"}}))
+    refused = await api.create("widgets", widget("bad", word="a" * 200 + "!"))
+    assert refused.code == 422
+    assert "should match '^(a+)+$'" in refused.body["message"]
+    assert (await api.create("widgets", widget("good", word="a" * 200))).code == 201

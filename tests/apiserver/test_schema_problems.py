@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from pykai.api.crds import custom_resource_definitions
+from pykai.apiserver.schema.checks import go_pattern
 from pykai.apiserver.schema.table import schema_for, schema_of_crd
 from pykai.apiserver.schema.walk import problems, summary, transition_problems
 
@@ -224,7 +226,40 @@ def test_patterns_are_go_expressions() -> None:
     assert wrong({"type": "string", "pattern": r"\A[[:alpha:]]+\z"}, "abc") == []
     assert wrong({"type": "string", "pattern": r"\A[[:alpha:]]+\z"}, "ab1")
     assert wrong({"type": "string", "pattern": r"^[$a]+$"}, "a$a") == []
+    assert wrong({"type": "string", "pattern": r"^a$"}, "a\n"), "Go's end is the end of the text"
+    assert wrong({"type": "string", "pattern": r"^\pL+$"}, "größe") == []
     assert wrong({"type": "string", "pattern": r"(?P<"}, "anything") == [], "what cannot be read checks nothing"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(a|aa)+$", r"^(a*)*b$", r"(a?){60}a{60}$"])
+def test_no_pattern_takes_longer_than_its_text(pattern: str) -> None:
+    """Each of these takes a backtracking matcher longer than the universe has lasted."""
+    assert wrong({"type": "string", "pattern": pattern}, "a" * 5000 + "!")
+
+
+def test_what_a_pattern_is_matched_with_is_bounded() -> None:
+    schema = {"type": "string", "pattern": "^a*$"}
+    assert wrong(schema, "a" * 65536) == []
+    assert wrong(schema, "a" * 65537) == ["spec.x: Too long: may not be more than 65536 bytes"]
+
+
+def test_our_own_patterns_can_be_read() -> None:
+    found: list[str] = []
+
+    def collect(node: Any) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("pattern"), str):
+                found.append(node["pattern"])
+            for inner in node.values():
+                collect(inner)
+        elif isinstance(node, list):
+            for inner in node:
+                collect(inner)
+
+    collect(custom_resource_definitions())
+    assert found
+    assert all(go_pattern(pattern) is not None for pattern in found)
 
 
 def test_rules_in_cel() -> None:

@@ -154,6 +154,11 @@ def unsupported_media_type(text: str) -> errors.ApiError:
     return errors.ApiError(415, "UnsupportedMediaType", text, details={})
 
 
+def too_large(text: str) -> errors.ApiError:
+    """413."""
+    return errors.ApiError(413, "RequestEntityTooLarge", text)
+
+
 def not_acceptable(text: str) -> errors.ApiError:
     """The client reads only what the server does not write."""
     return errors.ApiError(406, "NotAcceptable", text, details={})

@@ -17,7 +17,7 @@ from pykai.apiserver import deletion, failures, pods, rbac, reviews
 from pykai.apiserver.calls import Call, read_options
 from pykai.apiserver.discovery import Discovery
 from pykai.apiserver.kinds import Registry
-from pykai.apiserver.negotiation import Form, accepted, read_body
+from pykai.apiserver.negotiation import Form, accepted, body_of
 from pykai.apiserver.patches import change_of
 from pykai.apiserver.rbac import Authorizer
 from pykai.apiserver.reading import Reader
@@ -173,7 +173,7 @@ class Handler:
             return self._discovery.answer(request, asked.strip("/").split("/"))
         group, version, rest = asked.group, asked.version, asked.rest
         if group in reviews.GROUPS:
-            body = read_body(request.body, request.content_type)
+            body = await body_of(request)
             review = reviews.reviewed(group, version, rest[0], body, user, request.method, self._authorizer)
             return _answered(201, encode(review))
         kind = self._registry.find(group, version, rest[0])
@@ -236,15 +236,15 @@ class Handler:
         if call.verb == "create":
             if call.name:
                 raise failures.method_not_allowed()
-            record = await writer.create(call, read_body(request.body, request.content_type))
+            record = await writer.create(call, await body_of(request))
             return await self._written(call, form, record, 201)
         if call.verb == "update":
-            body = read_body(request.body, request.content_type)
+            body = await body_of(request)
             record = await writer.update(call, lambda _: body, unconditional=not kind.custom)
             return await self._written(call, form, record)
         if call.verb == "patch":
             return await self._patch(call, request, form)
-        options = deletion.read_options(call.query, read_body(request.body, request.content_type))
+        options = deletion.read_options(call.query, await body_of(request))
         deleted = await writer.delete(call, options)
         if deleted.gone:
             await self._storage.durable(deleted.record.revision)
@@ -252,7 +252,7 @@ class Handler:
         return await self._written(call, form, deleted.record)
 
     async def _patch(self, call: Call, request: Request, form: Form) -> Response:
-        patch = read_body(request.body, request.content_type)
+        patch = await body_of(request)
         media = request.content_type.partition(";")[0].strip()
         change = change_of(call, media, patch, self._writer.now)
         if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
@@ -274,7 +274,7 @@ class Handler:
         kind, writer = call.kind, self._writer
         pod = kind.store == ("", "pods")
         if call.subresource == "scale" and kind.scale is not None and call.verb in ("update", "patch"):
-            body = read_body(request.body, request.content_type)
+            body = await body_of(request)
             change = scale_change(call, body, request.content_type)
             call.subresource = ""
             call.verb = "patch"
@@ -282,13 +282,13 @@ class Handler:
             await self._storage.durable(record.revision)
             return _answered(200, encode(read_scale(call, record.object())))
         if pod and call.subresource == "binding" and call.verb == "create":
-            body = read_body(request.body, request.content_type)
+            body = await body_of(request)
             writer.admission.check_subresource(call)
             record = pods.bound(writer, call, body if isinstance(body, dict) else {})
             await self._storage.durable(record.revision)
             return _answered(201, _SUCCESS_CREATED)
         if pod and call.subresource == "eviction" and call.verb == "create":
-            body = read_body(request.body, request.content_type)
+            body = await body_of(request)
             record = self._reader.record(call)
             writer.admission.check_subresource(call)
             pods.check_eviction(writer, record, dry_run=call.dry_run)
@@ -301,7 +301,7 @@ class Handler:
         raise self._no_subresource(call)
 
     async def _delete_collection(self, call: Call, request: Request, form: Form) -> Response:
-        options = deletion.read_options(call.query, read_body(request.body, request.content_type))
+        options = deletion.read_options(call.query, await body_of(request))
         records = self._reader.selected(call)
         for record in records:
             one = Call(

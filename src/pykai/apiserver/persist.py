@@ -48,6 +48,16 @@ CREATE TABLE IF NOT EXISTS history (
     revision INTEGER PRIMARY KEY, grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL,
     raw BLOB NOT NULL, old BLOB, sum INTEGER);
 """
+#: SQLite's answers where the file may be good, but not for us
+_OUT_OF_REACH: Final = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+)
 #: columns that a row's checksum covers
 _SUMMED: Final = {
     "facts": ("name", "value"),
@@ -250,12 +260,14 @@ def _as_damage(path: Path) -> Iterator[None]:
     """What goes wrong while a state is read, as a sentence about its file."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        raise StateError(
-            f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
-        ) from error
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        # The low byte says what went wrong; text that is no UTF-8 has no code.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in _OUT_OF_REACH:
+            raise StateError(
+                f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
             text = f"{path} is no state of this server ({error}); move it away or name another folder"
             raise StateError(text) from error
         raise damaged(path, str(error)) from error

@@ -22,7 +22,7 @@ from pykai.core.explain import group_text, orphan_text
 from pykai.core.reckoning import reckon
 from pykai.core.snapshot import Snapshot
 from pykai.scheduler.quiet import collector_paused
-from pykai.scheduler.snapshotfile import Recording, SnapshotError, read_snapshot
+from pykai.scheduler.snapshotfile import MOST_PACKED, Recording, SnapshotError, read_snapshot
 
 T = TypeVar("T")
 
@@ -36,7 +36,9 @@ def replay(file: Path, as_json: bool) -> None:
     Get the file from a running scheduler: curl -o snapshot.zip http://127.0.0.1:8081/get-snapshot
     """
     try:
-        recording = read_snapshot(file.read_bytes())
+        with file.open("rb") as opened:
+            # One byte more than a snapshot may have is enough to see that it has too many.
+            recording = read_snapshot(opened.read(MOST_PACKED + 1))
     except (OSError, SnapshotError) as error:
         raise click.ClickException(f"{file}: {error}") from None
     durations: dict[str, float] = {}

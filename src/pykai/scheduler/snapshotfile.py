@@ -5,13 +5,18 @@ holds the configuration, the flags that shape decisions, and every object the en
 reads; ConfigMaps are there by name only.  Under the key `pykai` stand the time of the snapshot and other things that
 upstream's files lack; for a file without them the newest time in any of its objects is taken for the present.
 
+A file comes from anywhere, so it is looked at before it is unpacked: one that is encrypted, packed in an unusual way,
+or that would unpack to more than any cluster needs is refused.
+
 Subtle: files of Go programs say `null` for empty lists and maps, and their keys in `partitionParams` are capitalised.
 """
 
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +46,14 @@ from pykai.scheduler.configuration import Configuration, read_configuration
 from pykai.scheduler.flags import Flags, read_flags
 
 ENTRY = "snapshot.json"
-_MOST_BYTES = 4 << 30
+#: bytes of the file, and of what it unpacks to; 100,000 pods are some 400 MB
+MOST_PACKED = 256 << 20
+_MOST_BYTES = 1 << 30
+#: a file with one entry has others at most by accident; its directory takes some 50 bytes each
+_MOST_ENTRIES = 100
+_MOST_DIRECTORY = 64 << 10
+#: clusters of equal pods shrink to a fiftieth; above so many bytes, what shrinks to less than this is no cluster
+_MOST_RATIO, _RATIO_FROM = 400, 64 << 20
 
 #: Key of `rawObjects` -> type; the last two are ours.
 LISTS: Mapping[str, type[Wire]] = {
@@ -206,15 +218,7 @@ class _File(msgspec.Struct, rename="camel"):
 
 def read_snapshot(data: bytes) -> Recording:
     """The cluster in a file; raises SnapshotError."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if archive.getinfo(ENTRY).file_size > _MOST_BYTES:
-                raise SnapshotError(f"{ENTRY} has more than {_MOST_BYTES} bytes")
-            text = archive.read(ENTRY)
-    except KeyError:
-        raise SnapshotError(f"the zip file holds no {ENTRY}") from None
-    except zipfile.BadZipFile as error:
-        raise SnapshotError(f"not a zip file: {error}") from None
+    text = _unpacked(data)
     try:
         found = msgspec.json.decode(text, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -226,14 +230,15 @@ def read_snapshot(data: bytes) -> Recording:
         objects += items  # type: ignore[arg-type]
         unreadable += problems
     ours = found.pykai or {}
-    flags = _read_flags(found.scheduler_params or {}, ours.get("flags") or {})
+    given = ours.get("flags")
+    flags = _read_flags(found.scheduler_params or {}, given if isinstance(given, dict) else {})
     config = {key: value for key, value in (found.config or {}).items() if value is not None}
     now_ns = ours.get("nowNs")
     return Recording(
         objects,
         flags,
         read_configuration(config, flags.profile),
-        now_ns if isinstance(now_ns, int) else newest_ns(objects),
+        now_ns if isinstance(now_ns, int) and 0 <= now_ns < 1 << 63 else newest_ns(objects),
         unreadable,
         _read_confined(ours.get("freeRoomOnly")),
     )
@@ -244,6 +249,47 @@ def _read_confined(given: object) -> dict[str, FreeRoomOnly]:
         return msgspec.convert(given or {}, dict[str, FreeRoomOnly])
     except msgspec.ValidationError as error:
         raise SnapshotError(f"{ENTRY}: pykai.freeRoomOnly: {error}") from None
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The one entry that counts; raises SnapshotError for an archive that should not be unpacked."""
+    if len(data) > MOST_PACKED:
+        raise SnapshotError(f"the file has more than {MOST_PACKED >> 20} MiB, which no snapshot has")
+    _check_directory(data)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if len(entries) > _MOST_ENTRIES:
+                raise SnapshotError(f"the zip file has {len(entries)} entries; expected {ENTRY}")
+            found = archive.getinfo(ENTRY)
+            if found.flag_bits & 1:
+                raise SnapshotError(f"{ENTRY} is encrypted; unpack the file and pack it again without a password")
+            if found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise SnapshotError(f"{ENTRY} is packed by method {found.compress_type}; expected deflate")
+            size, packed = sum(entry.file_size for entry in entries), found.compress_size
+            if size > _MOST_BYTES:
+                raise SnapshotError(f"the zip file unpacks to {size} bytes; no snapshot has more than {_MOST_BYTES}")
+            if size > _RATIO_FROM and size > _MOST_RATIO * max(1, packed):
+                raise SnapshotError(f"{ENTRY} unpacks {packed} bytes to {size}: no cluster is that regular")
+            return archive.read(found)
+    except KeyError:
+        raise SnapshotError(f"the zip file holds no {ENTRY}") from None
+    except zipfile.BadZipFile as error:
+        raise SnapshotError(f"not a zip file: {error}") from None
+    except SnapshotError:
+        raise
+    except (zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
+        raise SnapshotError(f"the zip file cannot be unpacked: {error}") from None
+
+
+def _check_directory(data: bytes) -> None:
+    """Refuse an archive whose directory alone would fill the memory, before it is read."""
+    at = data.rfind(b"PK\x05\x06", max(0, len(data) - (1 << 16) - 22))
+    if at < 0 or len(data) < at + 22:
+        raise SnapshotError("not a zip file: it has no directory")
+    (size,) = struct.unpack_from("<I", data, at + 12)
+    if size > _MOST_DIRECTORY or data[max(0, at - 20) : at][:4] == b"PK\x06\x07":
+        raise SnapshotError(f"the zip file has a directory for more than {_MOST_ENTRIES} entries; expected {ENTRY}")
 
 
 def _read_flags(params: Mapping[str, Any], ours: Mapping[str, Any]) -> Flags:
