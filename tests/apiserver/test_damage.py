@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -137,6 +138,15 @@ def test_a_word_inside_a_large_object_is_noticed(state: State, tmp_path: Path) -
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     database.close()
     assert refused_or_whole(other, whole)
+
+
+def test_an_index_that_names_other_rows_is_noticed(state: State, tmp_path: Path) -> None:
+    """Every row is as it was written, but looked for by its index this one would be among other kinds."""
+    raw, row = (state.folder / FILE).read_bytes(), b"configmapsdefault/small-5"
+    # In the tables a row goes on with its JSON.
+    places = [found.start() for found in re.finditer(row, raw) if b"{" not in raw[found.end() : found.end() + 20]]
+    assert len(places) == 1
+    assert refused_or_whole(spoilt(state.folder, tmp_path / "spoilt", places[0], b"konfigmaps"), state.whole)
 
 
 def test_the_command_says_so_and_ends(state: State, tmp_path: Path) -> None:
