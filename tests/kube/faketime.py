@@ -17,20 +17,27 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.SelectSelector):
-    def __init__(self) -> None:
+    def __init__(self, moment_s: float) -> None:
         super().__init__()
         self.passed_s = 0.0
+        self._moment_s = moment_s
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
             raise RuntimeError("everybody waits, and nothing will ever happen")
-        self.passed_s += max(0.0, timeout)
+        self.passed_s += max(self._moment_s, timeout)
         return super().select(0)
 
 
 class FakeTimeLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._passing = _Selector()
+    """Time stands still during a turn of the loop unless `moment_s` says how long one takes.
+
+    Whoever asks twice for the rest of a time needs that moment: a rest that is too small to be added to the time of the
+    loop would never pass.
+    """
+
+    def __init__(self, moment_s: float = 0.0) -> None:
+        self._passing = _Selector(moment_s)
         super().__init__(self._passing)
 
     def time(self) -> float:
