@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import servers
+from tests import patience, servers
 
 #: of the tests on a server, so many in a hundred may need the embedded one
 EMBEDDED_ONLY_LIMIT = 15
@@ -17,6 +17,8 @@ EMBEDDED_ONLY_LIMIT = 15
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+# Nor do the limits of asyncio run while others have the processors.
+patience.install()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,6 +22,7 @@ import pytest
 from pykai.apiserver.server import ApiServer
 from pykai.kube.clock import Clock
 from tests.apiserver.asking import Api, pod
+from tests.patience import PROGRAM_S
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(
@@ -45,7 +46,7 @@ class Kubectl:
 
     def wait(self, coroutine: Any) -> Any:
         """Run something on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PROGRAM_S)
 
     def close(self) -> None:
         self.wait(self.server.close())
@@ -60,7 +61,7 @@ class Kubectl:
             input=textwrap.dedent(stdin),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_S,
             env={**os.environ, "HOME": str(self.folder), **environment},
             check=False,
         )
@@ -119,7 +120,7 @@ def test_apply_diff_scale_and_roll_out(kubectl: Kubectl) -> None:
         "availableReplicas": 3,
     }
     kubectl.wait(kubectl.api.patch("deployments", "web", {"status": ready}, "status"))
-    assert "successfully rolled out" in kubectl.ok("rollout status deployment web --timeout 10s")
+    assert "successfully rolled out" in kubectl.ok("rollout status deployment web --timeout 30m")
     assert kubectl.ok("get deployment web").splitlines()[1].split()[:4] == ["web", "3/3", "3", "3"]
     everything = kubectl.ok("get all -o wide")
     assert "deployment.apps/web" in everything
@@ -185,9 +186,9 @@ def test_waiting_for_conditions_and_deletion(kubectl: Kubectl) -> None:
     )
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     kubectl.wait(kubectl.api.patch("pods", "p2", {"status": ready}, "status"))
-    assert waiting.communicate(timeout=30)[0] == "pod/p2 condition met\n"
+    assert waiting.communicate(timeout=PROGRAM_S)[0] == "pod/p2 condition met\n"
     kubectl.wait(kubectl.api.delete("pods", "p2"))
-    kubectl.ok("wait pod/p2 --for delete --timeout 10s")
+    kubectl.ok("wait pod/p2 --for delete --timeout 30m")
 
 
 def test_edit(kubectl: Kubectl) -> None:
@@ -209,7 +210,7 @@ def test_create_in_protobuf(kubectl: Kubectl) -> None:
     assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/t:1"
     assert job["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "train"
     assert "train" in kubectl.ok("describe job train -n team")
-    kubectl.ok("delete namespace team --timeout 20s")
+    kubectl.ok("delete namespace team --timeout 30m")
     assert kubectl.run("get namespace team")[0] == 1
 
 

@@ -17,6 +17,7 @@ from pykai.core.decisions import Plan
 from pykai.core.tables import Tables
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
+from tests.patience import PROGRAM_S
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ def test_the_laboratory_is_readable_and_its_books_are_right() -> None:
 def test_into_a_pipe_goes_plain_text_of_120_columns_always_the_same(output: str) -> None:
     command = [sys.executable, "-m", "pykai", "demo"]
     environment = {"FORCE_COLOR": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "40"}
-    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=PROGRAM_S)
     text = done.stdout.decode()
     assert text == output
     assert "\x1b" not in text
@@ -183,7 +184,7 @@ def test_into_a_pipe_goes_plain_text_of_120_columns_always_the_same(output: str)
 def test_where_text_is_ascii_so_are_the_tables() -> None:
     command = [sys.executable, "-m", "pykai", "demo"]
     environment = {"PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=PROGRAM_S)
     assert "########" in done.stdout.decode("ascii")
 
 

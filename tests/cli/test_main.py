@@ -12,11 +12,12 @@ from click.testing import CliRunner
 from pykai import __version__
 from pykai.cli import main
 from pykai.cli.main import COMMANDS, LazyCommand, LazyGroup
+from tests.patience import PROGRAM_S
 
 
 def run_python(code: str) -> str:
     """The output of a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PROGRAM_S)
     return done.stdout
 
 
@@ -48,7 +49,7 @@ def test_version() -> None:
 
 def test_the_module_runs_as_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pykai", "--version"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "pykai", "--version"], capture_output=True, text=True, check=True, timeout=PROGRAM_S
     )
     assert done.stdout == f"kai, version {__version__}\n"
 

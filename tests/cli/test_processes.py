@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.certificates import authority
+from tests.patience import PROGRAM_S
 
 pytest.importorskip("uvloop")
 
@@ -53,7 +54,7 @@ def test_a_connection_given_up_while_it_is_made_is_no_error(tmp_path: Path, how:
     context = authority().server_context(tmp_path)
     (tmp_path / "ca.pem").write_bytes(authority().pem)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
+        server.settimeout(PROGRAM_S)
 
         def answer() -> None:
             connection, _ = server.accept()
@@ -64,7 +65,7 @@ def test_a_connection_given_up_while_it_is_made_is_no_error(tmp_path: Path, how:
         serving.start()
         port = str(server.getsockname()[1])
         command = [sys.executable, "-c", GIVING_UP, port, str(tmp_path / "ca.pem"), how]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, check=True)
         serving.join()
     assert found.stderr.count("the handler is closed") == told
     assert found.stderr.count("invalid literal for int") == 1

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.patience import PROGRAM_S
+
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pykai", "server", *arguments]
@@ -34,11 +36,11 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         f"{address.group()}/apis/scheduling.run.ai/v2/queues",
         headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
     )
-    with urllib.request.urlopen(asked, context=context, timeout=20) as answer:
+    with urllib.request.urlopen(asked, context=context, timeout=PROGRAM_S) as answer:
         names = [item["metadata"]["name"] for item in json.load(answer)["items"]]
     assert "default-queue" in names
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PROGRAM_S)
     assert (process.returncode, err) == (0, "")
 
 
@@ -46,7 +48,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start("--bare", "--port", str(port))
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 1
     assert err.startswith(f"Error: cannot listen on 127.0.0.1:{port}:")
 
@@ -62,9 +64,9 @@ def test_a_port_of_a_service_that_is_taken_is_told(tmp_path: Path, flag: str) ->
         flags[flag] = str(port) if flag == "--plugin-server-port" else f"127.0.0.1:{port}"
         given = [each for name, value in flags.items() for each in (name, value)]
         command = [sys.executable, "-m", "pykai", "run", "scheduler", "--kubeconfig", str(tmp_path / "kubeconfig")]
-        found = subprocess.run([*command, *given], capture_output=True, text=True, timeout=60, check=False)
+        found = subprocess.run([*command, *given], capture_output=True, text=True, timeout=PROGRAM_S, check=False)
     server.terminate()
-    server.communicate(timeout=20)
+    server.communicate(timeout=PROGRAM_S)
     assert found.returncode == 1
     assert f"Error: cannot listen on 127.0.0.1:{port}:" in found.stderr
     assert "Traceback" not in found.stderr
@@ -73,6 +75,6 @@ def test_a_port_of_a_service_that_is_taken_is_told(tmp_path: Path, flag: str) ->
 def test_a_state_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "state.sqlite").write_text("no database at all" * 100)
     process = start("--data", str(tmp_path))
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PROGRAM_S)
     assert process.returncode == 1
     assert "move it away" in err

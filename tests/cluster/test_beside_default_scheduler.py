@@ -29,7 +29,7 @@ from pykai.simulator.machines.asks import Asks, amounts
 from pykai.simulator.machines.nodes import MachineKind
 from tests.cluster.living import Document, LivingPlane, has, job, living_cluster, scheduler_of, template
 
-pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module")]
 
 NODES = 20
 MACHINES = (MachineKind(count=NODES, name="node-{}", gpus=4, cpu="8", pods=20),)

@@ -26,7 +26,7 @@ from pykai.kube.resources import (
 from pykai.simulator.machines.nodes import MachineKind
 from tests.cluster.living import Document, LivingPlane, has, job, living_cluster, template
 
-pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module")]
 
 #: the real Job controller's, on each pod it has not counted yet
 TRACKING = "batch.kubernetes.io/job-tracking"

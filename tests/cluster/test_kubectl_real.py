@@ -27,6 +27,7 @@ from pykai.kube.clock import Clock
 from pykai.operator.install import installation
 from tests.cluster.controlplane import ControlPlane
 from tests.living.kubectl import EXAMPLES, Done, Kubectl
+from tests.patience import PROGRAM_S
 from tools import kubernetes
 
 pytestmark = pytest.mark.cluster_only
@@ -191,7 +192,7 @@ def test_everything_is_installed_without_a_warning(kubectl: Kubectl) -> None:
     dry = said(kubectl, "apply", "--server-side", "--dry-run=server", "-f", "-", given=definitions)
     assert len(dry) == 4
     assert outcomes(said(kubectl, "apply", "-f", "-", given=definitions)) == {"created"}
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30m")
     applied = said(kubectl, "apply", "-f", "-", given=everything)
     assert len(applied) == len(installation())
     assert outcomes(applied) == {"created", "unchanged"}
@@ -209,7 +210,7 @@ def embedded_server(folder: Path) -> Iterator[Path]:
     thread.start()
 
     def wait(coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(PROGRAM_S)
 
     server = wait(ApiServer.open(clock=Clock()))
     try:
@@ -251,7 +252,6 @@ def run(kubectl: Kubectl, command: str, given: str | None) -> list[str]:
     return shown(kubectl.tried(*arguments, given=given, environment={"EDITOR": "sed -i s/Vision/Visual/"}))
 
 
-@pytest.mark.timeout(180)
 def test_kubectl_cannot_tell_the_servers_apart(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("delete", "queues", "--all")
     with embedded_server(tmp_path) as kubeconfig, ThreadPoolExecutor(2) as pool:

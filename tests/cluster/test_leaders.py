@@ -41,7 +41,7 @@ from tests.cluster.plane import ADMITTED_NAMESPACE as NS
 from tests.cluster.plane import TestPlane
 from tests.cluster.soak import ACCOUNTS
 
-pytestmark = [pytest.mark.cluster_only, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster_only, pytest.mark.slow]
 
 PATIENCE_S = 90.0
 #: service -> its lease, and the flag that says where it tells whether it is ready

@@ -34,7 +34,7 @@ from tests.kube.certificates import Authority
 from tests.living.kubectl import EXAMPLES, Kubectl
 from tools import kubernetes
 
-pytestmark = [pytest.mark.cluster_only, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster_only, pytest.mark.slow]
 
 #: what `kai run` calls a service -> its account
 SERVICES = {
@@ -136,7 +136,7 @@ def _await_asked(kubectl: Kubectl) -> None:
 def await_condition(kubectl: Kubectl, *what: str) -> None:
     """`kubectl wait`, as often as a busy machine needs it."""
     until_s = time.monotonic() + PATIENCE_S
-    while (done := kubectl.tried("wait", *what, "--timeout=30s")).code:
+    while (done := kubectl.tried("wait", *what, "--timeout=30m")).code:
         assert time.monotonic() < until_s, done.err
 
 

@@ -15,7 +15,6 @@ from tests.cluster.soak import RealPlane
 
 @pytest.mark.cluster_only
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_five_kills_and_a_restart_break_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     plane = RealPlane(tmp_path / "plane")

@@ -60,7 +60,9 @@ def read_calls() -> list[Call]:
 
 def write_calls(calls: set[Call]) -> None:
     """Write the file."""
-    head = "# Every call of our services in the story of tests/faults; `python -m tests.faults.calls` writes this file.\n"
+    head = (
+        "# Every call of our services in the story of tests/faults; `python -m tests.faults.calls` writes this file.\n"
+    )
     FILE.write_text(head + "".join(f"{call}\n" for call in sorted(calls)), encoding="utf-8")
 
 

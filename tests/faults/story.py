@@ -4,8 +4,8 @@
     assert seen.problems() == []
 
 All five services run as processes of their own would (own transport, own caches, a lease each) on the embedded API
-server; kubelets and controllers are the simulator's and never fail.  The story has one of everything: a gang, an elastic
-job that is reclaimed, shared GPUs, a device claim, a volume to be provisioned and one that exists, a pod without an
+server; kubelets and controllers are the simulator's and never fail.  The story has one of everything: a gang, an
+elastic job that is reclaimed, shared GPUs, device claims, a volume to be provisioned and one that exists, a pod without an
 owner, and a job that fits nowhere.  It ends when all of it has run to its end and everything is deleted.
 
 What is judged is a recording of watches, by the checker of the soak (`pykai.simulator.soak.checking`).  Time is that of
@@ -20,7 +20,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +42,7 @@ from pykai.kube.lease import Fence
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime, Service, run_together
 from pykai.kube.store import Change, Store
+from pykai.kube.transport import Transport
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
 from pykai.podgroups.service import PodGroupsOptions, make_podgroups
@@ -56,7 +57,7 @@ from pykai.simulator.scenario import JobEntry, QueueEntry, Share, job_object, qu
 from pykai.simulator.soak.checking import Seen, check, is_complete
 from pykai.webhooks.admission import pod_mutator, pod_validator
 from tests.faults.calls import Call
-from tests.faults.wire import Fault, FaultyWire, Twist, untwisted
+from tests.faults.wire import Fault, FaultyWire, Reword, Twist, as_said, untwisted
 from tests.kube.faketime import FakeTimeLoop, LoopClock
 
 T = TypeVar("T")
@@ -85,9 +86,7 @@ class StoryLoop(FakeTimeLoop):
     def __init__(self) -> None:
         super().__init__(moment_s=1e-6)
 
-    def run_in_executor(
-        self, executor: Executor | None, func: Callable[..., T], *args: Any
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """See `asyncio`."""
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -97,16 +96,16 @@ class StoryLoop(FakeTimeLoop):
         return future
 
 
-def _scheduler(runtime: Runtime, clock: Clock) -> Service:
+def _scheduler(runtime: Runtime) -> Service:
     return make_scheduler(runtime, read_flags(_SCHEDULER), endpoints=False)
 
 
-def _binder(runtime: Runtime, clock: Clock) -> Service:
+def _binder(runtime: Runtime) -> Service:
     return make_binder(runtime, replace(BinderOptions(), leader_elect=True), registry=CollectorRegistry())
 
 
-def _led(part: str, make: Callable[[Runtime], Service]) -> Callable[[Runtime, Clock], Service]:
-    def made(runtime: Runtime, clock: Clock) -> Service:
+def _led(part: str, make: Callable[[Runtime], Service]) -> Callable[[Runtime], Service]:
+    def made(runtime: Runtime) -> Service:
         fence = Fence()
         service = make(replace(runtime, client=runtime.client.fenced(fence.check)))
         namespace = names.DEFAULT_NAMESPACE
@@ -116,7 +115,7 @@ def _led(part: str, make: Callable[[Runtime], Service]) -> Callable[[Runtime, Cl
 
 
 #: service -> how it is made; names are those of `kai run`
-SERVICES: Mapping[str, Callable[[Runtime, Clock], Service]] = {
+SERVICES: Mapping[str, Callable[[Runtime], Service]] = {
     "scheduler": _scheduler,
     "binder": _binder,
     "podgrouper": _led("podgrouper", lambda runtime: make_podgrouper(runtime, PodGrouperOptions())),
@@ -127,6 +126,20 @@ SERVICES: Mapping[str, Callable[[Runtime, Clock], Service]] = {
 
 def _nothing(call: Call, number: int) -> None:
     return None
+
+
+@dataclass
+class Trouble:
+    """What goes wrong."""
+
+    fault: Fault = _nothing
+    twist: Twist = untwisted
+    reword: Reword = as_said
+    #: service -> its clock, where it is another than that of the cluster
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    #: service -> how many of it run
+    instances: Mapping[str, int] = field(default_factory=dict)
+    habits: Habits = QUICK
 
 
 @dataclass
@@ -155,8 +168,8 @@ class Told:
 class Household:
     """The cluster of a story: what its users do, and what they wait for."""
 
-    def __init__(self, server: ApiServer, clock: Clock, told: Told, fault: Fault, twist: Twist) -> None:
-        self.server, self.clock, self.told = server, clock, told
+    def __init__(self, server: ApiServer, clock: Clock, told: Told, trouble: Trouble) -> None:
+        self.server, self.clock, self.told, self.trouble = server, clock, told, trouble
         self.client = Client(server.transport())
         self.caches = Caches(self.client)
         self.stores: dict[Resource, Store[Document]] = {
@@ -164,7 +177,6 @@ class Household:
         }
         for resource in RECORDED:
             self.stores[resource].subscribe(self._recorder(resource.plural))
-        self._fault, self._twist = fault, twist
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -174,14 +186,14 @@ class Household:
 
         return changed
 
-    async def start(self, *, without: tuple[str, ...] = ()) -> None:
+    async def start(self) -> None:
         """Start watches, kubelets, controllers and our services."""
         await self.caches.start()
         runtime = self._runtime(self.client.transport)
-        played = machines(runtime, MachineOptions(QUICK, default_scheduler=False))
+        played = machines(runtime, MachineOptions(self.trouble.habits, default_scheduler=False))
         self._tasks.append(asyncio.create_task(run_together(runtime, played, self._stop)))
         for service in SERVICES:
-            if service not in without:
+            for _ in range(self.trouble.instances.get(service, 1)):
                 self._tasks.append(asyncio.create_task(self._live(service)))
 
     async def _live(self, service: str) -> None:
@@ -189,23 +201,30 @@ class Household:
         while not self._stop.is_set():
             # A process that fails stops itself, and nobody else.
             stop = asyncio.Event()
-            told = asyncio.create_task(_passed_on(self._stop, stop))
+            passing_on = asyncio.create_task(_passed_on(self._stop, stop))
+            trouble, told = self.trouble, self.told
             wire = FaultyWire(
-                self.server.transport(service), service, self.told.calls, self._fault, self._twist, self.told.hit
+                self.server.transport(service),
+                service,
+                told.calls,
+                trouble.fault,
+                trouble.twist,
+                told.hit,
+                trouble.reword,
             )
-            runtime = self._runtime(wire)
+            runtime = self._runtime(wire, trouble.clocks.get(service))
             try:
-                await run_together(runtime, [SERVICES[service](runtime, self.clock)], stop)
+                await run_together(runtime, [SERVICES[service](runtime)], stop)
             except LeaseLost as lost:
                 log.info("%s is started again: %s", service, lost)
                 self.told.restarts[service] += 1
                 await self.clock.sleep(1)
             finally:
-                told.cancel()
+                passing_on.cancel()
 
-    def _runtime(self, transport: Any) -> Runtime:
+    def _runtime(self, transport: Transport, clock: Clock | None = None) -> Runtime:
         client = Client(transport)
-        return Runtime(client, Caches(client), self.clock)
+        return Runtime(client, Caches(client), clock or self.clock)
 
     async def end(self) -> None:
         """Stop everything; what a service raised is raised."""
@@ -273,20 +292,23 @@ class Stuck(Exception):
     """The story cannot go on."""
 
 
-Story = Callable[[Household], Any]
+Story = Callable[[Household], Coroutine[Any, Any, None]]
 
 
 def tell(
-    story: Story | None = None, *, fault: Fault = _nothing, twist: Twist = untwisted, clock: Clock | None = None
+    story: Story | None = None,
+    *,
+    clock: Callable[[], Clock] = LoopClock.of_2026,
+    **trouble: Any,
 ) -> Told:
-    """Tell a story from beginning to end, under faults."""
+    """Tell a story from beginning to end, under trouble (the fields of `Trouble`); `clock` is that of the cluster."""
     random.seed(1)
     told = Told()
 
     async def run() -> None:
-        at = clock or LoopClock.of_2026()
+        at = clock()
         server = await ApiServer.open(clock=at, mutators=(pod_mutator(),), validators=(pod_validator(),))
-        household = Household(server, at, told, fault, twist)
+        household = Household(server, at, told, Trouble(**trouble))
         try:
             await household.start()
             await (story or one_of_everything)(household)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,6 +41,8 @@ class Outcome:
     carried_out: bool = False
     #: whether the caller waits to the end of its patience
     silent: bool = False
+    #: what happens in the cluster before the request, which is well itself, arrives
+    meanwhile: Callable[[Request], Awaitable[None]] | None = None
 
 
 #: the n-th request of a call, from 0 -> what becomes of it, None: all is well
@@ -64,6 +66,15 @@ class Twist(Protocol):
     def __call__(self, call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]: ...
 
 
+#: what a service reads in place of what the server says, in answers and in watches
+Reword = Callable[[Call, bytes], bytes]
+
+
+def as_said(call: Call, body: bytes) -> bytes:
+    """What the server says."""
+    return body
+
+
 async def untwisted(call: Call, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Says what the server said."""
     async for chunk in chunks:
@@ -81,6 +92,7 @@ class FaultyWire:
         fault: Fault,
         twist: Twist,
         hit: Counter[Call],
+        reword: Reword = as_said,
     ) -> None:
         self._inner = inner
         self._service = service
@@ -88,6 +100,7 @@ class FaultyWire:
         self._fault = fault
         self._twist = twist
         self._hit = hit
+        self._reword = reword
 
     def _next(self, request: Request) -> tuple[Call, Outcome | None]:
         call = call_of(self._service, request)
@@ -98,9 +111,13 @@ class FaultyWire:
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
-        _, outcome = self._next(request)
+        call, outcome = self._next(request)
+        if outcome is not None and outcome.meanwhile is not None:
+            await outcome.meanwhile(request)
+            outcome = None
         if outcome is None:
-            return await self._inner.send(request)
+            answer = await self._inner.send(request)
+            return msgspec.structs.replace(answer, body=self._reword(call, answer.body))
         if outcome.answer is not None:
             return outcome.answer
         if outcome.carried_out:
@@ -119,7 +136,7 @@ class FaultyWire:
         if outcome is not None and not outcome.silent and not outcome.carried_out:
             raise ConnectionLost(f"injected: watch of {request.path}")
         async with self._inner.stream(request) as stream:
-            chunks = stream.chunks()
+            chunks = _reworded(stream.chunks(), call, self._reword)
             if outcome is not None:
                 chunks = _for_ever() if outcome.silent else _cut(chunks)
             yield _Words(stream.status, stream.headers, self._twist(call, chunks))
@@ -135,6 +152,11 @@ class _Words:
     def chunks(self) -> AsyncIterator[bytes]:
         """See `Stream`."""
         return self._chunks
+
+
+async def _reworded(chunks: AsyncIterator[bytes], call: Call, reword: Reword) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        yield reword(call, chunk)
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

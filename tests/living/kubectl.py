@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PROGRAM_S
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-_START_TIMEOUT_S = 60
-_EVENT_TIMEOUT_S = 20
+_START_TIMEOUT_S = PROGRAM_S
+_EVENT_TIMEOUT_S = PROGRAM_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Kubectl:
             input=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PROGRAM_S,
             check=False,
             env={**os.environ, **(environment or {}), "KUBECACHEDIR": str(self.kubeconfig.parent / "cache")},
         )

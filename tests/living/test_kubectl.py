@@ -31,7 +31,7 @@ def the_server_says_who_it_is(kubectl: Kubectl) -> None:
 def queues_are_applied_shown_and_explained(kubectl: Kubectl) -> None:
     assert "queue.scheduling.run.ai/vision created" in kubectl("apply", "-f", _example("queues"))
     assert "unchanged" in kubectl("apply", "-f", _example("queues"))
-    kubectl("wait", "queue/research", "--for=jsonpath={.status.childQueues[1]}=vision", "--timeout=30s")
+    kubectl("wait", "queue/research", "--for=jsonpath={.status.childQueues[1]}=vision", "--timeout=30m")
     shown = kubectl("get", "queues")
     assert "DISPLAYNAME" in shown
     assert "Vision team" in shown
@@ -40,7 +40,7 @@ def queues_are_applied_shown_and_explained(kubectl: Kubectl) -> None:
 
 def a_pod_gets_a_group_and_a_node(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", _example("pod"))
-    kubectl("wait", "pod/notebook", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "pod/notebook", "--for=condition=Ready", "--timeout=30m")
     described = kubectl.until_told("Successfully assigned", "describe", "pod", "notebook")
     assert "pod-group-name: pg-notebook-" in described
     assert "pg-notebook-" in kubectl("get", "podgroups")
@@ -57,15 +57,15 @@ def a_pod_gets_a_group_and_a_node(kubectl: Kubectl) -> None:
 
 def a_deployment_is_rolled_out_and_scaled(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", _example("deployment"))
-    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deployment/chat", "--timeout=30m")
     kubectl("scale", "deployment/chat", "--replicas=3")
-    kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    kubectl("rollout", "status", "deployment/chat", "--timeout=30m")
     assert len(_nodes_of(kubectl, "app=chat")) == 3
     edited = kubectl("edit", "deployment", "chat", environment={"EDITOR": "sed -i s/vllm/vllm:2/"})
     assert "deployment.apps/chat edited" in edited
-    kubectl("rollout", "status", "deployment/chat", "--timeout=30s")
+    kubectl("rollout", "status", "deployment/chat", "--timeout=30m")
     kubectl("delete", "-f", _example("deployment"))
-    kubectl("wait", "pods", "-l", "app=chat", "--for=delete", "--timeout=30s")
+    kubectl("wait", "pods", "-l", "app=chat", "--for=delete", "--timeout=30m")
 
 
 def a_gang_waits_and_then_starts_as_one(kubectl: Kubectl) -> None:
@@ -74,29 +74,29 @@ def a_gang_waits_and_then_starts_as_one(kubectl: Kubectl) -> None:
     blocker = blocker.replace("name: training", "name: blocker").replace('"4"', '"9"').replace(": 4\n", ": 9\n")
     blocker = blocker.replace('run-seconds: "60"', 'run-seconds: "100000"')
     kubectl("apply", "-f", "-", given=blocker)
-    kubectl("wait", "pods", "-l", "job-name=blocker", "--for=condition=Ready", "--timeout=30s")
+    kubectl("wait", "pods", "-l", "job-name=blocker", "--for=condition=Ready", "--timeout=30m")
     kubectl("apply", "-f", _example("gang"))
-    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled=False", "--timeout=30s")
+    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled=False", "--timeout=30m")
     pod = json.loads(kubectl("get", "pods", "-l", "job-name=training", "-o", "json"))["items"][0]
     described = kubectl.until_told("Unschedulable", "describe", "pod", pod["metadata"]["name"])
     assert "GPUs" in described
     assert _nodes_of(kubectl, "job-name=training") == [""] * 4
     kubectl("delete", "job", "blocker")
-    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled", "--timeout=30s")
+    kubectl("wait", "pods", "-l", "job-name=training", "--for=condition=PodScheduled", "--timeout=30m")
     assert len(set(_nodes_of(kubectl, "job-name=training"))) == 4
-    kubectl("wait", "job/training", "--for=condition=Complete", "--timeout=60s")
+    kubectl("wait", "job/training", "--for=condition=Complete", "--timeout=30m")
     kubectl("delete", "-f", _example("gang"))
 
 
 def a_group_made_by_hand_and_shared_gpus(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", _example("podgroup"), "-f", _example("shared-gpu"))
-    kubectl("wait", "pods", "--all", "--for=condition=Ready", "--timeout=60s")
+    kubectl("wait", "pods", "--all", "--for=condition=Ready", "--timeout=30m")
     pods = {each["metadata"]["name"]: each for each in json.loads(kubectl("get", "pods", "-o", "json"))["items"]}
     halves = [pods[f"half-{letter}"]["metadata"]["labels"]["runai-gpu-group"] for letter in "ab"]
     assert halves[0] == halves[1]
     assert len(kubectl("get", "pods", "-n", "kai-resource-reservation", "-o", "name").split()) == 1
     kubectl("delete", "-f", _example("podgroup"), "-f", _example("shared-gpu"))
-    kubectl("wait", "pods", "--all", "-n", "kai-resource-reservation", "--for=delete", "--timeout=30s")
+    kubectl("wait", "pods", "--all", "-n", "kai-resource-reservation", "--for=delete", "--timeout=30m")
 
 
 def imperative_commands(kubectl: Kubectl) -> None:
@@ -149,7 +149,6 @@ STEPS: tuple[Callable[[Kubectl], None], ...] = (
 @pytest.mark.skipif(
     not programs(), reason="NO KUBECTL: neither on PATH nor in KAI_KUBECTL; what a user does with kubectl is not tested"
 )
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("program", programs(), ids=[f"kubectl-{number}" for number, _ in enumerate(programs())])
 def test_what_users_do_with_kubectl(program: str, tmp_path: Path) -> None:
     with living_cluster(tmp_path, "--scenario", "none", "--speed", "20") as kubeconfig:

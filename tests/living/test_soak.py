@@ -14,7 +14,6 @@ from pykai.simulator.soak.planes import EmbeddedPlane
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 async def test_five_kills_break_nothing(tmp_path: Path) -> None:
     said: list[str] = []
     plane = EmbeddedPlane(tmp_path, said.append)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from pykai.api import names
 from pykai.core.decisions import Plan
@@ -23,7 +22,6 @@ from pykai.simulator.standstill import Standstill
 SERVICES_DOC = Path(__file__).parents[2] / "docs" / "services.md"
 
 
-@pytest.mark.timeout(120)
 async def test_the_built_in_story_comes_to_its_end() -> None:
     story = msgspec.structs.replace(read_story(BUILT_IN), repeat="0s")
     cluster = await LivingCluster.start(LivingOptions(story=story, speed=20, objects=installation()))

@@ -155,7 +155,7 @@ class Workplace:
             await asyncio.wait_for(task, 10)
             await caches.stop()
 
-    async def settled(self, service: Worker, timeout_s: float = 10.0) -> None:
+    async def settled(self, service: Worker, timeout_s: float = 60.0) -> None:
         """Wait until the service has seen everything and has nothing left to do."""
         async with asyncio.timeout(timeout_s):
             quiet = 0

@@ -172,6 +172,17 @@ async def test_what_does_not_fit_fails_with_the_resource_as_reason(
         assert failed.status.container_statuses == []
 
 
+async def test_a_kubelet_that_refuses_says_what_a_device_plugin_says() -> None:
+    async with world(habits=Habits(refused=1.0)) as w:
+        await w.node("n1", gpus=1)
+        await w.pod("a", node="n1", gpus=1)
+        failed = await w.phase("a", "Failed")
+        assert failed.status.reason == "UnexpectedAdmissionError"
+        machine = w.process.machines.machine("n1")
+        assert machine is not None
+        assert not machine.has(failed.metadata.uid)
+
+
 async def test_a_machine_takes_no_more_pods_than_it_says() -> None:
     async with world() as w:
         await w.node("n1", pods=2)

@@ -14,14 +14,16 @@ Subtle:
   deleted.
 - Events are in the order of their resource versions.  One that repeats what is known is dropped.  A bookmark that goes
   back, or an old version of something that is not known, means that the server's history is not ours (a restored
-  backup, a replayed stream): list again.  A server that leaves an event out cannot be caught by a client; the next
-  list mends it (`resync_s`, off unless set).
+  backup, a replayed stream): list again.
+- A client cannot notice an event that a server leaves out, so every kind is listed again once in a while (`resync_s`,
+  docs/adr/0024), at a time drawn at random so that kinds and clients do not come together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -154,8 +156,8 @@ class Patience:
     #: pause after the first failure, doubled with each further one
     first_pause_s: float = 0.5
     longest_pause_s: float = 30.0
-    #: list again after so long, whatever the watch says; None: never
-    resync_s: float | None = None
+    #: list again after so long, up to twice that, whatever the watch says; None: never
+    resync_s: float | None = 1800.0
 
 
 class _Silent(ConnectionLost):
@@ -189,7 +191,8 @@ class Follower:
         self._brought = False
         #: whether the last word of the server was a 410
         self._outdated = False
-        self._listed_s = 0.0
+        #: when to list again, seconds of the event loop
+        self._resync_due_s = math.inf
         self._opened_s: float | None = None
 
     async def run(self) -> None:
@@ -223,7 +226,9 @@ class Follower:
     async def _once(self) -> None:
         """One list if needed, and one watch."""
         self._brought = False
-        if not self._version:
+        # A server that is away is not asked for lists.
+        due = not self._failures and asyncio.get_running_loop().time() > self._resync_due_s
+        if due or not self._version:
             await self._list()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -258,7 +263,9 @@ class Follower:
             if page.last:
                 self._sink.end_list(version)
         self._version = version
-        self._listed_s = asyncio.get_running_loop().time()
+        if self._patience.resync_s is not None:
+            after_s = random.uniform(self._patience.resync_s, 2 * self._patience.resync_s)
+            self._resync_due_s = asyncio.get_running_loop().time() + after_s
 
     async def _watch(self) -> None:
         selection, patience = self._selection, self._patience
@@ -289,7 +296,7 @@ class Follower:
                         if taken % _AT_A_TIME == 0:
                             # A burst must not keep the loop from everybody else.
                             await asyncio.sleep(0)
-                    if patience.resync_s is not None and loop.time() - self._listed_s > patience.resync_s:
+                    if loop.time() > self._resync_due_s:
                         self._version = ""
                         return
         except TimeoutError:

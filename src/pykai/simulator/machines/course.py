@@ -37,6 +37,8 @@ class Habits:
     init_s: float = 0.5
     #: reservation pods hold up every pod that shares a GPU, so they are quick
     reservation_start_s: float = 0.1
+    #: of all pods, the part that a kubelet refuses although there is room, as when a device plugin fails; 0 to 1
+    refused: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ def course_of(pod: MachinePod, habits: Habits) -> Course:
         habits.stop_s if stop is None else stop,
         tuple(problems),
     )
+
+
+def is_refused(pod: MachinePod, habits: Habits) -> bool:
+    """Whether the kubelet refuses the pod for no fault of its own; drawn from its uid, so the next one may pass."""
+    return habits.refused > 0 and _draw(pod.metadata.uid, "refused") < habits.refused
 
 
 def declared(pod: MachinePod) -> tuple[str | None, ...]:

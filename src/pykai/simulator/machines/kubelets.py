@@ -43,7 +43,7 @@ from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.simulator.machines.asks import asks_of
 from pykai.simulator.machines.books import DEFAULT_PODS, Machine, Rejection
-from pykai.simulator.machines.course import Course, Habits, course_of, declared, is_reservation
+from pykai.simulator.machines.course import Course, Habits, course_of, declared, is_refused, is_reservation
 from pykai.simulator.machines.lifecycle import SHOWN_START_S, Facts, Life, Stage, Step, life_of, step
 from pykai.simulator.machines.needs import Needs, needs_of
 from pykai.simulator.machines.nodes import node_address, ready_conditions
@@ -51,6 +51,12 @@ from pykai.simulator.moments import stamp
 from pykai.simulator.readiness import synced
 
 log = logging.getLogger(__name__)
+
+#: what a kubelet says when a device plugin fails
+_REFUSED = Rejection(
+    "UnexpectedAdmissionError",
+    "Allocate failed due to rpc error: the simulated device plugin failed, which is unexpected",
+)
 
 
 @dataclass(slots=True)
@@ -191,7 +197,7 @@ class Machines:
             if pod.status.start_time is not None:
                 machine.book(uid, asks_of(pod))
             else:
-                rejection = machine.admit(uid, asks_of(pod))
+                rejection = _REFUSED if is_refused(pod, self._habits) else machine.admit(uid, asks_of(pod))
             machine.devices.hold(uid, _devices(pod))
         address, needs = self._address(pod), needs_of(pod)
         self._tracks[key] = _Track(uid, machine.name, life, course, declared(pod), address, needs, rejection)

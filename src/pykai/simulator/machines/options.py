@@ -25,7 +25,7 @@ class MachineOptions:
     nodes: str = ""
 
 
-_HABITS: Final[Mapping[str, str]] = {"default-run-seconds": "run_s"}
+_HABITS: Final[Mapping[str, str]] = {"default-run-seconds": "run_s", "refused-pods": "refused"}
 _CHOICES: Final[Mapping[str, str]] = {
     "all-nodes": "all_nodes",
     "controllers": "controllers",
