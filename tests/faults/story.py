@@ -159,10 +159,20 @@ class Told:
     #: where the story stopped, if it did not come to its end
     stuck: str = ""
 
-    def problems(self) -> list[str]:
-        """Broken promises, as sentences."""
-        found = check(self.recording, grace_s=GRACE_S, submitted=self.submitted, given_up=self.given_up)
+    def problems(self, *, of_kubelets: bool = False) -> list[str]:
+        """Broken promises, as sentences; `of_kubelets`: a pod is on a node once its kubelet has taken it."""
+        seen = map(_taken, self.recording) if of_kubelets else self.recording
+        found = check(seen, grace_s=GRACE_S, submitted=self.submitted, given_up=self.given_up)
         return [*([self.stuck] if self.stuck else []), *found]
+
+
+def _taken(seen: Seen) -> Seen:
+    """What was seen, the nodes of pods left out that their kubelets have not taken."""
+    pod = seen.object
+    if seen.resource != "pods" or pod is None or pod["status"].get("phase") != "Pending":
+        return seen
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    return replace(seen, object={**pod, "spec": spec})
 
 
 class Household:
