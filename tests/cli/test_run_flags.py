@@ -223,10 +223,10 @@ def test_help_lists_the_flags_of_the_service(name: str) -> None:
 
 def test_machines_are_told_what_they_are_to_play() -> None:
     flags = ["--default-run-seconds", "5", "--controllers=false", "--all-nodes=false", "--default-scheduler=false"]
-    given = parse_given([*flags, "--nodes=none"])
+    given = parse_given([*flags, "--nodes=none", "--refused-pods", "0.25"])
     assert set(given) == set(PARTS["machines"].flags())
     assert read_options(given) == MachineOptions(
-        Habits(run_s=5), all_nodes=False, controllers=False, default_scheduler=False, nodes="none"
+        Habits(run_s=5, refused=0.25), all_nodes=False, controllers=False, default_scheduler=False, nodes="none"
     )
 
 

@@ -138,6 +138,12 @@ def main() -> int:
     parser.add_argument("--restarts", type=int, default=3, help="how often the API server is killed and started again")
     parser.add_argument("--minutes", type=float, default=30, help="how long the load lasts; from 15 on memory counts")
     parser.add_argument("--seed", type=int, default=1, help="which kills and which work")
+    parser.add_argument(
+        "--faults",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="requests, watches, nodes, kubelets and clocks fail, too",
+    )
     parser.add_argument("--folder", type=Path, help="keep logs, state and recording here")
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="kai-soak-"))
@@ -151,6 +157,7 @@ def main() -> int:
         restarts=options.restarts,
         seconds=options.minutes * 60,
         seed=options.seed,
+        faults=options.faults,
         say=say,
     )
     # However it is told to end, its processes end with it.

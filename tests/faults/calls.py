@@ -3,19 +3,22 @@
     scheduler create pods/binding
     binder    patch  resourceclaims.resource.k8s.io
 
-`CALLS` is the list of all calls that the story of `story.py` makes, kept in `calls.txt` and compared with a run by
-`test_matrix.py`: a call that is new there has no fault case yet.  `python -m tests.faults.calls` writes the file again.
+`calls.txt` lists all calls that the story of `story.py` makes, as recorded from a run, and `recovery.txt` those that
+services make only because another one failed.  `test_matrix.py` compares both with its runs: a call that stands in
+neither has no fault case yet.  `python -m tests.faults.calls` writes both files again.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from pykai.kube.transport import Request
 
 FILE = Path(__file__).with_name("calls.txt")
+RECOVERY = Path(__file__).with_name("recovery.txt")
 _PATH = re.compile(
     r"^/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)"
     r"(?:/namespaces/[^/]+(?=/[^/]+))?/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+))?)?$"
@@ -52,21 +55,23 @@ def call_of(service: str, request: Request) -> Call:
     return Call(service, "watch" if "watch" in request.query else "list", resource)
 
 
-def read_calls() -> list[Call]:
-    """The calls of the file."""
-    lines = FILE.read_text(encoding="utf-8").splitlines()
+def read_calls(path: Path = FILE) -> list[Call]:
+    """The calls of a file."""
+    lines = path.read_text(encoding="utf-8").splitlines()
     return [Call(*line.split()) for line in lines if line and not line.startswith("#")]
 
 
-def write_calls(calls: set[Call]) -> None:
-    """Write the file."""
-    head = (
-        "# Every call of our services in the story of tests/faults; `python -m tests.faults.calls` writes this file.\n"
-    )
-    FILE.write_text(head + "".join(f"{call}\n" for call in sorted(calls)), encoding="utf-8")
+def write_calls(path: Path, calls: Iterable[Call], what: str) -> None:
+    """Write a file."""
+    head = f"# {what}; `python -m tests.faults.calls` writes this file.\n"
+    path.write_text(head + "".join(f"{call}\n" for call in sorted(calls)), encoding="utf-8")
 
 
 if __name__ == "__main__":
     from tests.faults.story import tell
+    from tests.faults.test_matrix import cases
 
-    write_calls(tell().calls)
+    plain = set(tell().calls)
+    under_faults = {call for fault in cases() for call in tell(fault=fault).calls}
+    write_calls(FILE, plain, "Every call of our services in the story of tests/faults")
+    write_calls(RECOVERY, under_faults - plain, "Calls that our services make only where another call has failed")

@@ -5,8 +5,8 @@
 
 All five services run as processes of their own would (own transport, own caches, a lease each) on the embedded API
 server; kubelets and controllers are the simulator's and never fail.  The story has one of everything: a gang, an
-elastic job that is reclaimed, shared GPUs, device claims, a volume to be provisioned and one that exists, a pod without an
-owner, and a job that fits nowhere.  It ends when all of it has run to its end and everything is deleted.
+elastic job that is reclaimed, shared GPUs, device claims, a volume to be provisioned and one that exists, a pod
+without an owner, and a job that fits nowhere.  It ends when all of it has run to its end and everything is deleted.
 
 What is judged is a recording of watches, by the checker of the soak (`pykai.simulator.soak.checking`).  Time is that of
 the event loop and passes only when nothing is left to do, so minutes of pauses cost nothing, a run is the same each
@@ -348,6 +348,7 @@ async def furnished(it: Household) -> None:
         QueueEntry(name="all", gpu=Share(quota=10)),
         QueueEntry(name="rich", parent="all", gpu=Share(quota=0)),
         QueueEntry(name="poor", parent="all", gpu=Share(quota=10)),
+        QueueEntry(name="orphan", parent="missing"),
     ):
         await it.create(resources.QUEUES, queue_object(entry))
     devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_DEVICE_CLASS, "count": 1}}]}
@@ -384,6 +385,7 @@ async def one_of_everything(it: Household) -> None:
     await it.running("greedy", 6)
     await it.submit(job("gang", "poor", 4, gpus=1))
     await it.submit(job("giant", "poor", gpus=64))
+    await it.submit(job("lost", "nowhere", gpus=64))
     await it.submit(job("share", "poor", 3, fraction=0.4, minimum=1))
     claiming = job("claiming", "poor", 2)
     claiming["spec"]["template"]["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
@@ -396,8 +398,12 @@ async def one_of_everything(it: Household) -> None:
     alone = job("unused", "poor")["spec"]["template"]
     await it.create(resources.PODS, {"metadata": {"name": "alone", **alone["metadata"]}, "spec": alone["spec"]})
     await it.complete("gang", "share", "claiming", "volume-made", "volume-found", "extended", "greedy")
-    it.told.given_up.add("default/giant")
-    await it.client.delete(resources.JOBS, "giant", "default", propagation="Background")
+    for name in ("giant", "lost"):
+        changed = {"metadata": {"labels": {names.PRIORITY_CLASS_LABEL: "inference"}}}
+        await it.client.patch(resources.JOBS, name, changed, "default")
+        await it.clock.sleep(20)
+        it.told.given_up.add(f"default/{name}")
+        await it.client.delete(resources.JOBS, name, "default", propagation="Background")
     ended = it.stores[resources.PODS]
     await it.that(resources.PODS, lambda: _phase(ended.get("default/alone")) == "Succeeded", "the end of alone")
     await it.client.delete(resources.PODS, "alone", "default")

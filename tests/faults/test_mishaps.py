@@ -143,7 +143,7 @@ def test_a_node_that_shrinks_between_the_decision_and_the_bind_gets_no_more_than
 
 
 def test_a_node_that_lies_about_its_gpus() -> None:
-    """The kubelet refuses what it does not have (OutOfnvidia.com/gpu); pods come again and end up where there is room."""
+    """The kubelet refuses what it does not have (OutOfnvidia.com/gpu); pods come again and go where there is room."""
     lying = True
 
     def lie(call: Call, body: bytes) -> bytes:

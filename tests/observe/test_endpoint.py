@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from aiohttp import ClientSession, web
+import asyncio
 
-from pykai.observe.endpoint import CannotListen, Endpoint, split_address
+import pytest
+from aiohttp import ClientSession, TCPConnector, web
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from pykai.observe.endpoint import CannotListen, Endpoint, Shared, split_address
 from pykai.observe.metrics import Metrics
 
 
@@ -51,6 +55,71 @@ async def test_pages() -> None:
             assert await get("/else") == (404, "no such page")
     finally:
         await endpoint.stop()
+
+
+async def test_a_crowd_costs_what_two_cost() -> None:
+    begun: list[int] = []
+    go_on = asyncio.Event()
+
+    async def make() -> int:
+        begun.append(len(begun))
+        await go_on.wait()
+        return begun[-1]
+
+    shared = Shared(make)
+    first = [asyncio.create_task(shared.get()) for _ in range(100)]
+    while not begun:
+        await asyncio.sleep(0)
+    later = [asyncio.create_task(shared.get()) for _ in range(100)]
+    await asyncio.sleep(0)
+    later[0].cancel()
+    go_on.set()
+    assert set(await asyncio.gather(*first)) == {0}
+    assert set(await asyncio.gather(*later[1:])) == {1}
+    assert begun == [0, 1]
+
+
+async def test_what_fails_for_one_is_made_again_for_the_next() -> None:
+    answers = iter([RuntimeError("no"), None])
+
+    async def make() -> str:
+        if (error := next(answers)) is not None:
+            raise error
+        return "made"
+
+    shared = Shared(make)
+    with pytest.raises(RuntimeError):
+        await shared.get()
+    assert await shared.get() == "made"
+
+
+async def test_a_flood_of_scrapes_is_answered_and_others_get_their_turn() -> None:
+    make = Metrics("kai")
+    looked = 0
+
+    class Counted(Collector):
+        def collect(self) -> list[Metric]:
+            nonlocal looked
+            looked += 1
+            return []
+
+    make.registry.register(Counted())
+    looked = 0
+    endpoint = Endpoint("127.0.0.1:0", registry=make.registry, health={"ping": str})
+    base = f"http://127.0.0.1:{await endpoint.start()}"
+    try:
+        async with ClientSession(connector=TCPConnector(limit=0)) as http:
+
+            async def get(path: str) -> int:
+                async with http.get(base + path) as answer:
+                    await answer.read()
+                    return answer.status
+
+            flood = [get("/metrics") for _ in range(300)] + [get("/healthz") for _ in range(100)]
+            assert set(await asyncio.gather(*flood)) == {200}
+    finally:
+        await endpoint.stop()
+    assert 1 <= looked < 150
 
 
 @pytest.mark.parametrize(

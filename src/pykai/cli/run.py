@@ -19,6 +19,7 @@ import socket
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from pykai.kube.lease import Fence
     from pykai.kube.runtime import Runtime, Service
+    from pykai.kube.transport import Transport
 
 _LOG = logging.getLogger(__name__)
 
@@ -349,8 +351,23 @@ class _Run(click.Command):
     default=1.0,
     help="Cluster seconds per second, for simulated clusters.",
 )
+@click.option(
+    "--inject-faults",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Part of all requests that fail on purpose; for soak tests only.",
+)
+@click.option("--clock-ahead", default=0.0, help="Seconds that the clock is ahead on purpose; for soak tests only.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
-def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags: tuple[str, ...]) -> None:
+def run(
+    service: str,
+    kubeconfig: Path | None,
+    context: str,
+    speed: float,
+    inject_faults: float,
+    clock_ahead: float,
+    flags: tuple[str, ...],
+) -> None:
     """Run one service, or all, until stopped.
 
     Further flags are those of the service, as KAI spells them: `kai run SERVICE --help` lists them, docs/services.md
@@ -380,9 +397,15 @@ def run(service: str, kubeconfig: Path | None, context: str, speed: float, flags
         _LOG.warning("--%s is accepted and has no effect on %s", name, service)
 
     async def main(stop: asyncio.Event) -> None:
-        client = Client(connect(kubeconfig, context=context), limits=Limits(qps=qps or None, burst=burst))
+        transport: Transport = connect(kubeconfig, context=context)
+        if inject_faults:
+            from pykai.simulator.faulty import FaultyTransport
+
+            transport = FaultyTransport(transport, inject_faults)
+        client = Client(transport, limits=Limits(qps=qps or None, burst=burst))
+        ahead = timedelta(seconds=clock_ahead)
         try:
-            runtime = Runtime(client, Caches(client), Clock(speed))
+            runtime = Runtime(client, Caches(client), Clock(speed, wall=lambda: datetime.now(UTC) + ahead))
             registry = CollectorRegistry()
             made: list[Service] = []
             for name in chosen:

@@ -31,8 +31,9 @@ from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
     help="How long the load lasts; memory is judged from 15 on.",
 )
 @click.option("--seed", default=1, show_default=True, help="Which kills and which work; the same seed repeats them.")
+@click.option("--faults/--no-faults", default=True, show_default=True, help="Requests, nodes and clocks fail, too.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Keep logs, state and recording here.")
-def soak(kills: int, restarts: int, minutes: float, seed: int, folder: Path | None) -> None:
+def soak(kills: int, restarts: int, minutes: float, seed: int, faults: bool, folder: Path | None) -> None:
     """Kill processes under a load of gangs and shared GPUs, then check a recording of everything that was seen.
 
     Server, simulated machines and every service run as processes of their own and are killed with SIGKILL. The exit
@@ -56,6 +57,7 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, folder: Path | No
         restarts=restarts,
         seconds=minutes * 60,
         seed=seed,
+        faults=faults,
         say=click.echo,
     )
     reports: list[SoakReport] = []

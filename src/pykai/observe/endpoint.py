@@ -5,13 +5,17 @@ returns an empty text when all is well, otherwise what is wrong.  Both pages lis
 answer 200 or 503.  Notices are things an operator should know that take nothing from the service: `/readyz` lists them
 and stays 200.
 
+However many ask for a page that is dear to make (`Shared`), it is made once for all who asked before it was begun.
+
 Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
 healthy and ready.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -23,10 +27,36 @@ Check = Callable[[], str]
 #: what an operator should know, a sentence each
 Notice = Callable[[], Iterable[str]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 
 
 class CannotListen(Exception):
     """An address is none, is in use, or is not one of this machine; the text says which and why."""
+
+
+class Shared(Generic[T]):
+    """Makes something for everybody who asks: a crowd costs what two cost, the one under way and the next.
+
+    Nobody gets what was begun before he asked, so an answer is never older than its question.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+        self._make = make
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """The next one; whoever stops waiting for it does not stop it for others."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._made())
+        return await asyncio.shield(self._next)
+
+    async def _made(self) -> T:
+        async with self._turn:
+            # Requests that have arrived already are let in.
+            await asyncio.sleep(0)
+            self._next = None
+            return await self._make()
 
 
 class Endpoint:
@@ -52,6 +82,7 @@ class Endpoint:
         self._pages = pages or {}
         self._unknown = unknown
         self._runner: web.AppRunner | None = None
+        self._exposed = Shared(self._expose)
 
     async def start(self) -> int:
         """Listen; returns the port, which the system chose if the address said 0; raises `CannotListen`."""
@@ -85,8 +116,11 @@ class Endpoint:
             self._runner = None
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self._exposed.get(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _expose(self) -> bytes:
         assert self._registry is not None
-        return web.Response(body=exposed(self._registry), headers={"Content-Type": CONTENT_TYPE})
+        return exposed(self._registry)
 
     async def _nothing_there(self, _: web.Request) -> web.Response:
         return web.Response(status=404, text=self._unknown)

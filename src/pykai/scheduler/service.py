@@ -35,7 +35,7 @@ from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.readonly import ReadOnly
 from pykai.kube.runtime import Runtime
 from pykai.kube.waiting import caught_up
-from pykai.observe.endpoint import Check, Endpoint, Handler, Notice
+from pykai.observe.endpoint import Check, Endpoint, Handler, Notice, Shared
 from pykai.scheduler.announcing import Announcer, now_ns
 from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
@@ -151,6 +151,8 @@ class Scheduler:
         }
         self._synced = False
         self._hear_of_problems(self.intake.stores)
+        self._snapshots = Shared(self.snapshot_file)
+        self._job_orders = Shared(partial(self.loop.ask_engine, job_order))
 
     def _hear_of_problems(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
@@ -330,10 +332,10 @@ class Scheduler:
         if not self._synced:
             return web.Response(status=503, text="the caches are not filled yet")
         headers = {"Content-Type": "application/zip", "Content-Disposition": "attachment; filename=snapshot.zip"}
-        return web.Response(body=await self.snapshot_file(), headers=headers)
+        return web.Response(body=await self._snapshots.get(), headers=headers)
 
     async def _get_job_order(self, _: web.Request) -> web.Response:
         if not self.loop.cycles:
             return web.Response(status=503, text="Job order data not ready")
-        order = await self.loop.ask_engine(job_order)
+        order = await self._job_orders.get()
         return web.Response(text=json.dumps(order), content_type="application/json")

@@ -28,6 +28,7 @@ from pykai.simulator.scenario import machine_kind, queue_object
 from pykai.simulator.soak import load
 from pykai.simulator.soak.checking import Seen, check, is_complete, read_recording
 from pykai.simulator.soak.memory import Life, Sampler, judge
+from pykai.simulator.soak.mischief import Mischief
 from pykai.simulator.soak.planes import KAI, Plane, free_port
 from pykai.simulator.soak.processes import Processes
 from pykai.simulator.soak.recording import READY
@@ -37,8 +38,13 @@ _RECORDER = "pykai.simulator.soak.recording"
 
 #: a gang may be half started that long: the default stale grace period of the scheduler
 GRACE_S = 60.0
-#: wall seconds after the end of the load in which everything must be done
+#: wall seconds without any change, after the end of the load, until what is left is taken for stuck
 PATIENCE_S = 300.0
+#: from then on changes are no excuse any more
+_LONGEST_S = 1800.0
+#: with faults: the part of requests that fail, of pods that kubelets refuse, how wrong clocks are, and how much longer
+#: a gang may be half started
+_SPOILT, _REFUSED, _SKEW_S, _FAULTY_S = 0.02, 0.03, 3600.0, 20.0
 #: from this many seconds on, kills fall into the first third of a run, and the rest shows what memory does
 _LONG_S = 900.0
 
@@ -57,6 +63,8 @@ class SoakReport:
     lines: int
     seconds: float
     memory: list[Life]
+    #: how often nodes flapped and shrank; None: faults were off
+    mischief: tuple[int, int] | None = None
 
     def text(self) -> str:
         """For people."""
@@ -66,11 +74,19 @@ class SoakReport:
                 f"{sum(self.kills.values())} kills ({killed}), {self.restarts} restarts of the API server, "
                 f"{self.jobs} jobs of which {self.given_up} were given up, {self.scaled} times a service was scaled, "
                 f"{self.lines} changes seen, {self.seconds:.0f} s",
+                *([_mischief(*self.mischief)] if self.mischief is not None else ()),
                 *(f"  {life}" for life in self.memory),
                 *(f"  {problem}" for problem in self.problems),
                 f"{len(self.problems)} promises were broken." if self.problems else "Every promise was kept.",
             ]
         )
+
+
+def _mischief(flaps: int, shrinks: int) -> str:
+    return (
+        f"{_SPOILT:.0%} of all requests and watches failed, kubelets refused {_REFUSED:.0%} of all pods, clocks were "
+        f"up to {_SKEW_S / 3600:g} h wrong, nodes flapped {flaps} times and shrank {shrinks} times"
+    )
 
 
 @dataclass(slots=True)
@@ -86,9 +102,12 @@ class Soak:
     seed: int = 1
     #: how many jobs are open at any time
     at_once: int = 12
+    #: whether requests, watches, nodes, kubelets and clocks fail, too
+    faults: bool = False
     say: Callable[[str], None] = lambda text: None
     _killed: dict[str, int] = field(default_factory=dict)
     _ports: dict[str, int] = field(default_factory=dict)
+    _mischief: Mischief | None = None
 
     async def run(self) -> SoakReport:
         """Start, kill, wait until all work is done, stop, and check the recording."""
@@ -100,6 +119,8 @@ class Soak:
             client = Client(connect(self.plane.kubeconfig()))
             try:
                 users = Users(client, seed=self.seed, at_once=self.at_once)
+                if self.faults:
+                    self._mischief = Mischief(client, seed=self.seed)
                 await self._begin(processes, users)
                 await self._under_load(processes, users)
                 await self._finish(processes, users)
@@ -117,9 +138,10 @@ class Soak:
                 yield seen
 
         self.say("checking the recording")
-        problems = check(counted(), grace_s=GRACE_S, submitted=users.submitted, given_up=users.given_up)
+        problems = check(counted(), grace_s=self._grace_s, submitted=users.submitted, given_up=users.given_up)
         memory = judge(self._memory)
         problems += [f"memory grows: {life}" for life in memory if life.judged and not life.flat]
+        done = self._mischief
         return SoakReport(
             problems,
             dict(sorted(self._killed.items())),
@@ -130,7 +152,13 @@ class Soak:
             lines,
             time.monotonic() - began_s,
             memory,
+            (done.flaps, done.shrinks) if done is not None else None,
         )
+
+    @property
+    def _grace_s(self) -> float:
+        """How long a gang may be half started: with faults, its eviction may have to be tried a few times."""
+        return GRACE_S + (_FAULTY_S if self.faults else 0.0)
 
     @property
     def _recording(self) -> Path:
@@ -160,6 +188,7 @@ class Soak:
         ends = asyncio.Event()
         working = asyncio.create_task(users.work(ends))
         sampling = asyncio.create_task(Sampler(self._memory, pids).run())
+        playing = asyncio.create_task(self._mischief.run(ends) if self._mischief is not None else ends.wait())
         ends_s = time.monotonic() + self.seconds
         try:
             await self._kill_in_turn(processes)
@@ -171,10 +200,11 @@ class Soak:
                         task.result()
             ends.set()
             await working
+            await playing
         finally:
-            for task in (working, sampling):
+            for task in (working, sampling, playing):
                 task.cancel()
-            await asyncio.gather(working, sampling, return_exceptions=True)
+            await asyncio.gather(working, sampling, playing, return_exceptions=True)
 
     async def _kill_in_turn(self, processes: Processes) -> None:
         """Spread kills and restarts evenly; every part is killed in turn, in which order is drawn."""
@@ -217,14 +247,22 @@ class Soak:
         await asyncio.sleep(1.0)
 
     async def _until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
+        # What goes on is waited for: a busy machine is no broken promise.
+        began_s = time.monotonic()
+        lines, deadline_s = self._size(), began_s + PATIENCE_S
         while not await holds():
             self._all_live(processes)
+            if self._size() > lines:
+                lines, deadline_s = self._size(), min(time.monotonic(), began_s + _LONGEST_S) + PATIENCE_S
             if time.monotonic() > deadline_s:
                 # Not raised: the checker names what is left, with all the rest.
-                self.say(f"gave up after {PATIENCE_S:g} s: {what}")
+                self.say(f"gave up after {PATIENCE_S:g} s without a change: {what}")
                 return
             await asyncio.sleep(0.3)
+
+    def _size(self) -> int:
+        """Grows with every change that the recorder sees."""
+        return self._recording.stat().st_size
 
     def _all_live(self, processes: Processes) -> None:
         processes.must_live()
@@ -235,7 +273,16 @@ class Soak:
         if part == "scheduler":
             port = self._ports.setdefault(part, free_port())
             arguments += ["--listen-address", "", "--plugin-server-port", str(port)]
+        if self.faults:
+            arguments += self._faults_of(part)
         await processes.start(part, KAI, arguments)
+
+    def _faults_of(self, part: str) -> list[str]:
+        """What goes wrong with a service; the machines stand for Kubernetes, and only their kubelets refuse."""
+        if part == "machines":
+            return ["--refused-pods", str(_REFUSED)]
+        ahead_s = random.Random(f"{self.seed}/{part}").uniform(-_SKEW_S, _SKEW_S)
+        return ["--inject-faults", str(_SPOILT), "--clock-ahead", f"{ahead_s:.0f}"]
 
 
 async def _all(users: Users, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:

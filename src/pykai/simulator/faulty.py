@@ -1,0 +1,92 @@
+"""A transport that fails a part of all requests, for soaks: `kai run scheduler --inject-faults 0.02`.
+
+What happens to a request is drawn: an answer of overload or failure, a conflict (writes only), no answer before or
+after the server has carried the request out, or a long wait.  A watch may break at every piece, or says it twice.
+
+Subtle: leases pass untouched.  Leaders that change every few seconds would hide everything else, and what a failing
+lease does is tested on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from pykai.kube.errors import ConnectionLost
+from pykai.kube.transport import Request, Response, Stream, Transport
+
+_ANSWERS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
+_LONG_S = 3.0
+
+
+class FaultyTransport:
+    """Fails `share` of the requests that `inner` would carry."""
+
+    def __init__(self, inner: Transport, share: float, *, seed: int | None = None) -> None:
+        self._inner = inner
+        self._share = share
+        self._draw = random.Random(seed)
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport`."""
+        if "/leases" in request.path or self._draw.random() >= self._share:
+            return await self._inner.send(request)
+        kinds = ["lost", "answer lost", "late", 429, 500, 503]
+        if request.method != "GET":
+            kinds.append(409)
+        kind = self._draw.choice(kinds)
+        if isinstance(kind, int):
+            return _refusal(kind)
+        if kind == "late":
+            await asyncio.sleep(self._draw.uniform(0.0, _LONG_S))
+            return await self._inner.send(request)
+        if kind == "answer lost":
+            await self._inner.send(request)
+        raise ConnectionLost(f"injected: {request.method} {request.path} got no answer")
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """See `Transport`."""
+        if self._draw.random() < self._share:
+            raise ConnectionLost(f"injected: watch of {request.path}")
+        async with self._inner.stream(request) as stream:
+            yield _Unreliable(stream, self._share, self._draw)
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        await self._inner.close()
+
+
+class _Unreliable:
+    """A watch that may break at every piece, and repeats some."""
+
+    def __init__(self, inner: Stream, share: float, draw: random.Random) -> None:
+        self._inner, self._share, self._draw = inner, share, draw
+
+    @property
+    def status(self) -> int:
+        return self._inner.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._inner.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            if self._draw.random() < self._share:
+                yield chunk[: self._draw.randrange(len(chunk) + 1)]
+                raise ConnectionLost("injected: the watch was cut")
+            yield chunk
+            if chunk.endswith(b"\n") and chunk.count(b"\n") == 1 and self._draw.random() < self._share:
+                # Only whole events can be repeated, and only where the piece is one.
+                yield chunk if chunk.startswith(b"{") else b""
+
+
+def _refusal(code: int) -> Response:
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": _ANSWERS[code]}
+    headers = {"Retry-After": "1"} if code == 429 else {}
+    return Response(code, msgspec.json.encode({**status, "message": f"injected {code}"}), headers)
