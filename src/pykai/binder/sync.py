@@ -176,13 +176,13 @@ class GroupSync:
                     kept_nodes.update(reserved.spec.node_name for reserved in reservations)
         kept_nodes.update(pod.spec.node_name for pod in bound)
         for reserved in self._failed.by(GROUP_INDEX, group):
-            await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid)
+            await self._give_up(reserved)
         for reserved in reservations:
             node = reserved.spec.node_name
             if not _in_use(reserved):
-                await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid)
+                await self._give_up(reserved)
             elif node not in kept_nodes and not await self._just_bound(group, node):
-                if await self._reservations.delete(reserved.metadata.name, reserved.metadata.uid):
+                if await self._give_up(reserved):
                     self._metrics.orphans_deleted.inc()
                     log.debug("reservation %s of group %s is used by nobody", reserved.metadata.name, group)
         holding = {reserved.spec.node_name for reserved in reservations if _in_use(reserved)}
@@ -262,8 +262,18 @@ class GroupSync:
             try:
                 await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
                 self._metrics.pods_deleted.inc()
-            except (NotFound, Conflict):
+            except NotFound:
                 pass
+
+    async def _give_up(self, reserved: Pod) -> bool:
+        """Delete a reservation pod; whether it was there.  Raises `Conflict` if it still is: it is looked at again."""
+        meta = reserved.metadata
+        if await self._reservations.delete(meta.name, meta.uid):
+            return True
+        live = await self._live_pod(meta.namespace, meta.name)
+        if live is not None and live.metadata.uid == meta.uid:
+            raise Conflict(409, "Conflict", f"reservation pod {meta.name} could not be deleted")
+        return False
 
     async def _live_pod(self, namespace: str, name: str) -> Pod | None:
         try:

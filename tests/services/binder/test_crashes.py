@@ -257,3 +257,22 @@ async def test_told_to_stop_a_binder_leaves_an_open_attempt_to_the_next() -> Non
             await it.annotate_reservation(held["metadata"]["name"], f"GPU-{number}")
         async with it.working():
             await bound_and_whole(it, uid)
+
+
+async def test_a_reservation_whose_deletion_collides_with_other_writes_goes_all_the_same() -> None:
+    async with lab(speed=1000) as it, it.working(PATIENT) as binder:
+        left = 5
+
+        def collide(request: Request) -> Response | None:
+            nonlocal left
+            if request.method != "DELETE" or f"{RESERVATIONS}/pods/" not in request.path or not left:
+                return None
+            left -= 1
+            return status(409, "Conflict", "the object has been modified")
+
+        binder.transport.fault = collide
+        await it.request(await it.pod(fraction="0.5"), groups=("g",))
+        await it.until_phase("Succeeded")
+        await it.client.delete(PODS, "p", "ns", grace_s=0)
+        await it.until_reservations(0)
+        assert not left
