@@ -5,7 +5,7 @@
 
 `calls.txt` lists all calls that the story of `story.py` makes, as recorded from a run, and `recovery.txt` those that
 services make only because another one failed.  `test_matrix.py` compares both with its runs: a call that stands in
-neither has no fault case yet.  `python -m tests.faults.calls` writes both files again.
+neither has no fault case yet.  `python -m tests.faults` writes both files again.
 """
 
 from __future__ import annotations
@@ -63,15 +63,5 @@ def read_calls(path: Path = FILE) -> list[Call]:
 
 def write_calls(path: Path, calls: Iterable[Call], what: str) -> None:
     """Write a file."""
-    head = f"# {what}; `python -m tests.faults.calls` writes this file.\n"
+    head = f"# {what}; `python -m tests.faults` writes this file.\n"
     path.write_text(head + "".join(f"{call}\n" for call in sorted(calls)), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    from tests.faults.story import tell
-    from tests.faults.test_matrix import cases
-
-    plain = set(tell().calls)
-    under_faults = {call for fault in cases() for call in tell(fault=fault).calls}
-    write_calls(FILE, plain, "Every call of our services in the story of tests/faults")
-    write_calls(RECOVERY, under_faults - plain, "Calls that our services make only where another call has failed")

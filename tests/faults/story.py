@@ -86,7 +86,9 @@ class StoryLoop(FakeTimeLoop):
     def __init__(self) -> None:
         super().__init__(moment_s=1e-6)
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
         """See `asyncio`."""
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -140,6 +142,8 @@ class Trouble:
     #: service -> how many of it run
     instances: Mapping[str, int] = field(default_factory=dict)
     habits: Habits = QUICK
+    #: what else stands between a service and the server
+    wrap: Callable[[Transport], Transport] = lambda transport: transport
 
 
 @dataclass
@@ -214,7 +218,7 @@ class Household:
             passing_on = asyncio.create_task(_passed_on(self._stop, stop))
             trouble, told = self.trouble, self.told
             wire = FaultyWire(
-                self.server.transport(service),
+                trouble.wrap(self.server.transport(service)),
                 service,
                 told.calls,
                 trouble.fault,

@@ -114,7 +114,7 @@ def cases() -> list[Fault]:
 
 
 def test_the_story_makes_the_calls_that_are_listed() -> None:
-    """A new call needs its line in calls.txt (`python -m tests.faults.calls`), and so gets its fault cases."""
+    """A new call needs its line in calls.txt (`python -m tests.faults`), and so gets its fault cases."""
     told = tell()
     assert told.problems() == []
     assert not told.restarts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
@@ -12,7 +13,8 @@ import pytest
 from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.clock import Clock
-from pykai.kube.transport import Request
+from pykai.kube.transport import Request, Transport
+from pykai.simulator.faulty import FaultyTransport
 from tests.faults.calls import Call
 from tests.faults.story import QUICK, SERVICES, Household, Told, furnished, job, one_of_everything, tell, volume
 from tests.faults.wire import Fault, Outcome
@@ -137,7 +139,7 @@ def test_a_node_that_shrinks_between_the_decision_and_the_bind_gets_no_more_than
         await it.complete("gang")
         await it.clear()
 
-    told = tell(story, fault=meanwhile("scheduler", "create", "pods/binding", shrink))
+    told = tell(story, fault=meanwhile("scheduler create pods/binding", shrink))
     # Binds on their way when the node shrank are the kubelet's to refuse.
     assert told.problems(of_kubelets=True) == []
 
@@ -180,10 +182,9 @@ def test_a_kubelet_that_refuses_every_third_pod() -> None:
 # -- objects that go or come again -----------------------------------------------------------------------------------
 
 
-def meanwhile(service: str, verb: str, resource: str, happens: Any, times: int = 1) -> Fault:
-    """Something happens right before the first requests of a call arrive."""
-    spoilt = Call(service, verb, resource)
-    return lambda call, number: Outcome(meanwhile=happens) if call == spoilt and number < times else None
+def meanwhile(named: str, happens: Callable[[Request], Awaitable[None]]) -> Fault:
+    """Something happens right before the first request of a call arrives."""
+    return lambda call, number: Outcome(meanwhile=happens) if str(call) == named and not number else None
 
 
 BINDS = [
@@ -227,7 +228,7 @@ def test_a_pod_comes_again_under_its_name_between_decision_and_bind(when: str) -
             await it.client.delete(resources.PODS, f"bare-{number}", "default", grace_s=0)
         await it.clear()
 
-    told = tell(story, fault=meanwhile(*when.split(), come_again))  # type: ignore[arg-type]
+    told = tell(story, fault=meanwhile(when, come_again))
     unharmed(told)
     assert again
     bound = {
@@ -267,7 +268,7 @@ def test_a_volume_claim_goes_between_decision_and_bind(call: str) -> None:
         await it.complete("volume")
         await it.clear()
 
-    told = tell(story, fault=meanwhile(*call.split(), go))  # type: ignore[arg-type]
+    told = tell(story, fault=meanwhile(call, go))
     unharmed(told)
     assert told.hit
 
@@ -298,7 +299,7 @@ def test_a_device_claim_goes_between_decision_and_bind(call: str) -> None:
         await it.complete("claiming")
         await it.clear()
 
-    told = tell(story, fault=meanwhile(*call.split(), go))  # type: ignore[arg-type]
+    told = tell(story, fault=meanwhile(call, go))
     unharmed(told)
     assert told.hit
 
@@ -325,7 +326,7 @@ def test_a_config_map_goes_between_decision_and_bind() -> None:
         await it.complete("share")
         await it.clear()
 
-    told = tell(story, fault=meanwhile("binder", "create", "pods/binding", go))
+    told = tell(story, fault=meanwhile("binder create pods/binding", go))
     unharmed(told)
     assert gone
 
@@ -362,3 +363,15 @@ def test_the_whole_story_with_everything_wrong_at_once() -> None:
         return Outcome(carried_out=number % 2 == 0) if number % 9 == 4 and "leases" not in call.resource else None
 
     unharmed(tell(one_of_everything, fault=now_and_then, habits=replace(QUICK, refused=0.2)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_requests_and_watches_fail_as_in_a_soak(seed: int) -> None:
+    made: list[FaultyTransport] = []
+
+    def faulty(transport: Transport) -> Transport:
+        made.append(FaultyTransport(transport, 0.1, seed=seed + len(made)))
+        return made[-1]
+
+    unharmed(tell(wrap=faulty))
+    assert sum(each.failed for each in made) > 50

@@ -147,6 +147,19 @@ async def shown(server: AdmissionServer) -> bytes:
     return found
 
 
+async def test_a_flood_of_reviews_and_of_nonsense_is_answered(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, session):
+
+        async def nonsense(number: int) -> int:
+            async with session.post(MUTATE_PATH, data=b"{" * number) as answer:
+                return answer.status
+
+        refused = [asyncio.create_task(nonsense(number)) for number in range(40)]
+        reviews = [asked(session, MUTATE_PATH, review(a_pod(HALF))) for _ in range(40)]
+        assert all(answer["allowed"] for answer in await asyncio.gather(*reviews))
+        assert set(await asyncio.gather(*refused)) == {400}
+
+
 async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     async with served(tmp_path) as (server, _):
         before = await shown(server)

@@ -30,12 +30,15 @@ class FaultyTransport:
         self._inner = inner
         self._share = share
         self._draw = random.Random(seed)
+        #: how many requests and watches were failed so far
+        self.failed = 0
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
         if "/leases" in request.path or self._draw.random() >= self._share:
             return await self._inner.send(request)
-        kinds = ["lost", "answer lost", "late", 429, 500, 503]
+        self.failed += 1
+        kinds: list[str | int] = ["lost", "answer lost", "late", 429, 500, 503]
         if request.method != "GET":
             kinds.append(409)
         kind = self._draw.choice(kinds)
@@ -52,6 +55,7 @@ class FaultyTransport:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """See `Transport`."""
         if self._draw.random() < self._share:
+            self.failed += 1
             raise ConnectionLost(f"injected: watch of {request.path}")
         async with self._inner.stream(request) as stream:
             yield _Unreliable(stream, self._share, self._draw)

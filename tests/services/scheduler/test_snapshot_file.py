@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, TCPConnector
 from click.testing import CliRunner
 
 from pykai.cli.replay import replay
 from pykai.core.cycle import schedule
 from pykai.core.decisions import FreeRoomOnly
 from pykai.kube import resources
+from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.snapshotfile import SnapshotError, newest_ns, read_snapshot, snapshot_zip
-from tests.services.scheduler.cluster import cluster
+from tests.services.scheduler.cluster import Rule, cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
 
@@ -262,3 +263,32 @@ async def test_the_plugin_server_serves_snapshot_and_job_order() -> None:
             finally:
                 await plugins.stop()
                 await watched.stop()
+
+
+async def test_a_flood_of_snapshots_is_worked_out_a_few_times_and_cycles_go_on() -> None:
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        asked = 0
+
+        def count(_: Request) -> None:
+            nonlocal asked
+            asked += 1
+
+        lab.faults.rules.append(Rule("GET", "^/version$", after=count))
+        async with lab.scheduler() as scheduler, ClientSession(connector=TCPConnector(limit=0)) as http:
+            await scheduler.intake.nodes.until(lambda store: len(store) == 1, 10)
+            plugins = scheduler.plugin_endpoint("127.0.0.1:0")
+            base = f"http://127.0.0.1:{await plugins.start()}"
+
+            async def snapshot() -> int:
+                async with http.get(f"{base}/get-snapshot") as answer:
+                    return len(read_snapshot(await answer.read()).objects)
+
+            try:
+                flood = [asyncio.create_task(snapshot()) for _ in range(100)]
+                await lab.gang("train", pods=1, gpu=1)
+                await lab.until_bound("train", 1)
+                assert min(await asyncio.gather(*flood)) > 0
+            finally:
+                await plugins.stop()
+        assert 1 <= asked < 50

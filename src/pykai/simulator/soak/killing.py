@@ -188,7 +188,7 @@ class Soak:
         ends = asyncio.Event()
         working = asyncio.create_task(users.work(ends))
         sampling = asyncio.create_task(Sampler(self._memory, pids).run())
-        playing = asyncio.create_task(self._mischief.run(ends) if self._mischief is not None else ends.wait())
+        playing = asyncio.create_task(self._mischief.run(ends) if self._mischief is not None else asyncio.sleep(0))
         ends_s = time.monotonic() + self.seconds
         try:
             await self._kill_in_turn(processes)
