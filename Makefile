@@ -19,7 +19,7 @@ UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
+.PHONY: help demo test faults soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ test: $(VENV)/ready ## run the tests on all cores (PYTEST_ARGS adds arguments)
 	fi; \
 	echo "Running the tests"; \
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
+
+faults: $(VENV)/ready ## let each call of each service fail alone, in every way, 10 minutes (PYTEST_ARGS adds arguments)
+	@KAI_FAULTS=each $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
 
 soak: $(VENV)/ready ## kill processes under load on a real control plane and check what was seen, 35 minutes (SOAK_ARGS adds arguments)
 	@if command -v go >/dev/null; then \
