@@ -47,7 +47,7 @@ Document = dict[str, Any]
 Wrap = Callable[[Transport], Transport]
 
 #: how long anything may take on a busy machine
-PATIENCE_S = 120.0
+PATIENCE_S = 900.0
 QUICK = Habits(start_s=0.05, run_s=1.0, stop_s=0.05, init_s=0.05, reservation_start_s=0.05)
 #: the queue of all workloads, with all it may need
 QUEUE = "team"

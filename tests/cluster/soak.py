@@ -42,7 +42,7 @@ ACCOUNTS = {
     "queues": "queue-controller",
     "admission": "admission",
 }
-_PATIENCE_S = 60.0
+_PATIENCE_S = 900.0
 
 
 class RealPlane:

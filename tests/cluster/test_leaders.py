@@ -43,7 +43,7 @@ from tests.cluster.soak import ACCOUNTS
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.slow]
 
-PATIENCE_S = 90.0
+PATIENCE_S = 900.0
 #: service -> its lease, and the flag that says where it tells whether it is ready
 PAIRS = {
     "scheduler": ("kai-scheduler", "--listen-address"),

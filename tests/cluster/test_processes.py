@@ -44,7 +44,7 @@ SERVICES = {
     "podgroups": "podgroup-controller",
     "queues": "queue-controller",
 }
-PATIENCE_S = 120.0
+PATIENCE_S = 900.0
 
 
 @pytest.fixture
