@@ -2,7 +2,7 @@
 
 One run is one service and one fault: the first request of each of its calls fails that way, those included that it only
 makes because another one failed.  Every call of `calls.txt` is so spoilt once for each fault.  With `KAI_FAULTS=each`
-(`make soak`) each call fails alone, too, and as often as to outlast the retries of the client.
+(`make faults`) each call fails alone, too, and as often as to outlast the retries of the client.
 """
 
 from __future__ import annotations
@@ -155,10 +155,10 @@ def test_every_step_of_undoing_a_bind_fails_once(fault: str) -> None:
     assert told.hit[Call("binder", "create", "pods/binding")] == 8
 
 
-@pytest.mark.skipif(not EACH, reason="takes many minutes; KAI_FAULTS=each")
-@pytest.mark.parametrize("times", [3, ATTEMPTS + 1])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("call", CALLS, ids=str)
+ALONE = [(call, fault, times) for call in CALLS for fault in FAULTS for times in (3, ATTEMPTS + 1)] if EACH else []
+
+
+@pytest.mark.parametrize(("call", "fault", "times"), ALONE, ids=str)
 def test_each_call_fails_alone(call: Call, fault: str, times: int) -> None:
     told = tell(fault=only(call, FAULTS[fault], times))
     assert told.problems() == []
