@@ -52,7 +52,6 @@ async def test_the_built_in_story_comes_to_its_end() -> None:
     assert not [request for request in left if request["metadata"]["namespace"] == names.RESERVATION_NAMESPACE]
 
 
-@pytest.mark.timeout(120)
 async def test_the_story_of_the_services_page_comes_to_its_end() -> None:
     """Language gets its share, and Vision goes on beside its service: nothing waits until the end of days."""
     (listing,) = re.findall(r"```yaml\n(.*?)```", SERVICES_DOC.read_text(encoding="utf-8"), re.DOTALL)
