@@ -111,7 +111,7 @@ def test_what_is_installed_is_the_table() -> None:
     bound = {
         (each["roleRef"]["kind"], each["roleRef"]["name"], each["metadata"].get("namespace", ""))
         for each in installation()
-        if each["kind"].endswith("Binding")
+        if each["kind"] in ("RoleBinding", "ClusterRoleBinding")
     }
     made = {
         (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace", ""))

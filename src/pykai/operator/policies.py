@@ -102,10 +102,11 @@ def _policy(name: str, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _guarding(policy: Policy) -> dict[str, Any]:
     rule = _rule(policy.group, (policy.resource,), (CREATE, UPDATE))
+    looked_into = variables(policy.guards)
     return {
-        "matchConstraints": {"resourceRules": [rule]},
+        "matchConstraints": _constraints([rule]),
         "matchConditions": [{"name": "touches-what-is-guarded", "expression": match_condition(policy.guards)}],
-        "variables": variables(policy.guards),
+        **({"variables": looked_into} if looked_into else {}),
         "validations": [
             {"expression": f"!({touched(guard)}) || {_right(guard)}", "message": guard.message, "reason": "Forbidden"}
             for guard in policy.guards
@@ -118,14 +119,22 @@ def _closing(table: Closed) -> dict[str, Any]:
     ours = f"has(request.userInfo.groups) && {group} in request.userInfo.groups"
     selected = {"key": _NAME_LABEL, "operator": "In", "values": list(table.namespaces)}
     return {
-        "matchConstraints": {
-            "namespaceSelector": {"matchExpressions": [selected]},
-            "resourceRules": [
-                _rule(group, resources, (CREATE, UPDATE, DELETE)) for group, resources in table.resources
-            ],
-        },
+        "matchConstraints": _constraints(
+            [_rule(group, resources, (CREATE, UPDATE, DELETE)) for group, resources in table.resources],
+            {"matchExpressions": [selected]},
+        ),
         "matchConditions": [{"name": "by-our-services", "expression": ours}],
         "validations": [{"expression": "false", "message": table.message, "reason": "Forbidden"}],
+    }
+
+
+def _constraints(rules: list[dict[str, Any]], namespaces: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a policy is about, defaults included: it is one value for server-side apply, which would meet a conflict."""
+    return {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": namespaces or {},
+        "objectSelector": {},
+        "resourceRules": rules,
     }
 
 
@@ -135,6 +144,7 @@ def _rule(group: str, resources: tuple[str, ...], operations: tuple[str, ...]) -
         "apiVersions": ["*"],
         "resources": list(resources),
         "operations": list(operations),
+        "scope": "*",
     }
 
 
