@@ -264,7 +264,7 @@ class GangBinding:
         """Take a pod into a plan; whether it waits and nothing is under way for it."""
         key = f"{plan.namespace}/{place.pod}"
         request = self._intake.requests.get(key)
-        if request is not None and not self._intake.is_withdrawn(request) and owner_uid(request) == place.uid:
+        if request is not None and self._intake.counts(request) and owner_uid(request) == place.uid:
             entry = Planned(*place, request=msgspec.to_builtins(request.spec))
             plan.add([entry])
             plan.unwritten.discard(entry.pod)

@@ -117,7 +117,7 @@ async def test_a_new_leader_remembers() -> None:
         async with lab.scheduler() as scheduler:
             await until_confined(lab, jobs, scheduler)
             await scheduler.dispatcher.settle()
-        assert msgspec.json.decode(lab.records(RECORD)[0]["failures"])["failures"][0]["count"] == 3
+        assert msgspec.json.decode(lab.records(RECORD)[0]["failures"])["failures"][0]["count"] >= 3
         evictions = jobs.evictions()
         async with lab.scheduler() as scheduler:
             await cycled(scheduler)

@@ -215,11 +215,12 @@ async def test_a_server_that_fails_for_a_moment_still_keeps_the_plan() -> None:
             await lab.until_no_records()
 
 
-@pytest.mark.embedded_only("the role of the scheduler holds in its own namespace only")
 async def test_without_its_namespace_a_gang_is_not_bound_and_the_event_says_what_to_do() -> None:
     async with cluster() as lab:
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=3, gpu=1)
+        # Its role holds in one namespace only; with more rights it finds out that there is no such namespace.
+        lab.faults.inner = lab.server.transport()
         async with lab.scheduler(namespace="nowhere"):
             text = await lab.until_told("FailedBinding", "train-0")
         assert "there is no namespace nowhere; create it, or name another with --namespace" in text
