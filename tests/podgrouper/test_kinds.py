@@ -7,8 +7,10 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.podgrouper import kinds
+from pykai.podgrouper.applying import group_patch, new_group
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.job import group_job
 from pykai.podgrouper.kinds.pod import group_pod
@@ -136,6 +138,21 @@ def test_pods_of_a_spark_application_share_the_group_of_their_selector() -> None
     assert {(meta.name, meta.owner.name) for meta in found} == {("spark-1", "driver")}
     assert grouped(pod("driver", "d", labels={"spark-app-selector": "spark-1"})).name == "pg-driver-d"
     assert grouped(pod("driver", "d", labels={"spark-app-name": "app"})).name == "pg-driver-d"
+
+
+def test_an_executor_without_an_owner_joins_the_group_of_its_driver_as_it_is() -> None:
+    """workloads:WK-POD: whichever comes first, the driver describes the group, and nothing is written to and fro."""
+    both = {"spark-app-name": "app", "spark-app-selector": "spark-1"}
+    driver = grouped(pod("driver", "d", labels={**both, "spark-role": "driver"}, priority_class="build"))
+    group = decode_as(PodGroup, new_group(driver))
+    known = Known(groups={"ns/spark-1": group})
+    alone = pod("exec", "e", labels={**both, "spark-role": "executor"})
+    executor = grouped(alone, known=known)
+    assert group_patch(group, executor, Settings()) is None
+    first = decode_as(PodGroup, new_group(grouped(alone)))
+    patch = group_patch(first, driver, Settings())
+    assert patch is not None
+    assert patch["metadata"]["ownerReferences"][0]["name"] == "driver"
 
 
 def test_the_exact_version_comes_before_any_version() -> None:

@@ -65,6 +65,8 @@ LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configurati
 DEPLOYMENT_REVISION_ANNOTATION: Final = "deployment.kubernetes.io/revision"
 SPARK_APP_NAME_LABEL: Final = "spark-app-name"
 SPARK_APP_SELECTOR_LABEL: Final = "spark-app-selector"
+SPARK_ROLE_LABEL: Final = "spark-role"
+SPARK_EXECUTOR: Final = "executor"
 
 # The services around pods and groups, as they sign events.
 POD_GROUPER: Final = "pod-grouper"
