@@ -85,6 +85,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "shared-cache": "shared_cache",
     "settle-seconds": "settle_s",
     "nodepool-label-key": "node_pool_label",
+    "pool-patience-seconds": "pool_patience_s",
     "writes-per-second": "writes_per_s",
 }
 
