@@ -364,7 +364,8 @@ class Intake:
             self._evicted[key] = uid
             self.evictions.note(key, uid, group)
             self._operations.append(("assume", (key, Status.RELEASING)))
-            self._operations.append(("apply", self.evictions.marked(self._tenants.believable(pod)[0])))
+            seen = self._ungrouped.shown(pod, self._tenants.believable(pod)[0])
+            self._operations.append(("apply", self.evictions.marked(seen)))
 
     def is_evicted(self, key: str, uid: str) -> bool:
         """Whether we evict this very pod and have not seen it going."""

@@ -212,6 +212,19 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
     assert evicted_for() is None
 
 
+async def test_an_evicted_pod_without_a_pod_group_keeps_what_stands_in_for_it(feed: Feed) -> None:
+    def group_of() -> str:
+        feed.digest()
+        return feed.intake.tables.snapshot(0).tasks["default/p"].group_key
+
+    feed.pod(node="a", phase="Running")
+    feed.intake.charge_ungrouped()
+    stand_in = group_of()
+    assert stand_in != "default/g"
+    feed.intake.assume_evicted("default/p", "p", "default/job/job-uid")
+    assert group_of() == stand_in
+
+
 async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
     feed.intake.assume_evicted("default/p", "someone else")

@@ -69,6 +69,27 @@ async def test_a_queue_does_not_grow_by_pods_that_are_kept_from_going() -> None:
             await lab.until_bound("second", 1)
 
 
+async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> None:
+    async with cluster() as lab:
+        await a_limited_queue(lab, limit=2)
+        await lab.gang("first", pods=1, queue="small", gpu=2)
+        patch = {"metadata": {"finalizers": [FINALIZER], "labels": {names.QUEUE_LABEL: "small"}}}
+        await lab.client.patch(resources.PODS, "first-0", patch, "default")
+        async with lab.scheduler() as scheduler:
+            await lab.until_bound("first", 1)
+            await runs(lab, "first-0")
+            await lab.client.delete(resources.PODS, "first-0", "default")
+            await until_going(lab, "first-0")
+            await lab.client.delete(resources.POD_GROUPS, "first", "default")
+            await lab.groups.until(lambda store: "default/first" not in store, 10)
+            await lab.gang("second", pods=1, queue="small", gpu=2)
+            text = await lab.until_told("Pipelined", "second-0")
+            assert "2 GPUs are still held by pods being deleted" in text
+            await cycles(scheduler)
+            assert not lab.placed("second")
+            await goes(lab, "first-0")
+
+
 async def test_a_pod_deleted_with_a_long_grace_is_not_even_counted_on() -> None:
     async with cluster() as lab:
         await a_limited_queue(lab, limit=2)
