@@ -37,12 +37,13 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.errors import LeaseLost, NotFound
+from pykai.kube.errors import AlreadyExists, LeaseLost, NotFound
 from pykai.kube.lease import Fence
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime, Service, run_together
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
+from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
 from pykai.podgroups.service import PodGroupsOptions, make_podgroups
@@ -123,6 +124,16 @@ SERVICES: Mapping[str, Callable[[Runtime], Service]] = {
     "podgrouper": _led("podgrouper", lambda runtime: make_podgrouper(runtime, PodGrouperOptions())),
     "podgroups": _led("podgroups", lambda runtime: make_podgroups(runtime, PodGroupsOptions())),
     "queues": _led("queues", lambda runtime: make_queues(runtime, QueuesOptions(), CollectorRegistry())),
+}
+
+
+#: service -> its account, under whose role it asks
+ACCOUNTS: Mapping[str, str] = {
+    "scheduler": "scheduler",
+    "binder": "binder",
+    "podgrouper": "pod-grouper",
+    "podgroups": "podgroup-controller",
+    "queues": "queue-controller",
 }
 
 
@@ -218,7 +229,7 @@ class Household:
             passing_on = asyncio.create_task(_passed_on(self._stop, stop))
             trouble, told = self.trouble, self.told
             wire = FaultyWire(
-                trouble.wrap(self.server.transport(service)),
+                trouble.wrap(self.server.transport(ACCOUNTS[service])),
                 service,
                 told.calls,
                 trouble.fault,
@@ -321,7 +332,11 @@ def tell(
 
     async def run() -> None:
         at = clock()
-        server = await ApiServer.open(clock=at, mutators=(pod_mutator(),), validators=(pod_validator(),))
+        # Roles and all; queues are those of the story.
+        installed = [each for each in installation() if each["kind"] not in ("Queue", "CustomResourceDefinition")]
+        server = await ApiServer.open(
+            clock=at, mutators=(pod_mutator(),), validators=(pod_validator(),), objects=installed
+        )
         household = Household(server, at, told, Trouble(**trouble))
         try:
             await household.start()
@@ -345,7 +360,8 @@ def job(name: str, queue: str, pods: int = 1, **fields: Any) -> Document:
 async def furnished(it: Household) -> None:
     """Eight GPUs on two machines, two more as devices on a third, three queues, and what they need."""
     for name in (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE):
-        await it.create(resources.NAMESPACES, {"metadata": {"name": name}})
+        with suppress(AlreadyExists):
+            await it.create(resources.NAMESPACES, {"metadata": {"name": name}})
     kinds = [MachineKind(count=2, name="n{}", gpus=4, cpu="16"), MachineKind(name="d0", gpus=2, cpu="16", dra=True)]
     await furnish(it.client, it.clock, kinds)
     for entry in (

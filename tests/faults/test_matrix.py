@@ -16,7 +16,7 @@ from pykai.kube.client import ATTEMPTS
 from pykai.operator.roles import ROLES
 from pykai.podgrouper.readable import FOREIGN, WATCHED
 from tests.faults.calls import RECOVERY, Call, read_calls
-from tests.faults.story import SERVICES, Told, tell
+from tests.faults.story import ACCOUNTS, SERVICES, Told, tell
 from tests.faults.wire import LOST, LOST_ANSWER, SILENCE, Fault, Outcome, refused
 
 
@@ -40,14 +40,6 @@ FAULTS: dict[str, Outcome] = {
 UNDOING = ("409", "422", "503", "answer-lost")
 CALLS = read_calls()
 RECOVERED = read_calls(RECOVERY)
-#: service account -> service
-ACCOUNTS = {
-    "scheduler": "scheduler",
-    "binder": "binder",
-    "pod-grouper": "podgrouper",
-    "podgroup-controller": "podgroups",
-    "queue-controller": "queues",
-}
 #: calls that the story does not make, and where they fail instead
 ELSEWHERE: dict[str, str] = {
     "scheduler patch pods": "tests/services/scheduler/test_writing.py",
@@ -127,7 +119,7 @@ def test_every_right_of_a_service_has_a_call_that_fails() -> None:
     listed = {*CALLS, *RECOVERED}
     rights = {
         Call(service, verb, resource_of(rule.group, resource))
-        for account, service in ACCOUNTS.items()
+        for service, account in ACCOUNTS.items()
         for rule in ROLES[account]
         for resource in rule.resources
         for verb in rule.verbs
