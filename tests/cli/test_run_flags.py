@@ -79,6 +79,8 @@ def test_nothing_starts_with_a_flag_that_is_not_known(arguments: str, says: str)
         "queues --qps 0",
         "queues --v loud",
         "machines --speed nan",
+        "machines --inject-faults nan",
+        "machines --clock-ahead inf",
         "machines --speed 0",
     ],
 )

@@ -181,8 +181,8 @@ def test_metrics_health_snapshot_and_job_order_are_served_on_loopback(tmp_path: 
     ("command", "arguments", "says"),
     [
         (up, "--speed 0", "'--speed': 0.0 is not in the range x>0"),
-        (up, "--speed nan", "'--speed': 'nan' is not a number of more than 0"),
-        (up, "--speed inf", "'--speed': 'inf' is not a number of more than 0"),
+        (up, "--speed nan", "'--speed': 'nan' is not a finite number"),
+        (up, "--speed inf", "'--speed': 'inf' is not a finite number"),
         (up, "--port 65536", "'--port': 65536 is not in the range"),
         (up, "--default-run-seconds nan", "'--default-run-seconds'"),
         (up, "--data /proc/nowhere", "the state file /proc/nowhere/state.sqlite cannot be used"),

@@ -25,18 +25,21 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class _Positive(click.FloatRange):
-    """A finite number above 0; click's own range lets `nan` through, which compares with nothing."""
+class _Finite(click.FloatRange):
+    """A finite number in a range; click's own range lets `nan` through, which compares with nothing."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number of more than 0.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
 #: types of options that several commands have
-A_POSITIVE_NUMBER = _Positive(min=0, min_open=True)
+A_POSITIVE_NUMBER = _Finite(min=0, min_open=True)
+A_PART_OF_ONE = _Finite(min=0, max=1)
+#: seconds before or after now, some thirty years
+AN_OFFSET = _Finite(min=-1e9, max=1e9)
 A_PORT = click.IntRange(0, 65535)
 _SWITCH_S = 0.0005
 

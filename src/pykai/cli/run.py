@@ -28,7 +28,7 @@ import click
 
 from pykai.api import names
 from pykai.api.suggestions import did_you_mean
-from pykai.cli.processes import A_POSITIVE_NUMBER, run_until_signal
+from pykai.cli.processes import A_PART_OF_ONE, A_POSITIVE_NUMBER, AN_OFFSET, run_until_signal
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -318,7 +318,7 @@ _COMMON = {
     "namespace": f"where the lease is [{names.DEFAULT_NAMESPACE}]",
 }
 #: options of the command itself, read by click
-_OWN = ("kubeconfig", "context", "speed", "help")
+_OWN = ("kubeconfig", "context", "speed", "inject-faults", "clock-ahead", "help")
 #: a listen address that says "nowhere", as controller-runtime has it
 _NOWHERE = ("", "0")
 _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
@@ -353,11 +353,16 @@ class _Run(click.Command):
 )
 @click.option(
     "--inject-faults",
-    type=click.FloatRange(0, 1),
+    type=A_PART_OF_ONE,
     default=0.0,
     help="Part of all requests that fail on purpose; for soak tests only.",
 )
-@click.option("--clock-ahead", default=0.0, help="Seconds that the clock is ahead on purpose; for soak tests only.")
+@click.option(
+    "--clock-ahead",
+    type=AN_OFFSET,
+    default=0.0,
+    help="Seconds that the clock is ahead on purpose; for soak tests only.",
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def run(
     service: str,
