@@ -90,7 +90,7 @@ def test_an_answer_of_the_wrong_kind_is_a_failure_of_the_hook(hook: str, answer:
 
 def test_every_hook_is_tried_here() -> None:
     elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "books", "before_gang"}
-    about_victims = {*ABOUT_VICTIMS, "victim_queue_key", "scenarios"}
+    about_victims = {*ABOUT_VICTIMS, *LENIENT}
     assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere, "node_sets_for"}
 
 
@@ -265,6 +265,8 @@ ABOUT_VICTIMS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "reclaim_gate": ("reclaim", (True, False, 7, ["unfair"])),
     "preempt_gate": ("preempt", (True, False, 7, ["unfair"])),
 }
+#: Hooks about victims whose failure forbids nothing.
+LENIENT = {"victim_queue_key", "scenarios", "hopeless"}
 VICTIM_CASES = [(hook, answering(answer)) for hook, (_, all_) in ABOUT_VICTIMS.items() for answer in all_]
 
 
@@ -283,6 +285,14 @@ def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
     result = pressed_with(ABOUT_VICTIMS[hook][0], Hooks(**hooks))
     assert complaints(result) == []
     assert result.evicted_pods() == (["richer-0-0"] if ABOUT_VICTIMS[hook][0] == "reclaim" else ["lowly-0"])
+
+
+@pytest.mark.parametrize("answer", [raising, answering(np.array([True, False]))])
+def test_who_cannot_be_called_hopeless_is_searched_for(answer: Callable[..., Any]) -> None:
+    result = pressed_with("reclaim", Hooks(hopeless=answer))
+    assert [line.split(": ")[1] for line in complaints(result)] == ["hopeless"]
+    assert result.evicted_pods() == ["richer-0-0"]
+    assert pressed_with("reclaim", Hooks(hopeless=answering(True))).plan.evictions == ()
 
 
 def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:

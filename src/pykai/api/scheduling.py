@@ -61,6 +61,11 @@ class TopologyConstraint(Wire):
     preferred_topology_level: str = ""
 
 
+#: Subgroups of a PodGroup, and levels of them; real workloads have dozens and three or four.
+MOST_SUBGROUPS = 1024
+DEEPEST_SUBGROUP = 32
+
+
 class SubGroup(Wire):
     """A part of a group; one that others name as parent holds sub-groups, the others hold pods."""
 

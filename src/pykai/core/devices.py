@@ -98,11 +98,14 @@ class DeviceUse(NamedTuple):
 
         A device that is released altogether is reached as a whole GPU instead, and so is one without tenants.
         """
-        return (
-            self.used_mib != 0
-            and gpu_mib - self.allocated_mib + self.releasing_mib - mib >= 0
-            and self.allocated_mib != self.releasing_mib
-        )
+        room = self.room(gpu_mib)
+        return room is not None and room >= mib
+
+    def room(self, gpu_mib: int) -> int | None:
+        """MiB for tenants that join, counting what is being released; None when it cannot be joined."""
+        if self.used_mib == 0 or self.allocated_mib == self.releasing_mib:
+            return None
+        return gpu_mib - self.allocated_mib + self.releasing_mib
 
     def has_idle_room(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""

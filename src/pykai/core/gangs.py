@@ -307,11 +307,12 @@ class Gang:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
         if self._selection is None:
             plain = self._plain
-            if not self.ready:
+            judged: dict[int, Judged] = {}
+            if not (plain.ready if plain is not None else judge(self.root, judged).ready):
                 # Nothing of a gang that cannot be complete is started (cycle:PG-6).
                 self._selection = []
             elif plain is None:
-                self._selection = list(_collect(self.root, _Picker(is_open, self.task_key), subgroup_key))
+                self._selection = list(_collect(self.root, _Picker(is_open, self.task_key, judged), subgroup_key))
             else:
                 tasks = _pick(plain, is_open, self.task_key)
                 self._selection = [Batch(plain, tasks)] if tasks else []
@@ -328,11 +329,37 @@ def by_subgroup_order(children: list[LeafRun | BranchRun], key: SubgroupKey) -> 
 class _Picker(NamedTuple):
     is_open: Callable[[Task], bool]
     task_key: TaskKey
+    judged: dict[int, Judged]
+
+
+class Judged(NamedTuple):
+    """How a subgroup stands, worked out once for it and everything below it."""
+
+    satisfied: bool
+    ready: bool
+    #: count and threshold for the order among siblings
+    standing: tuple[int, int]
+
+
+def judge(node: LeafRun | BranchRun, found: dict[int, Judged]) -> Judged:
+    """Enter how a subgroup and those below it stand, by identity: one pass, however deep the tree is."""
+    if isinstance(node, LeafRun):
+        made = Judged(node.satisfied, node.ready, node.standing)
+    else:
+        below = [judge(child, found) for child in node.children]
+        satisfied = sum([child.satisfied for child in below])
+        ready = sum([child.ready for child in below])
+        made = Judged(satisfied >= node.needed, ready >= node.needed, (satisfied, node.needed))
+    found[id(node)] = made
+    return made
 
 
 def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
-    children = by_subgroup_order([child for child in branch.children if child.satisfied or child.ready], key)
-    if branch.satisfied:
+    judged = picker.judged
+    children = [child for child in branch.children if judged[id(child)].satisfied or judged[id(child)].ready]
+    if len(children) > 1:
+        children.sort(key=lambda child: (key(*judged[id(child)].standing), child.name))
+    if judged[id(branch)].satisfied:
         for child in children:
             found = list(_next_of(child, picker, key))
             if found:
@@ -340,7 +367,7 @@ def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[B
                 return
         return
     for child in children[: branch.needed]:
-        if not child.satisfied:
+        if not judged[id(child)].satisfied:
             yield from _next_of(child, picker, key)
 
 
@@ -348,7 +375,7 @@ def _next_of(child: LeafRun | BranchRun, picker: _Picker, key: SubgroupKey) -> I
     if isinstance(child, BranchRun):
         yield from _collect(child, picker, key)
     else:
-        tasks = _pick(child, *picker)
+        tasks = _pick(child, picker.is_open, picker.task_key)
         if tasks:
             yield Batch(child, tasks)
 

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
-from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
+from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup, TopologyConstraint
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.problems import Problem
 
 Report = Callable[[Problem], None]
 
-#: Levels of subgroups; real workloads have three or four, and walks over the tree may recurse.
-_DEEPEST = 32
 _PREEMPTIBILITIES = ("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE)
-
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -142,6 +139,8 @@ def _at_least_zero(value: int | None) -> int | None:
 
 
 def _tree_error(entries: list[SubGroup]) -> str:
+    if len(entries) > MOST_SUBGROUPS:
+        return f"{len(entries)} subgroups, at most {MOST_SUBGROUPS} are allowed"
     seen: set[str] = set()
     for entry in entries:
         if not entry.name:
@@ -155,16 +154,20 @@ def _tree_error(entries: list[SubGroup]) -> str:
         if parent and parent not in seen:
             return f'subgroup "{entry.name}" names parent "{entry.parent}", which does not exist'
         parents[entry.name] = parent
+    # Levels of those that are known to lead to the top; each subgroup is walked over once.
+    levels = {"": 0}
     for name in parents:
-        walked = {name}
-        above = parents[name]
-        while above:
-            if above in walked:
+        path: dict[str, None] = {}
+        above = name
+        while above not in levels:
+            if above in path:
                 return f'subgroup "{above}" is its own ancestor'
-            if len(walked) >= _DEEPEST:
-                return f'subgroup "{name}" is nested deeper than {_DEEPEST} levels'
-            walked.add(above)
+            path[above] = None
             above = parents[above]
+        for level, each in enumerate(reversed(path), levels[above] + 1):
+            levels[each] = level
+        if levels[name] > DEEPEST_SUBGROUP:
+            return f'subgroup "{name}" is nested deeper than {DEEPEST_SUBGROUP} levels'
     return ""
 
 

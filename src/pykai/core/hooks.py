@@ -203,6 +203,8 @@ class Hooks:
 
     #: reasons against a task before any node is looked at; all that fail are reported (cycle:FLT-5)
     pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
+    #: whether no eviction could let a task in that the node checks keep out, even with these tasks placed beside it
+    hopeless: Callable[[Ask, Sequence[Task]], bool] | None = None
     node_checks: tuple[NodeCheck, ...] = ()
     node_scores: tuple[NodeScore, ...] = ()
     #: score of a shared GPU (None = a whole one not shared yet) for a shared request
@@ -276,6 +278,7 @@ class Rules:
     """The hooks of all plugins, flattened."""
 
     pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
+    hopeless: tuple[Callable[[Ask, Sequence[Task]], bool], ...] = ()
     checks: tuple[NodeCheck, ...] = ()
     #: those of the checks that are asked for every task
     ask_checks: tuple[NodeCheck, ...] = ()
@@ -327,6 +330,7 @@ class Rules:
         checks = tuple(check for h in every for check in h.node_checks)
         return cls(
             pre_place=tuple(check for h in every for check in h.pre_place),
+            hopeless=tuple(h.hopeless for h in every if h.hopeless is not None),
             checks=checks,
             ask_checks=tuple(check for check in checks if check.scope is Scope.ASK),
             scores=tuple(score for h in every for score in h.node_scores),

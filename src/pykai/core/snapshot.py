@@ -32,6 +32,7 @@ from pykai.core.shapes import HostPort, Shape, ShapeRegister
 from pykai.core.shard import Shard
 from pykai.core.status import Status
 from pykai.core.tasks import Task
+from pykai.core.terms import TermStore
 from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import Storage
 
@@ -85,8 +86,17 @@ class NodeTable:
         """A value that depends on the nodes alone, made on first use."""
         return self.memo.remember(key, make)
 
+    def label_keys(self) -> frozenset[str]:
+        """Labels that any node has."""
+        return self.remember("label keys", lambda: frozenset(key for node in self.facts for key in node.labels))
+
     def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
-        """A label as a column of small numbers and what they stand for; None stands for "not there"."""
+        """A label as a column of small numbers and what they stand for; None stands for "not there".
+
+        Labels that no node has share one answer: pods may name as many of them as they like.
+        """
+        if label not in self.label_keys():
+            label = ""
         return self.remember(("label", label), lambda: _encode([node.labels.get(label) for node in self.facts]))
 
     def per_label(self, label: str, test: Callable[[str | None], bool]) -> BoolArray:
@@ -134,6 +144,8 @@ class Snapshot:
     records: Mapping[str, Task]
     residents: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
+    #: what these say about other pods
+    terms: TermStore
     #: tasks with persistent volume claims
     tasks_with_volumes: Mapping[str, Task]
     #: tasks with claims of devices, or extended resources that a device class stands behind

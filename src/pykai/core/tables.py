@@ -40,6 +40,7 @@ from pykai.core.shard import Shard
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.status import LEAVING, QUEUE_ALLOCATED, Status
 from pykai.core.tasks import Task, has_ended, read_task, reads_alike, same_facts
+from pykai.core.terms import TermStore
 from pykai.core.vectors import Vectors
 from pykai.core.volumes.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
 
@@ -84,6 +85,7 @@ class Tables:
         #: tasks that leave to make room for a group
         self._victims: dict[str, Task] = {}
         self._with_affinity: dict[str, Task] = {}
+        self._terms = TermStore()
         self._with_volumes: dict[str, Task] = {}
         self._with_claims: dict[str, Task] = {}
         #: node -> GPUs that its ResourceSlices offer
@@ -329,6 +331,8 @@ class Tables:
             self._victims[task.key] = task
         if task.shape.affinity is not None:
             self._with_affinity[task.key] = task
+            # Read now: a cycle has no time for it.
+            self._terms.of(task.shape)
         if task.shape.volumes:
             self._with_volumes[task.key] = task
         if task.shape.claims or task.shape.extended is not None:
@@ -591,6 +595,7 @@ class Tables:
             used = {task.shape for task in self._tasks.values()} | {self._unreadable}
             self.shapes.keep(used)
             self.vectors.keep(used)
+            self._terms.keep(used)
             self._most_shapes = 2 * len(used) + _SPARE_SHAPES
 
     def snapshot(self, now_ns: int) -> Snapshot:
@@ -619,6 +624,7 @@ class Tables:
             records=self._tasks,
             residents=self._tasks_on,
             tasks_with_affinity=self._with_affinity,
+            terms=self._terms,
             tasks_with_volumes=self._with_volumes,
             tasks_with_claims=self._with_claims,
             tasks_without_group=self._without_group,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.api.decode import DecodeError, decode_as
-from pykai.api.scheduling import PodGroup, SubGroup
+from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup
 from pykai.webhooks.verdict import Verdict
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pykai.core.carrying import carry_out
 from pykai.core.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
-from pykai.core.gangs import BranchRun, Gang, LeafRun
+from pykai.core.gangs import BranchRun, Gang, Judged, LeafRun, judge
 from pykai.core.order.queues import QueueWalk, in_line, lines_of
 from pykai.core.place.gang import place_gang
 from pykai.core.session import Session
@@ -55,7 +55,9 @@ def eligible(session: Session) -> Iterator[Gang]:
         elif group.tree_error:
             session.refuse(gang, BrokenTree(group.tree_error))
         elif not session.next_tasks(gang):
-            for reason in _unready(gang.root):
+            judged: dict[int, Judged] = {}
+            judge(gang.root, judged)
+            for reason in _unready(gang.root, judged):
                 session.refuse(gang, reason)
         elif gang.unsupported:
             session.refuse(gang, NotSupported(tuple(sorted(gang.unsupported))))
@@ -63,14 +65,14 @@ def eligible(session: Session) -> Iterator[Gang]:
             yield gang
 
 
-def _unready(branch: BranchRun) -> Iterator[NotReady | BrokenTree]:
+def _unready(branch: BranchRun, judged: dict[int, Judged]) -> Iterator[NotReady | BrokenTree]:
     """What is missing below a subgroup."""
     if branch.needed > len(branch.children):
         where = f'subgroup "{branch.name}"' if branch.name else "the group"
         yield BrokenTree(f"{where} needs {branch.needed} subgroups and has only {len(branch.children)}")
     for child in branch.children:
-        if not child.ready:
+        if not judged[id(child)].ready:
             if isinstance(child, LeafRun):
                 yield NotReady(child.name, child.minimum, child.alive, child.gated)
             else:
-                yield from _unready(child)
+                yield from _unready(child, judged)

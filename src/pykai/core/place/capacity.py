@@ -11,6 +11,7 @@ from pykai.core.explain import reason_of, refusal_text
 from pykai.core.fairshare.ledger import Amounts, Refusal
 from pykai.core.fairshare.tree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.hooks import Ask, Rows
+from pykai.core.place.fit import gpu_sizes
 from pykai.core.state import State
 
 
@@ -47,12 +48,10 @@ def node_over_capacity(state: State, ask: Ask, rows: Rows) -> IntArray:
     A node matters only through the memory of its GPUs, so each size is asked about once.  Other requests cost the same
     everywhere and were settled before any node was looked at.
     """
-    facts = state.snapshot.nodes.facts
-    sizes = {(node.gpu_mib, node.gpu_label_mib) for node in facts}
-    refused = {size for size in sizes if _refusal_at(state, ask, *size) is not None}
-    if not refused:
-        return np.zeros(len(facts), dtype=np.int64)[rows]
-    return np.array([(node.gpu_mib, node.gpu_label_mib) in refused for node in facts], dtype=np.int64)[rows]
+    codes, sizes = gpu_sizes(state.snapshot.nodes)
+    refused: IntArray = np.array([_refusal_at(state, ask, *size) is not None for size in sizes], dtype=np.int64)
+    found: IntArray = refused[codes[rows]]
+    return found
 
 
 def describe_over_capacity(state: State, ask: Ask, code: int, row: int) -> str:

@@ -16,6 +16,7 @@ from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.nodes import Taint
 from pykai.core.shapes import Shape
 from pykai.core.snapshot import NodeTable
+from pykai.core.terms import MOST_WEIGHT
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
 SOFT_EFFECT = "PreferNoSchedule"
@@ -24,9 +25,6 @@ SOFT_EFFECT = "PreferNoSchedule"
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LONGEST_LABEL_VALUE = 63
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-
-#: As much as the API server lets a preference weigh.
-MOST_WEIGHT = 100
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

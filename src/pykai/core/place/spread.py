@@ -31,7 +31,7 @@ from pykai.api.core import TopologySpreadConstraint
 from pykai.api.meta import LabelSelector, LabelSelectorRequirement
 from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.hooks import Ask, NodeSet, Rows
-from pykai.core.place.affinity import selects
+from pykai.core.terms import selects
 from pykai.core.place.constraints import candidates, selected, tainted
 from pykai.core.shapes import HARD_SPREAD, SOFT_SPREAD, Shape
 from pykai.core.snapshot import NodeTable, Snapshot

@@ -51,6 +51,8 @@ class _Walk:
         self._gang = gang
         self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
         self._manner = manner
+        #: subgroup -> tasks to place in it, by identity
+        self._below: dict[int, list[Task]] = {}
         self._retries = retries
         #: how often a subgroup with a place was asked for another one
         self.tried = 0
@@ -67,7 +69,11 @@ class _Walk:
         if isinstance(node, LeafRun):
             found = self._batches.get(id(node))
             return found[1].tasks if found is not None else []
-        return [task for child in node.children for task in self._tasks_below(child)]
+        below = self._below.get(id(node))
+        if below is None:
+            below = [task for child in node.children for task in self._tasks_below(child)]
+            self._below[id(node)] = below
+        return below
 
     def _ways(self, node: BranchRun | LeafRun, nodes: NodeSet) -> Iterator[bool]:
         """Yields True each time the subgroup has a place; whoever goes on asks for another one."""

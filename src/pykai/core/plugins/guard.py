@@ -277,6 +277,7 @@ def prepare_guarded(name: str, plugin: Plugin, snapshot: Snapshot, report: Repor
         return replace(
             hooks,
             pre_place=tuple(guard.call("pre_place", one, None, _nothing_or(PreFailure)) for one in hooks.pre_place),
+            hopeless=guard.optional(hooks, "hopeless", False, bool),
             node_checks=tuple(guard.check(check) for check in hooks.node_checks),
             node_scores=tuple(guard.score(score) for score in hooks.node_scores),
             gpu_score=guard.optional(hooks, "gpu_score", 0.0, _a_number),

@@ -248,6 +248,7 @@ class Predicates:
         return Hooks(
             pre_place=(*volumes.pre_place, _too_large(snapshot), _missing_config_maps(snapshot)),
             node_checks=tuple(checks),
+            hopeless=index.hopeless if index.active else None,
             ask_key=both_keys(
                 index.key if index.active else None,
                 both_keys(spread.key if spread is not None else None, volumes.ask_key),
@@ -279,6 +280,10 @@ _WORDS = {
     "ephemeral-storage": ("ephemeral-storage", 1e9, "GB"),
     "storage": ("storage", 1e9, "GB"),
 }
+
+
+#: Resources besides the usual ones that a sentence names; a pod may ask for as many as it likes.
+_MOST_NAMED = 32
 
 
 def _words(name: str) -> tuple[str, float, str]:
@@ -343,12 +348,14 @@ def _needs(shape: Shape) -> str:
         f"CPU: {number(asked.get('cpu', 0) / 1000.0)} (cores)",
         f"memory: {number(asked.get('memory', 0) / 1e9)} (GB)",
     ]
-    for name, value in shape.requests:
-        if name not in ("cpu", "memory", "pods") and not is_gpu(name) and not is_mig(name):
-            _, scale, unit = _words(name)
-            parts.append(f"{name}: {number(value / scale)}" + (f" ({unit})" if unit else ""))
-    parts.extend(f"mig {name}: {value}" for name, value in shape.requests if is_mig(name))
-    return ", ".join(parts)
+    others = [each for each in shape.requests if each[0] not in ("cpu", "memory", "pods") and not is_gpu(each[0])]
+    slices = [each for each in others if is_mig(each[0])]
+    for name, value in [each for each in others if not is_mig(each[0])][:_MOST_NAMED]:
+        _, scale, unit = _words(name)
+        parts.append(f"{name}: {number(value / scale)}" + (f" ({unit})" if unit else ""))
+    parts.extend(f"mig {name}: {value}" for name, value in slices[:_MOST_NAMED])
+    more = max(0, len(others) - len(slices) - _MOST_NAMED) + max(0, len(slices) - _MOST_NAMED)
+    return ", ".join(parts) + (f" and {more} more resources" if more else "")
 
 
 def _missing_config_maps(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:

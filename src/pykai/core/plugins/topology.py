@@ -67,8 +67,23 @@ class TopologyPlugin:
             return Hooks()
         return Hooks(
             node_sets=partial(_node_sets, self),
+            hopeless=partial(_hopeless, snapshot),
             node_sets_for=lambda gang: gang.group.names_topology,
         )
+
+
+def _hopeless(snapshot: Snapshot, ask: Ask, beside: Sequence[Task]) -> bool:
+    """Whether the group or the subgroup of a task names a topology or a level that does not exist."""
+    gang = ask.gang
+    return gang.group.names_topology and (_unusable(snapshot, gang.root) or _unusable(snapshot, ask.leaf))
+
+
+def _unusable(snapshot: Snapshot, node: BranchRun | LeafRun) -> bool:
+    wanted = node.topology
+    if wanted is None or not wanted.topology:
+        return False
+    tree = tree_of(snapshot, wanted.topology)
+    return tree is None or isinstance(levels_of(tree, wanted, node.name), str)
 
 
 def _node_sets(

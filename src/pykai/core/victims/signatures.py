@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import msgspec
+
 from pykai.core.gangs import Batch, Gang
 from pykai.core.known import Marks
 from pykai.core.session import Session
 from pykai.core.shapes import Shape
 from pykai.core.tasks import Task
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Signature(NamedTuple):
@@ -76,7 +80,7 @@ class Failed:
         # One that can start with fewer of its tasks is easier.
         batches = self._session.next_tasks(gang)
         now = sum(len(batch.tasks) for batch in batches)
-        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
+        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(self._session, gang, batches), tuple(by_leaf))
         return kind, requests
 
     def _constraint(self, task: Task) -> int:
@@ -98,13 +102,13 @@ class Failed:
         return found
 
 
-def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
+def _domains(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
     """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs."""
     if not gang.group.names_topology:
         return ""
     if any(leaf.active_allocated for leaf in gang.leaves):
         return gang.key
-    return repr(gang.group.root), tuple(batch.leaf.name for batch in batches)
+    return session.tree_text(gang), tuple(batch.leaf.name for batch in batches)
 
 
 def _constraints(shape: Shape) -> Hashable:
@@ -114,7 +118,8 @@ def _constraints(shape: Shape) -> Hashable:
         repr(shape.node_terms),
         shape.tolerations,
         shape.host_ports,
-        repr(shape.affinity),
+        # A pod may have hundreds of terms, and their bytes are much quicker than their text.
+        _ENCODER.encode(shape.affinity),
         repr(shape.preferred_nodes),
         repr(shape.spread),
         shape.config_maps,
