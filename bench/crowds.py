@@ -23,6 +23,7 @@ import multiprocessing
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import replace as replace_policy
 from statistics import median
 from time import thread_time
 from typing import Any
@@ -357,6 +358,7 @@ def measure(nodes: int, crowd: list[Object], profile: str = "") -> Raw:
             for item in (*honest, *(changed if number else ())):
                 tables.apply(item)
             plan = schedule(tables.snapshot(_NOW_NS + number), policy, memory)
+            policy = replace_policy(policy, resume=dict(plan.resume or ()))
             taken.append(thread_time() - began)
         if profile and number == (0 if profile == "first" else 1):
             import pstats

@@ -233,6 +233,15 @@ class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
     cause: str
 
 
+class Postponed(msgspec.Struct, frozen=True, tag=True):
+    """The objects of its namespace are more than a cycle looks at while others wait (`turns.py`)."""
+
+    namespace: str
+    #: what all waiting groups of the namespace come to, and what it gets in a cycle
+    units: int
+    allowed: int
+
+
 Refusal = (
     NoPlace
     | OverCapacity
@@ -249,6 +258,7 @@ Refusal = (
     | WaysSpent
     | WithinDelay
     | FreeRoomOnly
+    | Postponed
 )
 
 
@@ -326,6 +336,8 @@ class Plan(msgspec.Struct, frozen=True):
     work: int
     #: searches that a budget ended, one line each
     stopped: tuple[str, ...] = ()
+    #: namespaces whose groups were put off, and with which of them the next cycle begins; absent in most plans
+    resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
 
     def encoded(self) -> bytes:
         """The plan as JSON, the same bytes for the same decisions."""

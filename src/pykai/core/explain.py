@@ -26,6 +26,7 @@ from pykai.core.decisions import (
     NotLeafQueue,
     NotReady,
     NotSupported,
+    Postponed,
     OrphanPod,
     OverCapacity,
     QueueFigures,
@@ -216,6 +217,12 @@ def refusal_text(refusal: Refusal) -> str:
         case WaysSpent(tried=tried):
             times = "1 attempt" if tried == 1 else f"{tried} attempts"
             return f"The search for a combination of domains ended after {times}; there may be one"
+        case Postponed(namespace=namespace, units=units, allowed=allowed):
+            return (
+                f"Waits for its turn in one of the next cycles: the waiting pod groups of namespace {namespace} need "
+                f"{units} units of work (terms of affinity, subgroups, names of resources, parts of GPUs), and while "
+                f"other namespaces wait a cycle spends at most {allowed} on each"
+            )
         case NotSupported(what=what):
             return f"This scheduler cannot place pods with {' and '.join(what)}"
 

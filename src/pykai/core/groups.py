@@ -78,6 +78,8 @@ class Group:
     node_pool: str | None
     #: whether the group or a subgroup asks for a topology
     names_topology: bool
+    #: how many subgroups the tree has, inner ones included
+    subgroups: int
     #: one leaf that must be satisfied: the tree of a group without subgroups
     plain: bool
 
@@ -257,6 +259,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         last_condition_pool=newest.node_pool if newest is not None else None,
         node_pool=labels.get(node_pool_key) if node_pool_key else None,
         names_topology=_names_topology(root),
+        subgroups=0 if tree_error else len(spec.sub_groups),
         plain=root.min_sub_group is None and len(root.children) == 1 and isinstance(root.children[0], Leaf),
     )
 

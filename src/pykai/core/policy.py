@@ -23,6 +23,9 @@ class NamedPlugin:
     foreign: bool = False
 
 
+#: What the waiting groups of a namespace get in a cycle while others wait (`turns.py`): some 80 ms of work.
+NAMESPACE_UNITS = 16_000_000
+
 #: Units of work (placing or evicting a task once) that a second of a budget stands for.
 UNITS_PER_SECOND = 20_000
 
@@ -70,6 +73,10 @@ class Policy:
     staleness_grace_ns: int = names.STALENESS_GRACE_S * 1_000_000_000
     #: a priority class with preemptionPolicy Never keeps its groups from triggering evictions (cycle:POL-7)
     honour_preemption_policy: bool = False
+    #: units of work that the waiting groups of one namespace get in a cycle while others wait; None = without end
+    namespace_units: int | None = NAMESPACE_UNITS
+    #: namespace -> the group with which its turn begins: `Plan.resume` of the last cycle
+    resume: Mapping[str, str] = field(default_factory=dict)
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
     #: say node by node why a task found no place (cycle:EXP-4)
     detailed_fit_errors: bool = False

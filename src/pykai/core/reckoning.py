@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+import msgspec
 from msgspec.structs import replace
 
 from pykai.core.decisions import Figures, NoPlace, OrphanPod, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
@@ -32,6 +33,7 @@ def reckon(session: Session) -> Plan:
         problems=tuple(str(problem) for problem in (*session.snapshot.problems, *session.problems)),
         work=session.state.work,
         stopped=tuple(session.stopped),
+        resume=session.turns.resume or msgspec.UNSET,
     )
 
 
@@ -51,6 +53,10 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
             found.append(
                 Unscheduled(group.namespace, group.name, group.queue, waiting + len(strays), refusals, verdicts)
             )
+    for key, why in session.turns.postponed.items():
+        entry = session.snapshot.entries[key]
+        if entry.pending and (group := entry.group) is not None:
+            found.append(Unscheduled(group.namespace, group.name, group.queue, entry.pending, (why,), ()))
     return sorted(found, key=lambda item: (item.namespace, item.group))
 
 

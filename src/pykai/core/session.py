@@ -21,6 +21,7 @@ from pykai.core.problems import Problem
 from pykai.core.shapes import GpuKind
 from pykai.core.snapshot import Snapshot
 from pykai.core.state import State
+from pykai.core.turns import Turns, take_turns
 
 
 class Failure(NamedTuple):
@@ -87,6 +88,7 @@ class Session:
         #: what an earlier cycle has left
         self.known = known or Known(snapshot, policy)
         self._waiting: list[Gang] | None = None
+        self._turns: Turns | None = None
         #: sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)
         self.task_order: TaskKey = rules.task_order
 
@@ -139,10 +141,20 @@ class Session:
         """Keys of the gangs that somebody has looked at in this cycle; the others nobody can have changed."""
         return self._gangs
 
+    @property
+    def turns(self) -> Turns:
+        """Which of the waiting groups take part."""
+        if self._turns is None:
+            self._turns = take_turns(self.snapshot, self.policy.namespace_units, self.policy.resume)
+        return self._turns
+
     def waiting(self) -> list[Gang]:
-        """Gangs that had a task to place, or one held back by gates, when the cycle began; in order."""
+        """Gangs that had a task to place, or one held back by gates, when the cycle began; in order.
+
+        Those that `turns` puts off are not among them.
+        """
         if self._waiting is None:
-            gangs = [self.gang(entry) for entry in self.snapshot.census.waiting.values()]
+            gangs = [self.gang(entry) for entry in self.turns.entries]
             self._waiting = sorted(gangs, key=self.place_of)
         return self._waiting
 

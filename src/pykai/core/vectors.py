@@ -10,9 +10,11 @@ cycle:4.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import NamedTuple
 
 import numpy as np
 
+from pykai.api.core import PodAffinityTerm
 from pykai.core.axes import CPU, MEMORY, NOWHERE, PODS, UNASKED, Axes, IntArray, is_gpu
 from pykai.core.shapes import Shape
 
@@ -25,12 +27,47 @@ PLANES = 4
 _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.int64)
 
 
+class Burden(NamedTuple):
+    """What makes a shape costly to look at, besides how many nodes there are (`turns.py`)."""
+
+    #: terms about other pods and about nodes, and spread constraints
+    terms: int
+    #: names of resources that no node offers
+    unknown: int
+    #: asks for a part of a GPU
+    shared: bool
+
+
+#: What a term counts that no label narrows down: nearly every pod is one of those it selects.
+_LOOSE = 16
+
+
+def _weight(term: PodAffinityTerm) -> int:
+    selector = term.label_selector
+    if selector is None or selector.match_labels:
+        return 1
+    return _LOOSE if all(each.operator in ("NotIn", "DoesNotExist") for each in selector.match_expressions) else 1
+
+
+def _burden(shape: Shape, axes: Axes) -> Burden | None:
+    """None for most."""
+    terms = len(shape.node_terms or ()) + len(shape.preferred_nodes) + len(shape.spread)
+    if shape.affinity is not None:
+        for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
+            if side is not None:
+                terms += sum([_weight(term) for term in side.required])
+                terms += sum([_weight(item.pod_affinity_term) for item in side.preferred])
+    unknown = sum([name not in axes.index for name, _ in shape.requests])
+    return Burden(terms, unknown, shape.shared) if terms or unknown or shape.shared else None
+
+
 class Vector:
     """One shape over the axes."""
 
     __slots__ = (
         "amounts",
         "asked",
+        "burden",
         "charge",
         "charges",
         "cpu",
@@ -71,6 +108,7 @@ class Vector:
         self.demand: IntArray = demand
         #: change of [plane, axis] per holding, flattened: one stride is quicker than two
         self.charges: tuple[IntArray, ...] = tuple(charge_planes(charge, holding).ravel() for holding in range(3))
+        self.burden = _burden(shape, axes)
         self.cpu: int = int(charge[CPU])
         self.memory: int = int(charge[MEMORY])
         #: cpu milli, memory bytes, GPU hundredths a task costs its queue, gpu-memory left out

@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -87,6 +87,8 @@ class Loop:
         self.intake = intake
         self.configuration = configuration
         self.policy = flags.shaping(configuration.current.policy)
+        #: namespace -> the group with which its turn begins, where the last cycle put groups off
+        self._resume: dict[str, str] = {}
         #: cycles that ended well
         self.cycles = 0
         #: monotonic seconds when the last one did, None before the first
@@ -199,8 +201,9 @@ class Loop:
         held_back = self._dispatcher.held_back()
         operations, as_of = self.intake.take(), self.intake.arrivals
         at_ns = now_ns(self._clock)
-        worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy))
+        worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy_now))
         plan = self.plan = worked.plan
+        self._resume = dict(plan.resume or ())
         self._dispatcher.clear_away(worked.dead)
         await self._dispatcher.carry_out(plan, as_of)
         for listener in self.listeners:
@@ -233,6 +236,11 @@ class Loop:
         if plan.binds or plan.evictions:
             log.debug("%d binds, %d evictions", len(plan.binds), len(plan.evictions))
         return plan
+
+    @property
+    def policy_now(self) -> Policy:
+        """The policy, and whose turn it is."""
+        return replace(self.policy, resume=self._resume) if self._resume else self.policy
 
     def _work(self, operations: list[Operation], at_ns: int, policy: Policy) -> Worked:
         """The engine's part; no await, no I/O."""

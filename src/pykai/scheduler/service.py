@@ -325,8 +325,8 @@ class Scheduler:
         except KubeError as error:
             log.warning("the snapshot lacks the version of the server: %s", error)
             version = {}
-        confined = dict(self.intake.confined)
-        return await asyncio.to_thread(snapshot_zip, objects, self._flags, content, at_ns, version, confined)
+        confined, resume = dict(self.intake.confined), self.loop.policy_now.resume
+        return await asyncio.to_thread(snapshot_zip, objects, self._flags, content, at_ns, version, confined, resume)
 
     async def _get_snapshot(self, _: web.Request) -> web.Response:
         if not self._synced:

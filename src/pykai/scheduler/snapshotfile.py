@@ -18,7 +18,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -124,11 +124,13 @@ class Recording:
     unreadable: list[DecodeError] = field(default_factory=list)
     #: groups that may use free resources only
     confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
+    #: whose turn it is (`Policy.resume`)
+    resume: dict[str, str] = field(default_factory=dict)
 
     @property
     def policy(self) -> Policy:
         """How its scheduler decided."""
-        return self.flags.shaping(self.configuration.policy)
+        return replace(self.flags.shaping(self.configuration.policy), resume=self.resume)
 
     def tables(self) -> Tables:
         """The model of the cluster."""
@@ -145,8 +147,9 @@ def snapshot_zip(
     now_ns: int,
     server_version: Mapping[str, Any] | None = None,
     confined: Mapping[str, FreeRoomOnly] | None = None,
+    resume: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The file for a cluster."""
+    """The file for a cluster; `resume` says whose turn it is, as in `Policy.resume`."""
     kinds = {kind: key for key, kind in LISTS.items()}
     lists: dict[str, list[Object]] = {key: [] for key in LISTS}
     for item in objects:
@@ -167,6 +170,7 @@ def snapshot_zip(
             "nowNs": now_ns,
             "flags": {name: values[name] for name in _OUR_FLAGS},
             "freeRoomOnly": dict(confined or {}),
+            **({"resume": dict(resume)} if resume else {}),
         },
     }
     packed = io.BytesIO()
@@ -209,6 +213,11 @@ def _flag_values(flags: Flags) -> dict[str, Any]:
     }
 
 
+def _read_resume(value: object) -> dict[str, str]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {key: name for key, name in items if isinstance(key, str) and isinstance(name, str)}
+
+
 class _File(msgspec.Struct, rename="camel"):
     config: dict[str, Any] | None = None
     scheduler_params: dict[str, Any] | None = None
@@ -241,6 +250,7 @@ def read_snapshot(data: bytes) -> Recording:
         now_ns if isinstance(now_ns, int) and 0 <= now_ns < 1 << 63 else newest_ns(objects),
         unreadable,
         _read_confined(ours.get("freeRoomOnly")),
+        _read_resume(ours.get("resume")),
     )
 
 

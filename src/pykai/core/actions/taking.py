@@ -6,7 +6,7 @@ kind has failed, and is then searched for; a set of victims that suffices is car
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
 
 from pykai.api import names
@@ -17,11 +17,11 @@ from pykai.core.hooks import Ask, PreFailure
 from pykai.core.journal import Outcome
 from pykai.core.order.queues import in_line, lines_of
 from pykai.core.order.standing import Standing
-from pykai.core.place.task import unmet_text
+from pykai.core.place.task import ask_of, unmet_text
 from pykai.core.session import Session
 from pykai.core.tasks import Task
 from pykai.core.validate import check_state
-from pykai.core.victims.search import Aim, Budget, search
+from pykai.core.victims.search import Aim, Budget, Found, search
 from pykai.core.victims.signatures import Failed
 from pykai.core.victims.units import Victims
 
@@ -64,7 +64,11 @@ def take_back(session: Session, method: Method) -> None:
             continue
         mark = state.mark()
         message = method.message(gang)
-        found = search(session, gang, method.aim(gang), budget)
+        if session.rules.hopeless and _kept_out(session, gang):
+            # What a search would find, once it had tried everything.
+            found = Found("generators_exhausted")
+        else:
+            found = search(session, gang, method.aim(gang), budget)
         if found.result == "solved" and gang.complete:
             _commit(session, gang, state.commit(mark), Cause(action, message, gang.key, gang.group.uid))
             continue
@@ -135,6 +139,23 @@ def _delay(session: Session, gang: Gang) -> FreeRoomOnly | WithinDelay | None:
     if group.key in session.evicted_groups:
         since = session.snapshot.now_ns
     return None if session.state.passed(since + delay) else WithinDelay(delay, since + delay)
+
+
+def _kept_out(session: Session, gang: Gang) -> bool:
+    """Whether some task is kept out of every node, whoever leaves."""
+    batches = session.next_tasks(gang)
+    tasks = [task for batch in batches for task in batch.tasks]
+    seen: set[Hashable] = set()
+    for batch in batches:
+        for task in batch.tasks:
+            ask = ask_of(session, gang, batch.leaf, task)
+            # Subgroups differ in their topology.
+            key = (id(batch.leaf), session.rankings.key(ask))
+            if key not in seen:
+                seen.add(key)
+                if any(hopeless(ask, tasks) for hopeless in session.rules.hopeless):
+                    return True
+    return False
 
 
 #: The order in which the guard asks (cycle:FLT-9), not that of a placement.

@@ -9,14 +9,13 @@ Budgets count units of work, never seconds, so a replay decides the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykai.core.gangs import Batch, Gang
 from pykai.core.hooks import Loss, Taking
 from pykai.core.order.standing import standing_of
-from pykai.core.place.task import ask_of
 from pykai.core.policy import SearchBudgets
 from pykai.core.session import Session
 from pykai.core.status import Status
@@ -90,9 +89,6 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
     leaves = [leaf for leaf in aim.leaves if victims.line(leaf)]
     if not leaves or Bounds(session, gang, batches).hopeless(victims.evictable):
         return Found("hopeless")
-    if session.rules.hopeless and _kept_out(session, gang, batches):
-        # Every way would be tried in vain.
-        return Found("generators_exhausted")
     if not aim.losing and aim.losing is not None and Balance(session, batches, aim.losing).hopeless:
         return Found("hopeless")
     attempt = _Search(session, gang, batches, aim, VictimOrder(session, victims, leaves, aim.accepts, aim.most), end)
@@ -106,20 +102,6 @@ def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
         if found.result == "solved" or (found.result == "deadline_exhausted" and attempt.end == end):
             break
     return found
-
-
-def _kept_out(session: Session, gang: Gang, batches: list[Batch]) -> bool:
-    """Whether some task is kept out of every node, whoever leaves."""
-    tasks = [task for batch in batches for task in batch.tasks]
-    seen: set[Hashable] = set()
-    for batch in batches:
-        for task in batch.tasks:
-            ask = ask_of(session, gang, batch.leaf, task)
-            if (key := session.rankings.key(ask)) not in seen:
-                seen.add(key)
-                if any(hopeless(ask, tasks) for hopeless in session.rules.hopeless):
-                    return True
-    return False
 
 
 def _earlier(end: int | None, other: int | None) -> int | None:
