@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from pykai.webhooks.podgroups import validate
 from pykai.webhooks.verdict import Verdict
 
@@ -114,3 +115,23 @@ def test_all_errors_are_told_in_order_of_names() -> None:
 
 def test_what_cannot_be_read_is_refused() -> None:
     assert "spec.minMember" in validate({"spec": {"minMember": "many"}}, creating=True).message
+
+
+def test_more_subgroups_than_the_scheduler_takes_are_refused_and_stay_updatable() -> None:
+    """A group that exists, from before there was a bound, must stay possible to change."""
+    parts = [part(f"s{number}", 1) for number in range(MOST_SUBGROUPS + 1)]
+    text = f"spec.subGroups: {MOST_SUBGROUPS + 1} subgroups, at most {MOST_SUBGROUPS} are allowed"
+    assert judged(*parts) == Verdict((text,))
+    assert judged(*parts, creating=False) == Verdict((), (text,))
+    assert judged(*parts[:MOST_SUBGROUPS]) == Verdict()
+
+
+def test_subgroups_nested_deeper_than_the_scheduler_takes_are_refused_and_stay_updatable() -> None:
+    def chain(levels: int) -> list[dict[str, Any]]:
+        inner = [part(f"s{number}", parent=f"s{number - 1}" if number else "") for number in range(levels - 1)]
+        return [*inner, part("leaf", 1, parent=f"s{levels - 2}")]
+
+    text = f"spec.subGroups: nested {DEEPEST_SUBGROUP + 1} levels deep, at most {DEEPEST_SUBGROUP} are allowed"
+    assert judged(*chain(DEEPEST_SUBGROUP + 1)) == Verdict((text,))
+    assert judged(*chain(DEEPEST_SUBGROUP + 1), creating=False) == Verdict((), (text,))
+    assert judged(*chain(DEEPEST_SUBGROUP)) == Verdict()

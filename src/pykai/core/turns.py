@@ -24,7 +24,7 @@ from pykai.core.status import Status
 from pykai.core.vectors import Burden, Vectors
 
 #: Prices: of a term and of a part of a GPU for every node, of a subgroup and of a name as such.
-A_TERM, A_SHARE = 1, 60
+A_TERM, A_SHARE = 1, 70
 A_SUBGROUP, A_NAME = 1_024, 512
 #: Subgroups of a group that cost nothing: every group has some.
 FREE_SUBGROUPS = 16

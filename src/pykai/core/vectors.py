@@ -30,7 +30,7 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 class Burden(NamedTuple):
     """What makes a shape costly to look at, besides how many nodes there are (`turns.py`)."""
 
-    #: terms about other pods and about nodes, and spread constraints
+    #: terms about other pods, nodes and devices, and spread constraints
     terms: int
     #: names of resources that no node offers
     unknown: int
@@ -40,6 +40,10 @@ class Burden(NamedTuple):
 
 #: What a term counts that no label narrows down: nearly every pod is one of those it selects.
 _LOOSE = 16
+
+
+#: Bytes of a CEL selector that count as much as a term: it must be compiled.
+_BYTES_A_TERM = 4
 
 
 def _weight(term: PodAffinityTerm) -> int:
@@ -57,6 +61,16 @@ def _burden(shape: Shape, axes: Axes) -> Burden | None:
             if side is not None:
                 terms += sum([_weight(term) for term in side.required])
                 terms += sum([_weight(item.pod_affinity_term) for item in side.preferred])
+    for claim in shape.claims:
+        if claim.ask is not None:
+            terms += sum(
+                [
+                    1 + len(expression) // _BYTES_A_TERM
+                    for request in claim.ask.requests
+                    for alternative in request.alternatives
+                    for expression in alternative.selectors
+                ]
+            )
     unknown = sum([name not in axes.index for name, _ in shape.requests])
     return Burden(terms, unknown, shape.shared) if terms or unknown or shape.shared else None
 

@@ -10,7 +10,7 @@ children always (they may come later), pods counted on a subgroup of subgroups w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pykai.api.decode import DecodeError, decode_as
@@ -34,6 +34,8 @@ def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:
         return Verdict((broken,))
     errors: list[str] = []
     warnings: list[str] = []
+    # A group that exists may have more, from before there was a bound; it must stay possible to change it.
+    (errors if creating else warnings).extend(_beyond_bounds(spec.sub_groups))
     children = _children(spec.sub_groups)
     for each in _sorted(spec.sub_groups):
         below = children.get(each.name, 0)
@@ -54,6 +56,24 @@ def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:
     if spec.min_sub_group is not None and spec.min_sub_group > tops:
         warnings.append(_exceeds(spec.min_sub_group, tops))
     return Verdict(tuple(errors), tuple(warnings))
+
+
+def _beyond_bounds(listed: Sequence[SubGroup]) -> Iterator[str]:
+    """Which bound of the scheduler the subgroups exceed; such a group would be set aside."""
+    if len(listed) > MOST_SUBGROUPS:
+        yield f"spec.subGroups: {len(listed)} subgroups, at most {MOST_SUBGROUPS} are allowed"
+    parents = {each.name: each.parent or "" for each in listed}
+    levels = {"": 0}
+    for name in parents:
+        path: list[str] = []
+        while name not in levels:
+            path.append(name)
+            name = parents[name]
+        for each in reversed(path):
+            levels[each] = levels[parents[each]] + 1
+    deepest = max(levels.values())
+    if deepest > DEEPEST_SUBGROUP:
+        yield f"spec.subGroups: nested {deepest} levels deep, at most {DEEPEST_SUBGROUP} are allowed"
 
 
 def _exceeds(wanted: int, there: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.api.resource import Device
-from pykai.core.claims.selectors import Read, SelectorError, compile_selector, read
+from pykai.core.claims.selectors import Read, SelectorError, _closings, compile_selector, read
 from tests.core.claims.devices import DRIVER, gpu
 
 G = f'device.attributes["{DRIVER}"]'
@@ -244,3 +245,48 @@ print(refused(inventory, asks(wants(1, "fast"))))
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
     assert "pip install 'pykai[dra]'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "about"),
+    [
+        ("'a'" + ".replace('a', 'aaaaaaaaaa')" * 3 + ".size() > 0", "calls 3 functions that put texts together"),
+        (f"'{'a' * 300}'.replace('a', 'b').replace('b', 'c') == ''", "is longer than 256 bytes"),
+        (f"'{'a' * 3000}'.replace('a', 'b') == ''", "is longer than 2048 bytes"),
+        ("['a']" + ".map(x, x + x)" * 9 + ".size() > 0", "has 18 sums and loops, at most 16 are allowed"),
+        ("cel.bind(a, 'x' + 'y', cel.bind(b, a + a, b.replace('x', b) == ''))", "has 4 sums and loops"),
+        ("(" * 100 + "true" + ")" * 100, "recursion limit"),
+        ("x" * (10 * 1024 + 1), "is longer than 10240 bytes"),
+    ],
+)
+def test_an_expression_that_could_use_up_the_memory_is_refused(expression: str, about: str) -> None:
+    if about == "has 4 sums and loops":
+        # As many as are allowed beside a function that multiplies; one more is too many.
+        assert says(expression) is False
+        expression = expression.replace("a + a", "a + a + a")
+        about = "has 5 sums and loops, at most 4 are allowed"
+    with pytest.raises(SelectorError, match=re.escape(about)):
+        says(expression)
+
+
+def test_patterns_do_not_search_back() -> None:
+    """RE2 reads a text once: the pattern would take other engines longer than the world has stood."""
+    assert says(f'"{"a" * 5000}!".matches("^(a+)+$")') is False
+
+
+def test_many_brackets_without_an_end_are_read_once() -> None:
+    """Each of them would otherwise look for its end: the work would grow with the square."""
+    steps = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal steps
+            steps += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    _closings([Counted("[") for _ in range(1000)])
+    assert steps < 10_000

@@ -211,6 +211,12 @@ def test_flags_survive_the_way_through_a_file() -> None:
     assert (again.shard, again.profile, again.honour_preemption_policy) == (flags.shard, "kubernetes", True)
 
 
+def test_whose_turn_it_is_survives_the_way_through_a_file() -> None:
+    again = read_snapshot(snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}))
+    assert again.policy.resume == {"crowd": "crowd/c2"}
+    assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.resume == {}
+
+
 async def test_before_the_first_cycle_nothing_is_ready() -> None:
     async with cluster() as lab, ClientSession() as http:
         scheduler = lab.make_scheduler()

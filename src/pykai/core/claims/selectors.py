@@ -24,11 +24,14 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pykai.api.quantity import SATURATED, nano
 from pykai.api.resource import Device, DeviceAttribute, DeviceCapacity
+from pykai.core.claims.growth import growth_problem
 
 #: Compiled expressions kept; a cluster has a handful of classes and a few selectors a team.
 _MOST_COMPILED: Final = 512
 #: Bytes of an expression; the API server takes no longer one.
 LONGEST: Final = 10 * 1024
+#: Characters of an expression that a message shows.
+_SHOWN: Final = 40
 #: Answers kept for one expression.
 _MOST_ANSWERS: Final = 1 << 16
 _NANO: Final = 10**9
@@ -73,14 +76,20 @@ class Reading(NamedTuple):
     text: str
     #: None: more than can be told from the text
     reads: tuple[Read, ...] | None
+    #: why it must not be evaluated, empty when it may
+    problem: str = ""
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
 def compile_selector(expression: str) -> Selector:
     """The selector of an expression; raises SelectorError when it is none."""
     if len(expression.encode(errors="replace")) > LONGEST:
-        raise SelectorError(f"{expression[:40]}...", f"is longer than {LONGEST} bytes")
+        raise SelectorError(_shown(expression), f"is longer than {LONGEST} bytes")
     return _CelSelector(expression)
+
+
+def _shown(expression: str) -> str:
+    return expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
 
 
 def qualified(entries: Mapping[str, Entry], driver: str, domain: str, name: str) -> Entry | None:
@@ -107,7 +116,9 @@ class _CelSelector:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        text, self._reads = read(expression)
+        text, self._reads, problem = read(expression)
+        if problem:
+            raise SelectorError(_shown(expression), problem)
         environment = _environment()
         if environment is None:
             raise SelectorError(expression, "evaluating it needs a CEL library: pip install 'pykai[dra]'")
@@ -211,6 +222,7 @@ def read(expression: str) -> Reading:
     tokens = [match.group() for match in _TOKEN.finditer(expression)]
     solid = [place for place, token in enumerate(tokens) if not _TOKEN.fullmatch(token)["space"]]  # type: ignore[index]
     texts = [tokens[place] for place in solid] + [""] * 8
+    closing = _closings(texts)
     reads: dict[Read, None] = {}
     clear = True
     for at in range(len(solid)):
@@ -221,7 +233,7 @@ def read(expression: str) -> Reading:
         if texts[at + 1] != "." or texts[at + 2] not in _TABLES or texts[at + 3] != "[":
             clear = False
             continue
-        end = _closing(texts, at + 3)
+        end = closing.get(at + 3)
         if end is None:
             clear = False
             continue
@@ -238,16 +250,22 @@ def read(expression: str) -> Reading:
             clear = False
         else:
             reads[Read(texts[at + 2], domain, name)] = None
-    return Reading("".join(tokens), tuple(reads) if clear else None)
+    problem = growth_problem(texts, len(expression.encode(errors="replace")))
+    return Reading("".join(tokens), tuple(reads) if clear else None, problem)
 
 
-def _closing(texts: list[str], opened: int) -> int | None:
-    depth = 0
-    for at in range(opened, len(texts)):
-        depth += (texts[at] in ("[", "(", "{")) - (texts[at] in ("]", ")", "}"))
-        if depth == 0:
-            return at if texts[at] == "]" else None
-    return None
+def _closings(texts: list[str]) -> dict[int, int]:
+    """Opening square brackets -> where they are closed, in one pass; those without an end are left out."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for at, text in enumerate(texts):
+        if text in ("[", "(", "{"):
+            opened.append(at)
+        elif text in ("]", ")", "}") and opened:
+            begin = opened.pop()
+            if texts[begin] == "[" and text == "]":
+                found[begin] = at
+    return found
 
 
 def _literal(text: str) -> str | None:
