@@ -130,7 +130,10 @@ def _terms(pod: int, count: int, **more: Any) -> list[Raw]:
     ]
 
 
-_PREFERRED, _REQUIRED = "preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED, _REQUIRED = (
+    "preferredDuringSchedulingIgnoredDuringExecution",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+)
 
 
 def _weighed(terms: list[Raw]) -> list[Raw]:
@@ -331,7 +334,7 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(nodes: int, crowd: list[Object], profile: str = "") -> Raw:
+def measure(nodes: int, crowd: list[Object]) -> Raw:
     """Cycles of a cluster with these objects."""
     tables = _cluster(nodes)
     for item in crowd:
@@ -346,13 +349,11 @@ def measure(nodes: int, crowd: list[Object], profile: str = "") -> Raw:
         name = f"new-{number}"
         honest = _job(HONEST, name, requests={"nvidia.com/gpu": "1"})
         tenth = pods[number % 10 :: 10]
-        changed = [replace(pod, metadata=replace(pod.metadata, labels={**pod.metadata.labels, "seen": str(number)})) for pod in tenth]  # type: ignore[union-attr, attr-defined]
+        changed = [
+            replace(pod, metadata=replace(pod.metadata, labels={**pod.metadata.labels, "seen": str(number)}))
+            for pod in tenth
+        ]  # type: ignore[union-attr, attr-defined]
         gc.collect()
-        if profile and number == (0 if profile == "first" else 1):
-            import cProfile
-
-            profiler = cProfile.Profile()
-            profiler.enable()
         with collector_paused():
             began = thread_time()
             for item in (*honest, *(changed if number else ())):
@@ -360,11 +361,6 @@ def measure(nodes: int, crowd: list[Object], profile: str = "") -> Raw:
             plan = schedule(tables.snapshot(_NOW_NS + number), policy, memory)
             policy = replace_policy(policy, resume=dict(plan.resume or ()))
             taken.append(thread_time() - began)
-        if profile and number == (0 if profile == "first" else 1):
-            import pstats
-
-            profiler.disable()
-            pstats.Stats(profiler).sort_stats("cumulative").print_stats(40)
         units = plan.work
         for bind in plan.binds:
             if bind.namespace == HONEST and bind.pod == name:
@@ -382,9 +378,9 @@ def measure(nodes: int, crowd: list[Object], profile: str = "") -> Raw:
     }
 
 
-def _one(arguments: tuple[int, str, str]) -> Raw:
-    nodes, attack, profile = arguments
-    return measure(nodes, ATTACKS[attack](nodes) if attack else [], profile)
+def _one(arguments: tuple[int, str]) -> Raw:
+    nodes, attack = arguments
+    return measure(nodes, ATTACKS[attack](nodes) if attack else [])
 
 
 def main() -> int:
@@ -393,7 +389,6 @@ def main() -> int:
     parser.add_argument("attacks", nargs="*", help=f"of {', '.join(ATTACKS)}; all when left out")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--json", action="store_true", help="a JSON object a line")
-    parser.add_argument("--profile", default="", choices=("", "first", "steady"))
     options = parser.parse_args()
     unknown = [name for name in options.attacks if name not in ATTACKS]
     if unknown:
@@ -402,7 +397,7 @@ def main() -> int:
     # A process each, so that peaks of memory are their own.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name in ("", *chosen):
-            found = pool.map(_one, [(options.nodes, name, options.profile if name else "")])[0]
+            found = pool.map(_one, [(options.nodes, name)])[0]
             line = {"attack": name or "none", "nodes": options.nodes, **found}
             if options.json:
                 print(json.dumps({key: round(v, 1) if isinstance(v, float) else v for key, v in line.items()}))

@@ -179,6 +179,16 @@ def test_a_weight_counts_as_none_below_one_and_as_a_hundred_above(weight: int, n
     assert still_fine(built).node_of("odd-0") == node
 
 
+def test_an_absurd_weight_does_not_outweigh_two_of_the_largest() -> None:
+    built = beside_haven(0).node("node-0", cpu=50).node("node-1", cpu=100)
+    built.gang("old", on="node-0", labels={"app": "odd"}).gang("two", 2, on="node-1", labels={"app": "even"})
+    spec = preferring("podAffinity", BIG)
+    even = preferring("podAffinity", 100)["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    even[0]["podAffinityTerm"]["labelSelector"] = {"matchLabels": {"app": "even"}}
+    spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] += even
+    assert still_fine(built.gang("odd", spec=spec)).node_of("odd-0") == "node-1"
+
+
 def test_an_absurd_weight_still_draws_to_company() -> None:
     """Weights of several pods are added up, and the sum must not turn round."""
     built = beside_haven(0).node("node-0", cpu=100).node("node-1", cpu=10).gang("busy", cpu=5, on="node-1")

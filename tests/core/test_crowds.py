@@ -178,6 +178,34 @@ def test_a_pod_that_asks_for_countless_resources_is_told_of_some() -> None:
     assert "example.com/thing-032" not in text
 
 
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        {"key": "app", "operator": "NotIn", "values": ["web", "db"]},
+        {"key": "app", "operator": "DoesNotExist"},
+    ],
+)
+def test_whom_a_selector_without_a_label_leaves_out_is_no_company(requirement: Raw) -> None:
+    made = cluster(nodes=3).queue("q")
+    made.pod("web", on="node-0", labels={"app": "web"}, scheduler="other")
+    made.pod("plain", on="node-1", scheduler="other")
+    made.pod("elsewhere", on="node-2", namespace="other", scheduler="other")
+    raw = {"topologyKey": HOST, "labelSelector": {"matchExpressions": [requirement]}}
+    session = made.gang("job", spec=apart(raw)).session()
+    (check,) = (check for check in session.rules.checks if check.name == "pod affinity")
+    assert check.evaluate(session.state, ask_of(session, "job-0"), slice(None)).tolist() == [0, 2, 0]
+
+
+def test_a_selector_without_a_label_of_a_running_pod_keeps_away_who_has_none() -> None:
+    requirement = {"key": "app", "operator": "NotIn", "values": ["web"]}
+    raw = {"topologyKey": HOST, "labelSelector": {"matchExpressions": [requirement]}}
+    made = cluster(nodes=1).queue("q").pod("holder", on="node-0", scheduler="other", spec=apart(raw))
+    made.gang("plain").gang("web", labels={"app": "web"})
+    result = made.schedule()
+    assert result.node_reasons("plain") == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    assert result.bound("web") == 1
+
+
 labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"), max_size=2)
 expressions = st.lists(
     st.tuples(

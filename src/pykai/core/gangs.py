@@ -142,6 +142,7 @@ class Gang:
         "_plain",
         "_root",
         "_selection",
+        "_tree_text",
         "asked",
         "chain",
         "core",
@@ -190,6 +191,7 @@ class Gang:
         #: the only leaf of a group without subgroups: the tree adds nothing to it
         self._plain = leaves[0] if group.plain else None
         self._root: BranchRun | None = None
+        self._tree_text: str | None = None
         #: tasks that name a subgroup the group does not have (cycle:PG-4)
         self.strays: list[Task] = []
         #: what its tasks ask for that the engine cannot honour
@@ -242,6 +244,13 @@ class Gang:
         if self._root is None:
             self._root = BranchRun(self.group.root, {leaf.name: leaf for leaf in self.leaves})
         return self._root
+
+    @property
+    def tree_text(self) -> str:
+        """The subgroups as a text, equal for equal trees; made once, for there may be a thousand."""
+        if self._tree_text is None:
+            self._tree_text = repr(self.group.root)
+        return self._tree_text
 
     @property
     def ready(self) -> bool:

@@ -166,8 +166,7 @@ def _tree_error(entries: list[SubGroup]) -> str:
                 return f'subgroup "{above}" is its own ancestor'
             path[above] = None
             above = parents[above]
-        for level, each in enumerate(reversed(path), levels[above] + 1):
-            levels[each] = level
+        levels.update({each: level for level, each in enumerate(reversed(path), levels[above] + 1)})
         if levels[name] > DEEPEST_SUBGROUP:
             return f'subgroup "{name}" is nested deeper than {DEEPEST_SUBGROUP} levels'
     return ""

@@ -55,8 +55,9 @@ def _unscheduled(session: Session) -> list[Unscheduled]:
             )
     for key, why in session.turns.postponed.items():
         entry = session.snapshot.entries[key]
-        if entry.pending and (group := entry.group) is not None:
-            found.append(Unscheduled(group.namespace, group.name, group.queue, entry.pending, (why,), ()))
+        put_off = entry.group
+        if entry.pending and put_off is not None:
+            found.append(Unscheduled(put_off.namespace, put_off.name, put_off.queue, entry.pending, (why,), ()))
     return sorted(found, key=lambda item: (item.namespace, item.group))
 
 

@@ -171,14 +171,6 @@ class Session:
             gang.place = self.group_order(gang)
         return gang.place
 
-    def tree_text(self, gang: Gang) -> str:
-        """The subgroups of a gang as a text, equal for equal trees; made once, for there may be a thousand."""
-        key = ("tree", gang.key)
-        if key not in self.memo:
-            self.memo[key] = repr(gang.group.root)
-        text: str = self.memo[key]
-        return text
-
     def queue_walk(self, lines: Mapping[int, Line], top: int = -1) -> QueueWalk:
         """The fair order over lines of gangs."""
         key = self.rules.queue_key

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,42 @@ async def test_without_a_change_a_cycle_comes_with_the_period() -> None:
         while scheduler.loop.cycles < 4:
             await asyncio.sleep(0.001)
         assert not scheduler.intake.waiting
+
+
+async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
+    """Groups of one namespace that cost much take turns while another namespace waits."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await ensure_namespace(lab.client, "another")
+        meta = {"name": "mine", "namespace": "another"}
+        await lab.create(resources.POD_GROUPS, {"metadata": meta, "spec": {"queue": "team", "minMember": 1}})
+        await lab.create(
+            resources.PODS,
+            {
+                "metadata": {**meta, "annotations": {"pod-group-name": "mine"}},
+                "spec": {
+                    "schedulerName": "kai-scheduler",
+                    "schedulingGates": [{"name": "example.com/later"}],
+                    "containers": [{"name": "main", "image": "none"}],
+                },
+            },
+        )
+        for number in range(3):
+            selector = {"matchLabels": {"app": f"nobody-{number}"}}
+            terms = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]
+            await lab.gang(f"c{number}", pods=1, affinity={"podAffinity": {required: terms}})
+        scheduler = lab.make_scheduler(schedule_period="1ms")
+        scheduler.loop.policy = replace(scheduler.loop.policy, namespace_units=1)
+        turns: list[tuple[tuple[str, str], ...]] = []
+        scheduler.loop.listeners.append(lambda plan: turns.append(plan.resume or ()))
+        async with running(scheduler):
+            while len(turns) < 8:
+                await asyncio.sleep(0.001)
+    order = [group.partition("/")[2] for turn in turns for _, group in turn]
+    assert set(order) == {"c0", "c1", "c2"}
+    following = {"c0": "c1", "c1": "c2", "c2": "c0"}
+    assert all(after == following[before] for before, after in pairwise(order))
 
 
 async def test_a_cycle_that_fails_is_followed_by_another(caplog: pytest.LogCaptureFixture) -> None:

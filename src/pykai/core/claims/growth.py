@@ -11,13 +11,26 @@ A device selector compares attributes, so honest ones hardly use any of this.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 #: Macros that bind a variable: a sum inside one doubles what the one around it made.
 _BINDING = frozenset(
-    "all bind exists exists_one existsOne filter map optFlatMap optMap transformList transformMap".split()
+    [
+        "all",
+        "bind",
+        "exists",
+        "exists_one",
+        "existsOne",
+        "filter",
+        "map",
+        "optFlatMap",
+        "optMap",
+        "transformList",
+        "transformMap",
+    ]
 )
 #: Functions that put texts together, each as long as the other.
-_MULTIPLYING = frozenset("format join quote replace".split())
+_MULTIPLYING = frozenset(["format", "join", "quote", "replace"])
 
 #: Sums and macros together, where there are both; and beside a function that multiplies.
 MOST_STEPS = 16
@@ -28,7 +41,7 @@ _LONGEST_WITH = {0: None, 1: 2048, 2: 256}
 
 def growth_problem(tokens: Sequence[str], length: int) -> str:
     """What would make the values of an expression of so many bytes too large; empty when nothing does."""
-    calls = [token for token, after in zip(tokens, tokens[1:], strict=False) if after == "("]
+    calls = [token for token, after in pairwise(tokens) if after == "("]
     binding = sum(token in _BINDING for token in calls)
     multiplying = sum(token in _MULTIPLYING for token in calls)
     steps = binding + tokens.count("+") if binding else 0
@@ -37,7 +50,9 @@ def growth_problem(tokens: Sequence[str], length: int) -> str:
         return f"has {steps} sums and loops, at most {most} are allowed; write it without loops over sums"
     if multiplying not in _LONGEST_WITH:
         known = max(_LONGEST_WITH)
-        return f"calls {multiplying} functions that put texts together (replace, join, ...), at most {known} are allowed"
+        return (
+            f"calls {multiplying} functions that put texts together (replace, join, ...), at most {known} are allowed"
+        )
     longest = _LONGEST_WITH[multiplying]
     if longest is not None and length > longest:
         return f"is longer than {longest} bytes, the most for one that puts texts together (replace, join, ...)"

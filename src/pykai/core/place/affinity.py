@@ -230,7 +230,9 @@ class AffinityIndex:
                 # Nearly all pods: cheaper to count those that are not.
                 found = _Selection(terms, log, self._everyone(terms[0].scope))
                 namespaces = self._namespaces(terms[0].scope)
-                left_out = {id(place): place for term in terms for label in term.excludes for place in here.get(label, ())}
+                left_out = {
+                    id(place): place for term in terms for label in term.excludes for place in here.get(label, ())
+                }
                 for task, row in left_out.values():
                     if (namespaces is None or task.namespace in namespaces) and not self._matches_all(terms, task):
                         _count(found.by_row, row, -1)

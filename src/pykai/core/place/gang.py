@@ -116,7 +116,7 @@ def _set_key(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
         return ""
     if not gang.group.names_topology or any(leaf.active_allocated for leaf in gang.leaves):
         return gang.key
-    return session.tree_text(gang), tuple(batch.leaf.name for batch in batches)
+    return gang.tree_text, tuple(batch.leaf.name for batch in batches)
 
 
 def _place_batches(

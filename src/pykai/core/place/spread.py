@@ -31,13 +31,13 @@ from pykai.api.core import TopologySpreadConstraint
 from pykai.api.meta import LabelSelector, LabelSelectorRequirement
 from pykai.core.axes import BoolArray, FloatArray, IntArray
 from pykai.core.hooks import Ask, NodeSet, Rows
-from pykai.core.terms import selects
 from pykai.core.place.constraints import candidates, selected, tainted
 from pykai.core.shapes import HARD_SPREAD, SOFT_SPREAD, Shape
 from pykai.core.snapshot import NodeTable, Snapshot
 from pykai.core.state import State
 from pykai.core.status import ACTIVE_ALLOCATED, Status
 from pykai.core.tasks import Task
+from pykai.core.terms import selects
 
 _TOO_MANY, _NO_LABEL = 1, 2
 #: Texts of the codes above.

@@ -80,7 +80,7 @@ class Failed:
         # One that can start with fewer of its tasks is easier.
         batches = self._session.next_tasks(gang)
         now = sum(len(batch.tasks) for batch in batches)
-        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(self._session, gang, batches), tuple(by_leaf))
+        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
         return kind, requests
 
     def _constraint(self, task: Task) -> int:
@@ -102,13 +102,13 @@ class Failed:
         return found
 
 
-def _domains(session: Session, gang: Gang, batches: list[Batch]) -> Hashable:
+def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
     """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs."""
     if not gang.group.names_topology:
         return ""
     if any(leaf.active_allocated for leaf in gang.leaves):
         return gang.key
-    return session.tree_text(gang), tuple(batch.leaf.name for batch in batches)
+    return gang.tree_text, tuple(batch.leaf.name for batch in batches)
 
 
 def _constraints(shape: Shape) -> Hashable:
