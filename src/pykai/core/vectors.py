@@ -42,6 +42,8 @@ class Burden(NamedTuple):
 _LOOSE = 16
 
 
+#: What a term about nodes counts: each is a column of its own.
+_NODE_TERM = 3
 #: Bytes of a CEL selector that count as much as a term: it must be compiled.
 _BYTES_A_TERM = 4
 
@@ -55,7 +57,7 @@ def _weight(term: PodAffinityTerm) -> int:
 
 def _burden(shape: Shape, axes: Axes) -> Burden | None:
     """None for most."""
-    terms = len(shape.node_terms or ()) + len(shape.preferred_nodes) + len(shape.spread)
+    terms = _NODE_TERM * (len(shape.node_terms or ()) + len(shape.preferred_nodes)) + len(shape.spread)
     if shape.affinity is not None:
         for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
             if side is not None:
