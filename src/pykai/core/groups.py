@@ -20,6 +20,7 @@ Report = Callable[[Problem], None]
 
 _PREEMPTIBILITIES = ("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE)
 
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A set of interchangeable pods with a minimum."""
