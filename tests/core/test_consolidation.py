@@ -102,6 +102,25 @@ def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
     assert record.verdicts == (Verdict("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
 
 
+def test_a_job_beyond_the_limit_of_its_queue_moves_nobody() -> None:
+    """queues:Q-200: who moves is charged as before, so nothing is tried, and the verdict tells both figures."""
+    built = cluster().taking("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
+    record = spread(built, 2, 2).gang("new", gpu=3).schedule().left_out("new")
+    assert record is not None
+    assert record.verdicts == (Verdict("consolidation", "limit", "q", "GPU", 7.0, 6.0),)
+    within = cluster().taking("consolidation").queue("q", limit=7).node(gpus=4).node(gpus=4)
+    assert len(moves(spread(within, 2, 2).gang("new", gpu=3).schedule())) == 1
+
+
+def test_where_gpus_differ_a_move_may_bring_a_job_within_its_limit() -> None:
+    """queues:Q-202: half of a small GPU is a quarter of a large one, so the search decides."""
+    built = cluster().taking("consolidation").queue("q", limit=1)
+    built.node(gpus=1, gpu_memory=1000).node(gpus=1, gpu_memory=2000)
+    built.gang("old", gpu_memory=600, on="node-0", device="gpu-0")
+    verdicts = built.gang("new", gpu=1).schedule().verdicts("new")
+    assert verdicts["consolidation"] != "limit"
+
+
 def test_exactly_enough_free_in_the_cluster_is_enough() -> None:
     """cycle:14."""
     result = spread(consolidating(4, 4), 2, 2).gang("new", gpu=4).schedule()

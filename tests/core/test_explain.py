@@ -398,6 +398,10 @@ def test_amounts_are_written_in_the_unit_of_their_resource() -> None:
             "more than its quota of 8 GPUs",
         ),
         (
+            Verdict("consolidation", "limit", "team", "GPU", 10.0, 8.0),
+            "consolidation: queue team would have 10 GPUs, more than its limit of 8 GPUs",
+        ),
+        (
             Verdict("consolidation", "too_little_free", "", "GPU", 8.0, 6.25),
             "consolidation: it asks for 8 GPUs, and only 6.25 GPUs are free in the cluster",
         ),

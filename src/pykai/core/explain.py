@@ -297,11 +297,13 @@ _VERDICTS = {
 
 def verdict_text(verdict: Verdict) -> str:
     """Why an action took nothing back for a workload."""
-    if verdict.rule in ("fair_share", "quota", "too_little_free") and verdict.resource in _RESOURCE_WORDS:
+    if verdict.rule in ("fair_share", "quota", "limit", "too_little_free") and verdict.resource in _RESOURCE_WORDS:
         _, unit, _, scale = _RESOURCE_WORDS[verdict.resource]
         would_have, bound = number(verdict.would_have / scale), number(verdict.bound / scale)
         if verdict.rule == "fair_share":
             text = f"queue {verdict.queue} would have {would_have} {unit}, more than its fair share of {bound} {unit}"
+        elif verdict.rule == "limit":
+            text = f"queue {verdict.queue} would have {would_have} {unit}, more than its limit of {bound} {unit}"
         elif verdict.rule == "quota":
             text = (
                 f"queue {verdict.queue} would have {would_have} {unit} for workloads that cannot be taken back, "

@@ -30,6 +30,7 @@ _SETTLED = 10
 _STATEMENTS = {
     "fair_share": "queues:Q-260",
     "quota": "queues:Q-261",
+    "limit": "queues:Q-200",
     "too_little_free": "cycle:14",
     "not_preemptible": "cycle:14",
     "no_lower_priority": "queues:Q-285",

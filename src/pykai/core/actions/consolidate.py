@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykai.core.actions.taking import Method, take_back
+from pykai.core.actions.taking import Method, refused_by_quota, take_back
 from pykai.core.decisions import Verdict
+from pykai.core.fairshare.tree import GPU
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Taking
 from pykai.core.session import Session
@@ -13,6 +14,9 @@ from pykai.core.tasks import Task
 from pykai.core.victims.search import Aim
 from pykai.core.victims.trial import total_free_gpus
 from pykai.core.victims.units import placed_in_cycle, victims_of
+
+#: amounts that sums of fractions may differ by
+_SLACK = 1e-6
 
 
 def consolidate(session: Session) -> None:
@@ -32,7 +36,7 @@ def consolidate(session: Session) -> None:
         asked = session.amounts(gang, session.largest_gpu_mib)[2]
         if asked > free[version] + 1e-6:
             return Verdict("consolidation", "too_little_free", "", "GPU", asked / 100.0, free[version] / 100.0), True
-        return None
+        return _over_limit(session, gang)
 
     def aim(gang: Gang) -> Aim:
         def accepts(victim: Gang) -> bool:
@@ -47,6 +51,23 @@ def consolidate(session: Session) -> None:
         )
 
     take_back(session, Method("consolidation", gate, aim, message, by_queue=False))
+
+
+def _over_limit(session: Session, gang: Gang) -> tuple[Verdict, bool] | None:
+    """A gang beyond the limit of a queue gains nothing: who moves is charged as before, so the queue stays full.
+
+    GPUs are compared only where moving cannot change what a share of one costs: memory of GPUs of several sizes and
+    devices of claims are left to the search.
+    """
+    if session.rules.quota_gate is None:
+        return None
+    refusal = session.rules.quota_gate(session.state, gang, session.amounts(gang, session.largest_gpu_mib))
+    if refusal is None or refusal.rule != "limit" or refusal.used + refusal.requested <= refusal.bound + _SLACK:
+        return None
+    costs_the_same = session.smallest_gpu_mib == session.largest_gpu_mib and not session.snapshot.tasks_with_claims
+    if refusal.resource == GPU and not costs_the_same:
+        return None
+    return refused_by_quota("consolidation", session.snapshot.tree, refusal), True
 
 
 def _all_move(taking: Taking) -> str | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykai.core.actions.taking import Method, take_back
+from pykai.core.actions.taking import Method, refused_by_quota, take_back
 from pykai.core.decisions import Verdict
-from pykai.core.fairshare.tree import RESOURCE_NAMES
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Taking
 from pykai.core.session import Session
@@ -29,16 +28,7 @@ def preempt(session: Session) -> None:
         refusal = rules.quota_gate(state, gang, session.amounts(gang, session.largest_gpu_mib))
         if refusal is None or refusal.rule != "quota":
             return None
-        scale = 100.0 if refusal.resource == 2 else 1.0
-        verdict = Verdict(
-            "preempt",
-            "quota",
-            session.snapshot.tree.names[refusal.queue],
-            RESOURCE_NAMES[refusal.resource],
-            (refusal.used + refusal.requested) / scale,
-            refusal.bound / scale,
-        )
-        return verdict, True
+        return refused_by_quota("preempt", session.snapshot.tree, refusal), True
 
     def aim(gang: Gang) -> Aim:
         filters = [make(state, gang, session.request_of(gang)) for make in rules.preempt_filters]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from pykai.api import names
 from pykai.core.carrying import Cause, carry_out
 from pykai.core.decisions import FreeRoomOnly, NoPlace, Verdict, WithinDelay
+from pykai.core.fairshare.ledger import Refusal as Over
+from pykai.core.fairshare.tree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.gangs import Gang
 from pykai.core.hooks import Ask, PreFailure
 from pykai.core.journal import Outcome
@@ -79,6 +81,13 @@ def take_back(session: Session, method: Method) -> None:
             session.stopped.append(f"{action} stopped at {gang.key}: {found.result}, {state.work} units of work done")
             return
         failed.add(gang)
+
+
+def refused_by_quota(action: str, tree: QueueTree, refusal: Over) -> Verdict:
+    """The figures of a limit or quota that keeps an action from helping a gang."""
+    scale = 100.0 if refusal.resource == GPU else 1.0
+    would_have, bound = (refusal.used + refusal.requested) / scale, refusal.bound / scale
+    return Verdict(action, refusal.rule, tree.names[refusal.queue], RESOURCE_NAMES[refusal.resource], would_have, bound)
 
 
 def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
