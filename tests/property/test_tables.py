@@ -80,7 +80,11 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "totals": snapshot.totals(),
         "GPU memory": snapshot.gpu_memory_range(),
         "groups": {
-            key: {field.name: getattr(entry, field.name) for field in fields(entry) if field.name != "version"}
+            key: {
+                field.name: getattr(entry, field.name)
+                for field in fields(entry)
+                if field.name not in ("version", "load")
+            }
             | {"tasks": sorted(entry.tasks)}
             for key, entry in sorted(snapshot.groups.items())
         },

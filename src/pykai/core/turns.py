@@ -25,7 +25,7 @@ from pykai.core.vectors import Burden, Vectors
 
 #: Prices: of a term and of a part of a GPU for every node, of a subgroup and of a name as such.
 A_TERM, A_SHARE = 1, 70
-A_SUBGROUP, A_NAME = 1_024, 512
+A_SUBGROUP, A_NAME = 1_024, 640
 #: Subgroups of a group that cost nothing: every group has some.
 FREE_SUBGROUPS = 16
 
@@ -111,6 +111,6 @@ def _prices(entries: Iterable[GroupEntry], snapshot: Snapshot) -> list[int]:
         for shape, burden in load.burdens:
             if shape not in seen:
                 seen.add(shape)
-                units += nodes * (A_TERM * burden.terms + A_SHARE * burden.shared) + A_NAME * burden.unknown
+                units += nodes * (A_TERM * burden.terms + A_SHARE * burden.shared) + A_NAME * burden.names
         found.append(units)
     return found

@@ -32,8 +32,8 @@ class Burden(NamedTuple):
 
     #: terms about other pods, nodes and devices, and spread constraints
     terms: int
-    #: names of resources that no node offers
-    unknown: int
+    #: names of resources beyond those that any pod may ask for
+    names: int
     #: asks for a part of a GPU
     shared: bool
 
@@ -55,8 +55,12 @@ def _weight(term: PodAffinityTerm) -> int:
     return _LOOSE if all(each.operator in ("NotIn", "DoesNotExist") for each in selector.match_expressions) else 1
 
 
-def _burden(shape: Shape, axes: Axes) -> Burden | None:
-    """None for most."""
+#: Names of resources that cost nothing: pods ask for a handful.
+_FREE_NAMES = 16
+
+
+def _burden(shape: Shape) -> Burden | None:
+    """None for most; it follows from the shape alone, whatever nodes offer."""
     terms = _NODE_TERM * (len(shape.node_terms or ()) + len(shape.preferred_nodes)) + len(shape.spread)
     if shape.affinity is not None:
         for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
@@ -73,8 +77,8 @@ def _burden(shape: Shape, axes: Axes) -> Burden | None:
                     for expression in alternative.selectors
                 ]
             )
-    unknown = sum([name not in axes.index for name, _ in shape.requests])
-    return Burden(terms, unknown, shape.shared) if terms or unknown or shape.shared else None
+    names = max(0, len(shape.requests) - _FREE_NAMES)
+    return Burden(terms, names, shape.shared) if terms or names or shape.shared else None
 
 
 class Vector:
@@ -124,7 +128,7 @@ class Vector:
         self.demand: IntArray = demand
         #: change of [plane, axis] per holding, flattened: one stride is quicker than two
         self.charges: tuple[IntArray, ...] = tuple(charge_planes(charge, holding).ravel() for holding in range(3))
-        self.burden = _burden(shape, axes)
+        self.burden = _burden(shape)
         self.cpu: int = int(charge[CPU])
         self.memory: int = int(charge[MEMORY])
         #: cpu milli, memory bytes, GPU hundredths a task costs its queue, gpu-memory left out
