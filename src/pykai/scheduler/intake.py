@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pykai.api import names
@@ -52,6 +51,7 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
+from pykai.scheduler.backlog import Backlog, Digest, Operation, digest
 from pykai.scheduler.believing import believable
 from pykai.scheduler.changes import MATTERS, differs, group_differs, is_record, pod_differs
 from pykai.scheduler.evictions import Evictions
@@ -93,18 +93,6 @@ DRA_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
     (resources.DEVICE_CLASSES, DeviceClass),
 )
 
-#: One change of the tables: what to do, and with what.
-Operation = tuple[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """What applying a batch came to."""
-
-    operations: int
-    #: changes that could not be applied, which must not happen
-    problems: tuple[Problem, ...] = ()
-
 
 class Intake:
     """Keeps the tables current.  All methods but `digest` belong to the event loop."""
@@ -130,6 +118,7 @@ class Intake:
         self._shard = shard
         self._caches = caches
         self._operations: list[Operation] = []
+        self._backlog = Backlog()
         #: pod key -> the bind we decided and have not seen
         self._binds: dict[str, BindRequest] = {}
         #: node -> pods with such a bind to it; a dict is an ordered set
@@ -525,37 +514,23 @@ class Intake:
     @property
     def waiting(self) -> int:
         """Changes that the next cycle will take in."""
-        return len(self._operations)
+        return len(self._operations) + len(self._backlog)
 
     def take(self) -> list[Operation]:
-        """The changes since the last call, for `digest`."""
-        taken, self._operations = self._operations, []
+        """The changes for the next cycle, for `digest`; what a namespace has too many of comes with the one after."""
+        taken, self._operations = self._backlog.admit(self._operations), []
+        if self._backlog:
+            self.wake()
         return taken
 
     def digest(self, operations: Iterable[Operation]) -> Digest:
-        """Apply changes to the tables; runs in the engine's thread while nobody else touches the tables."""
-        tables = self.tables
-        problems: list[Problem] = []
-        count = 0
-        for what, payload in operations:
-            count += 1
-            try:
-                if what == "apply":
-                    tables.apply(payload)
-                elif what == "remove":
-                    tables.remove(*payload)
-                elif what == "confine":
-                    tables.confine(*payload)
-                else:
-                    tables.assume(*payload)
-            except Exception as error:
-                log.exception("a change could not be taken in: %s", what)
-                problems.append(Problem(_subject(what, payload), "", f"{type(error).__name__}: {error}"))
-        return Digest(count, tuple(problems))
+        """Apply changes to the tables; the engine's thread calls this."""
+        return digest(self.tables, operations)
 
     def start_over(self) -> None:
         """Forget the tables and fill new ones from the caches: the way out when they contradict themselves."""
         self.tables = Tables(self._shard)
+        self._backlog.clear()
         self._operations = [("apply", item) for item in self.objects()]
         self._operations += [("assume", (key, Status.RELEASING)) for key in self._evicted]
         self._operations += [("confine", item) for item in self.confined.items()]
@@ -601,12 +576,3 @@ def same_placement(one: BindRequest, other: BindRequest) -> bool:
 def owner_uid(request: BindRequest) -> str:
     """The uid of the pod that a request is for."""
     return next((owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"), "")
-
-
-def _subject(what: str, payload: Any) -> str:
-    if what == "apply":
-        meta = payload.metadata
-        return "/".join(part for part in (type(payload).__name__, meta.namespace, meta.name) if part)
-    if what == "remove":
-        return "/".join(part for part in payload if part)
-    return f"PodGroup/{payload[0]}" if what == "confine" else f"Pod/{payload[0]}"

@@ -34,10 +34,11 @@ from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.observe.logs import context
 from pykai.scheduler.announcing import now_ns
+from pykai.scheduler.backlog import Operation
 from pykai.scheduler.complaints import Complaints
 from pykai.scheduler.configfile import ConfigurationFile
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.intake import Intake, Operation
+from pykai.scheduler.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
 from pykai.scheduler.quiet import collector_paused, settle

@@ -1,0 +1,126 @@
+"""Pods that cost much to take in come in turns: no namespace keeps the others from their cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pykai.api.core import Pod
+from pykai.api.decode import decode_as
+from pykai.core.status import Status
+from pykai.scheduler.backlog import Backlog, Operation
+
+
+def a_pod(name: str, *, terms: int = 0, resources: int = 1, node: str = "", namespace: str = "crowd") -> Pod:
+    """A pod with so many terms of anti-affinity and names of resources."""
+    chosen = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": str(number)}}} for number in range(terms)]
+    spec: dict[str, Any] = {
+        "nodeName": node,
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": chosen}},
+        "containers": [{"resources": {"requests": {f"r{number}": "1" for number in range(resources)}}}],
+    }
+    return decode_as(Pod, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+
+
+def begun(allowance: int = 100) -> Backlog:
+    """A backlog after the first cycle."""
+    backlog = Backlog(allowance)
+    backlog.admit([("apply", a_pod("first"))])
+    return backlog
+
+
+def named(operations: list[Operation]) -> list[str]:
+    return [payload.metadata.name for what, payload in operations if what == "apply"]
+
+
+def test_a_namespace_takes_its_allowance_and_goes_on_with_the_rest() -> None:
+    backlog = begun()
+    crowd: list[Operation] = [("apply", a_pod(f"big-{number}", terms=39)) for number in range(5)]
+    honest: Operation = ("apply", a_pod("mine", terms=39, namespace="honest"))
+    assert named(backlog.admit([*crowd, honest])) == ["big-0", "big-1", "mine"]
+    assert len(backlog) == 3
+    assert named(backlog.admit([])) == ["big-2", "big-3"]
+    assert named(backlog.admit([("apply", a_pod("late", terms=39))])) == ["big-4", "late"]
+    assert not backlog
+
+
+def test_names_of_resources_count_as_terms_do() -> None:
+    backlog = begun()
+    crowd: list[Operation] = [("apply", a_pod(f"big-{number}", resources=60)) for number in range(2)]
+    assert named(backlog.admit(crowd)) == ["big-0"]
+
+
+def test_one_pod_always_passes_and_small_ones_cost_nothing() -> None:
+    backlog = begun(allowance=20)
+    pods: list[Operation] = [("apply", a_pod("huge", terms=500))]
+    pods += [("apply", a_pod(f"small-{number}", terms=3)) for number in range(50)]
+    assert len(backlog.admit(pods)) == 51
+
+
+def test_a_pod_on_a_node_is_taken_in_at_once() -> None:
+    """Room that it uses must not be given away."""
+    backlog = begun(allowance=20)
+    waiting: list[Operation] = [("apply", a_pod(name, terms=30)) for name in ("a", "b")]
+    assert named(backlog.admit(waiting)) == ["a"]
+    assert named(backlog.admit([("apply", a_pod("c", terms=30)), ("apply", a_pod("b", terms=30, node="n"))])) == [
+        "c",
+        "b",
+    ]
+    assert not backlog
+
+
+def test_the_first_cycle_sees_everything() -> None:
+    backlog = Backlog(allowance=20)
+    assert len(backlog.admit([("apply", a_pod(f"big-{number}", terms=30)) for number in range(9)])) == 9
+
+
+def test_a_deletion_ends_what_is_held_back() -> None:
+    backlog = begun(allowance=20)
+    backlog.admit([("apply", a_pod(name, terms=30)) for name in ("a", "b")])
+    assert backlog.admit([("remove", ("Pod", "crowd", "b"))]) in (
+        [("remove", ("Pod", "crowd", "b"))],
+        [("apply", a_pod("b", terms=30)), ("remove", ("Pod", "crowd", "b"))],
+    )
+    assert not backlog
+
+
+_CHANGES = st.tuples(
+    st.sampled_from(["apply", "place", "remove", "assume"]), st.sampled_from(["a", "b", "c"]), st.integers(0, 60)
+)
+
+
+def _operation(change: tuple[str, str, int]) -> Operation:
+    what, name, size = change
+    if what == "remove":
+        return "remove", ("Pod", "crowd", name)
+    if what == "assume":
+        return "assume", (f"crowd/{name}", Status.GATED if size % 2 else None)
+    return "apply", a_pod(name, terms=size, node="n" if what == "place" else "")
+
+
+def _state(operations: list[Operation]) -> dict[str, Any]:
+    """The last word about each pod, and what was assumed of it since it came; after its end an assumption is void."""
+    state: dict[str, Any] = {}
+    for what, payload in operations:
+        if what == "remove":
+            state.pop(payload[2], None)
+        elif what == "assume":
+            if (name := payload[0].partition("/")[2]) in state:
+                state[name] = (state[name][0], payload[1])
+        else:
+            name = payload.metadata.name
+            state[name] = (payload, state.get(name, (None, None))[1])
+    return state
+
+
+@example([[("apply", "a", 60), ("apply", "b", 60)], [("assume", "b", 1)], [("remove", "b", 0), ("apply", "b", 0)]])
+@given(st.lists(st.lists(_CHANGES, max_size=6), max_size=6))
+def test_in_the_end_the_tables_have_seen_the_same(batches: list[list[tuple[str, str, int]]]) -> None:
+    backlog = begun(allowance=40)
+    came = [[_operation(change) for change in batch] for batch in batches]
+    applied = [operation for batch in came for operation in backlog.admit(batch)]
+    while backlog:
+        applied += backlog.admit([])
+    assert _state(applied) == _state([operation for batch in came for operation in batch])
