@@ -88,10 +88,8 @@ class Backlog:
             if operation[0] == "assume" and key in held:
                 held[key].append(operation)
                 continue
+            # After a deletion the tables pass over what was assumed of the pod.
             since = [*held.pop(key, ())[1:], *assumed.pop(key, ())]
-            if operation[0] != "apply":
-                # What was assumed of a pod ends with it.
-                since = []
             if (burden := _burden(operation)) and not self._affords(spent, namespace, burden):
                 self._held.setdefault(namespace, {})[key] = [operation, *since]
             else:
