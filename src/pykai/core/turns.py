@@ -53,13 +53,12 @@ def take_turns(snapshot: Snapshot, allowance: int | None, resume: Mapping[str, s
     """The waiting groups that take part, and those that a namespace has too many of."""
     waiting = snapshot.census.waiting
     heavy: dict[str, list[str]] = {}
-    if allowance is not None:
-        for key, entry in waiting.items():
-            load = _load(entry, snapshot.vectors)
-            if load.subgroups or load.burdens:
-                heavy.setdefault(key.partition("/")[0], []).append(key)
-    if not heavy or allowance is None or not _several_namespaces(waiting):
+    if allowance is None or not _several_namespaces(waiting):
         return Turns(list(waiting.values()), {}, ())
+    for key, entry in waiting.items():
+        load = _load(entry, snapshot.vectors)
+        if load.subgroups or load.burdens:
+            heavy.setdefault(key.partition("/")[0], []).append(key)
     postponed: dict[str, Postponed] = {}
     go_on: list[tuple[str, str]] = []
     for namespace, keys in sorted(heavy.items()):
