@@ -161,7 +161,7 @@ async def _honest_machine(cluster: Target) -> Outcome:
         found = store.get(f"{HONEST}/train")
         return found is not None and found.status.phase == "Running"
 
-    kept = await cluster.until(runs, 10)
+    kept = await cluster.until(runs)
     return Outcome(kept, "an honest pod of 8 GPUs runs" if kept else "GPUs are locked: an honest pod of 8 GPUs waits")
 
 
