@@ -2,6 +2,7 @@
 
     python -m tests.attack                 all of them
     python -m tests.attack --only 4 5      some, by their number
+    python -m tests.attack --policies      with the admission policies, which refuse most of it at once
     python -m tests.attack --list          what there is
     python -m tests.attack --jobs 4        several at once: quicker, but the times of cycles mean nothing
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 from tests.attack.catalogue import ATTACKS, attacked, report
@@ -22,6 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="POINT", help="attacks whose number begins so")
     parser.add_argument("--list", action="store_true", help="list the attacks and end")
+    parser.add_argument("--policies", action="store_true", help="with the admission policies of `kai manifests`")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once (1)")
     options = parser.parse_args()
     chosen = [each for each in ATTACKS if not options.only or each.point.startswith(tuple(options.only))]
@@ -30,9 +33,10 @@ def main() -> int:
             print(f"{each.point:>3}  {each.tried}")
         return 0
     broken = []
+    run = partial(attacked, policies=options.policies)
     # A process for each: what one attack leaves in memory is not the next one's.
     with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for each, ended in zip(chosen, pool.map(attacked, [each.point for each in chosen]), strict=True):
+        for each, ended in zip(chosen, pool.map(run, [each.point for each in chosen]), strict=True):
             print(report(each, *ended), flush=True)
             if not ended[0].repelled:
                 broken.append(each.point)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pykai.observe.logs import set_up_logging
 from tests.attack import accounting, crowds, forging
-from tests.attack.target import Document, Felt, Outcome, Target
+from tests.attack.target import POLICIES, Document, Felt, Outcome, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,10 @@ async def carry_out(attack: Attack) -> tuple[Outcome, Felt, Felt]:
         return outcome, before, during
 
 
-def attacked(point: str) -> tuple[Outcome, Felt, Felt]:
+def attacked(point: str, policies: bool) -> tuple[Outcome, Felt, Felt]:
     """One attack, in a process of its own."""
     set_up_logging(0)
+    POLICIES.set(policies)
     return asyncio.run(carry_out(next(each for each in ATTACKS if each.point == point)))
 
 

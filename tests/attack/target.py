@@ -6,8 +6,8 @@
 
 All services run in this process on the embedded API server with simulated machines (`kai up` without its board).  The
 tenant has the role `edit` in one namespace plus PodGroups and BindRequests; attacks go through its client only.  The
-admission policies are not installed: clusters without them exist, and what they refuse must do no harm there.  What
-the admin client does belongs to the scenery: queues, classes, honest work.
+admission policies are not installed unless asked for: clusters without them exist, and what they refuse must do no harm
+there.  What the admin client does belongs to the scenery: queues, classes, honest work.
 
 Subtle: the whole cluster shares one interpreter here, which no installation does.  What a cycle takes is therefore the
 processor time of the engine's thread, read whenever a plan is out: waiting for the API server's work is not counted.
@@ -21,11 +21,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Pod
+from pykai.api.guarded import DEFAULTS
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -43,6 +45,8 @@ HONEST = "honest"
 _KINDS = {each.kind: each for each in vars(resources).values() if isinstance(each, Resource)}
 #: how the scheduler calls the thread of its engine
 ENGINE = "engine"
+#: whether the admission policies are installed
+POLICIES: ContextVar[bool] = ContextVar("policies", default=False)
 #: wall seconds without the awaited change before the command gives up on it
 PATIENCE_S = 60.0
 
@@ -317,7 +321,7 @@ async def target(
         queues=[*(each for each in usual if each.name not in known), *queues],
         objects=[document("Namespace", HONEST), *objects],
     )
-    installed = [*installation(None), *tenant_rights()]
+    installed = [*installation(DEFAULTS if POLICIES.get() else None), *tenant_rights()]
     cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installed))
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
