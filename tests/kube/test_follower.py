@@ -103,6 +103,38 @@ def test_a_dead_server_is_asked_less_and_less_often() -> None:
     in_fake_time(story())
 
 
+def test_a_kind_is_listed_again_every_hour_or_so() -> None:
+    """What a watch never brought is made up for."""
+
+    async def story() -> None:
+        server = FakeServer()
+        async with following(server):
+            await server.watched()
+            for number in range(4 * 60):
+                await asyncio.sleep(60)
+                server.put(pod(f"pod-{number}"))
+                if number % 5 == 4:
+                    server.end_watches()
+            assert 4 <= server.lists() <= 9
+
+    in_fake_time(story())
+
+
+def test_a_server_that_is_away_is_asked_for_no_lists() -> None:
+    """Lists are made again every hour or so, but the first thing a server needs when it is back is not a list."""
+
+    async def story() -> None:
+        server = FakeServer()
+        async with following(server):
+            await server.watched()
+            server.lose(times=10_000)
+            server.drop_watches()
+            await asyncio.sleep(3 * 3600)
+            assert server.lists() == 1
+
+    in_fake_time(story())
+
+
 def test_what_the_server_asks_to_wait_is_waited() -> None:
     async def story() -> None:
         server = FakeServer()
