@@ -220,7 +220,7 @@ def test_a_broken_header_of_the_log_is_noticed(crashed: Path, tmp_path: Path) ->
 
 
 def test_a_log_that_was_cut_off_is_no_damage(crashed: Path, tmp_path: Path) -> None:
-    """The last transaction was not answered: whoever sent it knows nothing of it."""
+    """The last transaction was not answered: its sender knows nothing of it."""
     shutil.copytree(crashed, tmp_path / "copy")
     log = tmp_path / "copy" / f"{FILE}-wal"
     data = log.read_bytes()

@@ -100,7 +100,7 @@ def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
 
 
 def test_the_search_for_victims_is_spared_where_nobody_can_be_near() -> None:
-    """cycle:FLT-9 in spirit: whoever is evicted, the pods it must be near do not exist."""
+    """cycle:FLT-9 in spirit: whichever pods are evicted, the pods it must be near do not exist."""
     made = cluster(nodes=2, gpus=2).queue("poor", quota=4).queue("rich", quota=0)
     for number in range(4):
         made.gang(f"run{number}", gpu=1, queue="rich", on=f"node-{number // 2}")

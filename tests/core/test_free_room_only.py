@@ -1,4 +1,4 @@
-"""A group whose binds keep failing uses what is free, and nobody is evicted or moved for it."""
+"""A group whose binds keep failing uses what is free, and no pod is evicted or moved for it."""
 
 from __future__ import annotations
 

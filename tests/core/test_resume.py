@@ -117,7 +117,7 @@ def test_two_plans_do_not_get_the_same_room() -> None:
 
 
 def test_a_share_goes_to_a_gpu_that_has_room_for_it() -> None:
-    """The bind is decided anew: what the plan said about devices is not even known here."""
+    """The bind is decided again: what the plan said about devices is not even known here."""
     built = cluster(nodes=1, gpus=2).queue("q").gang("old", 1, fraction=0.9, on="node-0", device="full")
     found = resumed(built.gang("train", 1, fraction=0.9), unfinished("train", _0="node-0"))
     assert len(found.binds) == 1

@@ -10,8 +10,8 @@ without an owner, and a job that fits nowhere.  It ends when all of it has run t
 
 What is judged is a recording of watches, by the checker of the soak (`pykai.simulator.soak.checking`).  Time is that of
 the event loop and passes only when nothing is left to do, so minutes of pauses cost nothing, a run is the same each
-time, and no limit depends on how busy the machine is.  The engine, which has a thread of its own in earnest, is called
-in its place.
+time, and no limit depends on how busy the machine is.  The engine, which has a thread of its own in production, is
+called directly.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Household:
     async def _live(self, service: str) -> None:
         """One service, started again by its kubelet whenever it has lost its lease."""
         while not self._stop.is_set():
-            # A process that fails stops itself, and nobody else.
+            # A process that fails stops itself, and no other.
             stop = asyncio.Event()
             passing_on = asyncio.create_task(_passed_on(self._stop, stop))
             trouble, told = self.trouble, self.told
@@ -425,7 +425,7 @@ async def one_of_everything(it: Household) -> None:
         it.told.given_up.add(f"default/{name}")
         await it.client.delete(resources.JOBS, name, "default", propagation="Background")
     ended = it.stores[resources.PODS]
-    # A kubelet may refuse it, and nobody makes another.
+    # A kubelet may refuse it, and no controller makes another.
     over = ("Succeeded", "Failed")
     await it.that(resources.PODS, lambda: _phase(ended.get("default/alone")) in over, "the end of alone")
     await it.client.delete(resources.PODS, "alone", "default")

@@ -115,7 +115,7 @@ def test_the_story_makes_the_calls_that_are_listed() -> None:
 
 
 def test_every_right_of_a_service_has_a_call_that_fails() -> None:
-    """A right that no call of the story uses is one whose failures nobody has seen."""
+    """A right that no call of the story uses is one whose failures no test has seen."""
     listed = {*CALLS, *RECOVERED}
     rights = {
         Call(service, verb, resource_of(rule.group, resource))

@@ -1,4 +1,4 @@
-"""Bad luck beside the wire: clocks that jump, nodes and kubelets that fail, objects that go or come again meanwhile."""
+"""Faults besides the wire: clocks that jump, nodes and kubelets that fail, objects that go or come again meanwhile."""
 
 from __future__ import annotations
 

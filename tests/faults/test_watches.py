@@ -1,4 +1,4 @@
-"""Watches that are late, say things twice, in the wrong order, or not at all: caches come right, and nothing breaks."""
+"""Watches that are late, say things twice, in the wrong order, or not at all: caches recover, and nothing breaks."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Outcome:
     carried_out: bool = False
     #: whether the caller waits to the end of its patience
     silent: bool = False
-    #: what happens in the cluster before the request, which is well itself, arrives
+    #: what happens in the cluster before the request, which does not fail itself, arrives
     meanwhile: Callable[[Request], Awaitable[None]] | None = None
 
 

@@ -32,8 +32,8 @@ class _Selector(selectors.SelectSelector):
 class FakeTimeLoop(asyncio.SelectorEventLoop):
     """Time stands still during a turn of the loop unless `moment_s` says how long one takes.
 
-    Whoever asks twice for the rest of a time needs that moment: a rest that is too small to be added to the time of the
-    loop would never pass.
+    A caller that asks twice for the rest of a time needs that moment: a rest that is too small to be added to the time
+    of the loop would never pass.
     """
 
     def __init__(self, moment_s: float = 0.0) -> None:

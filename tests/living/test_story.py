@@ -53,7 +53,7 @@ async def test_the_built_in_story_comes_to_its_end() -> None:
 
 
 async def test_the_story_of_the_services_page_comes_to_its_end() -> None:
-    """Whoever came first, both jobs end beside the service that stays: nothing waits for what will never be free."""
+    """Whichever came first, both jobs end beside the service that stays: nothing waits for what will never be free."""
     (listing,) = re.findall(r"```yaml\n(.*?)```", SERVICES_DOC.read_text(encoding="utf-8"), re.DOTALL)
     story = parse_story(listing)
     cluster = await LivingCluster.start(LivingOptions(story=story, speed=200, objects=installation()))

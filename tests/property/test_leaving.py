@@ -31,9 +31,9 @@ class Job:
     raw: Raw
     queue: str
     gpus: int
-    #: when its grace is over, None while nobody has deleted it
+    #: when its grace is over, None until it is deleted
     ends_s: float | None = None
-    #: a finalizer that nobody ever removes
+    #: a finalizer that is never removed
     kept: bool = False
     evicted_for: str = ""
 
@@ -82,7 +82,7 @@ class World:
                 self.tables.remove("Pod", "default", name)
 
     def cycle(self) -> None:
-        """Decide, and do it; at each start, in the order they were decided, nobody is beyond a limit."""
+        """Decide, and do it; at each start, in the order they were decided, no queue is beyond a limit."""
         at_ns = NOW_NS + int(self.now_s * 1e9)
         plan = schedule(self.tables.snapshot(at_ns), self.policy, self.memory)
         assert plan.encoded() == schedule(self.tables.snapshot(at_ns), self.policy).encoded()

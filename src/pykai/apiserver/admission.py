@@ -152,7 +152,7 @@ class Admission:
                 await self._ask(webhook, request, call)
 
     def check_subresource(self, call: Call) -> None:
-        """403 where a policy refuses a binding or an eviction, about which nobody else is asked."""
+        """403 where a policy refuses a binding or an eviction; no webhook is asked about these."""
         self._guards.check(call, None, None)
 
     async def close(self) -> None:

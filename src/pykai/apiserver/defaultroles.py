@@ -1,4 +1,4 @@
-"""The roles every cluster has from the start: cluster-admin, admin, edit, view, and what everybody may ask.
+"""The roles every cluster has from the start: cluster-admin, admin, edit, view, and what every user may ask.
 
 Rules and names are those of Kubernetes, without kinds that have left it.  `admin`, `edit` and `view` hold no rules
 themselves: they gather those of ClusterRoles that are labelled for them, so custom kinds can join in.  The one addition
@@ -122,7 +122,7 @@ def default_roles() -> Iterator[JsonObject]:
         yield _role(name, rules=rules)
     for role, rules in (("view", _VIEW), ("edit", _EDIT), ("admin", _ADMIN)):
         yield _role(f"system:aggregate-to-{role}", {_label(role): "true"}, rules=rules)
-    # Who may edit may view, and who administers may do both.
+    # A user who may edit may view, and an administrator may do both.
     for role, larger in (("view", "edit"), ("edit", "admin"), ("admin", "")):
         gathered = {"clusterRoleSelectors": [{"matchLabels": {_label(role): "true"}}]}
         yield _role(role, {_label(larger): "true"} if larger else {}, aggregationRule=gathered)

@@ -1,4 +1,4 @@
-"""Our own ValidatingAdmissionPolicies, carried out from the table they are made of (`pykai.api.guarded`).
+"""Our own ValidatingAdmissionPolicies, enforced from the table they are made of (`pykai.api.guarded`).
 
 This server evaluates no policies in general: that takes a CEL library, which is an extra.  Those that `kai manifests`
 installs are known by their names: while such a policy and a binding of it are stored, its row of the table holds here,

@@ -6,7 +6,7 @@ A disk, a file system or a bad copy can change bytes in three kinds of places, a
 - Pages that hold nothing but content, as those with the rest of a large object: SQLite does not look into them, so
   every row carries a checksum over all its columns (`row_sum`), which is compared when the row is read.
 - The write-ahead log beside the file, which is there after a crash: SQLite stops reading it at the first frame whose
-  checksum is wrong, and what was committed after that frame is gone without a word.  `check_log` reads it first.
+  checksum is wrong, and what was committed after that frame is lost silently.  `check_log` reads it first.
 
 Subtle: a log may end in a transaction that was cut off.  It was never answered, so dropping it loses nothing.  Frames
 that follow a whole transaction show that the disk had it before they were written; a bad frame before them is damage.

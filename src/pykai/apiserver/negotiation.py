@@ -47,7 +47,7 @@ class _TextLoader(_Loader):  # type: ignore[misc]
     """YAML as Kubernetes reads it: timestamps and numbers to the base of sixty (`1:30`) stay text."""
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
-        """A number; what only an explicit tag makes one of sixties is none, and takes for ever to work out."""
+        """A number; a base-60 value that only an explicit tag makes one is refused: it takes too long to read."""
         if ":" in node.value:
             raise yaml.constructor.ConstructorError(None, None, f"{node.value[:40]!r} is no number", node.start_mark)
         if node.tag == _INT:

@@ -7,8 +7,8 @@ those its selectors find.  Members of `system:masters` may do everything and are
 Roles are read when one of them has changed, and answers are remembered until then.  What a user may do is mostly a
 matter of verb, resource and namespace, so that is the key: an answer holds for all names, or for a set of them.
 
-Subtle: to write a role is to hand out its rights, so `check_grant` asks for every right in it, unless the user may
-`escalate` the role or `bind` it.
+Subtle: writing a role hands out its rights, so `check_grant` asks for every right in it, unless the user may `escalate`
+the role or `bind` it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Admission has pointed the container's environment at them; here they are made, o
 it.  `capabilities` holds the devices, the portion and, for HAMi-core, the memory limit; `environment` is taken over
 as a whole by `envFrom`, and gets the devices of pods that admission did not treat.
 
-Subtle: the names come from an annotation, which whoever makes the pod may write.  So a ConfigMap that is there is
+Subtle: the names come from an annotation, which the creator of the pod may write.  So an existing ConfigMap is
 written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-what-a-tenant-may-claim.md`), and only
 the keys that are ours.
 """

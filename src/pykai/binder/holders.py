@@ -1,8 +1,8 @@
 """Which claim has which device: the last look before devices are written into a claim.
 
-The API server lets two claims have one device; that they do not is up to whoever allocates.  The scheduler sees to it,
-but a BindRequest may be forged, and names devices freely.  So before an allocation is written it is held against what
-other claims have, and against what its own claim asks for:
+The API server lets two claims have one device; the allocator has to prevent it.  The scheduler does, but a BindRequest
+may be forged and may name any device.  So before an allocation is written it is checked against what other claims have,
+and against what its own claim asks for:
 
 - no device that another claim has, and none twice, unless the claim asks for admin access and so may look at devices of
   others;
@@ -42,7 +42,7 @@ class Holders:
         claims.subscribe(self._claim_changed)
 
     async def give(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
-        """Note that a claim is about to be given these devices; if it must not be, nothing is noted and why is said."""
+        """Note that a claim is about to get these devices; if it must not get them, note nothing and return why."""
         if why := _asks_less(claim, allocation):
             return why
         uid, devices = claim["metadata"]["uid"], list(_exclusive(claim, allocation))
@@ -100,7 +100,7 @@ def _results(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _exclusive(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> Iterator[str]:
-    """The devices of an allocation that nobody else may have; what it says of admin access is for the claim to say."""
+    """The devices of an allocation that no other claim may have; admin access is read from the claim, not from here."""
     admin = {name for name, asked in _asked(claim) if asked.get("adminAccess")}
     for result in _results(allocation):
         if not (result.get("adminAccess") and result.get("request") in admin):

@@ -1,7 +1,7 @@
 """A last look at node and devices, right before a pod is bound.
 
 A BindRequest may be old: the node has shrunk, or others have come.  It may also be forged, because a tenant can write
-BindRequests in its namespace.  So nothing in it is believed that would fill a node or a GPU beyond its capacity:
+BindRequests in its namespace.  So nothing in it is trusted that would fill a node or a GPU beyond its capacity:
 
 - the pod asks for our scheduler, and a share of a GPU goes only to a pod that asks for one, on as many GPUs and of no
   larger portion than it asks (`agrees`);
@@ -83,7 +83,7 @@ class Room:
                 load.add(pod)
         for other in coming:
             load.add(other.pod)
-        # What claims serve is no matter of the node, unless it still has some of its own.
+        # What claims serve does not count on the node, unless it still has some of its own.
         served = attempt.request.spec.extended_resource_claim_allocation is not None
         wanted = Counter(
             {each: asked for each, asked in shape.requests if not (served and "/" in each and not capacity(node, each))}

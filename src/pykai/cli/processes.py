@@ -115,7 +115,7 @@ def kubeconfig_place(chosen: Path | None, data: Path | None) -> Iterator[Callabl
 
 
 def write_kubeconfig(server: ApiServer, path: Path, host: str = "127.0.0.1") -> None:
-    """Write the administrator's kubeconfig; what is in the way is told in a sentence."""
+    """Write the administrator's kubeconfig; raises an error that says why it cannot be written."""
     try:
         server.kubeconfig(path, host=host)
     except OSError as error:

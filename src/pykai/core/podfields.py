@@ -1,6 +1,6 @@
 """Labels and annotations of a pod that users write by hand and that mean nothing.
 
-KAI passes over such a value in silence, and the pod runs with something its author did not ask for: a typo in
+KAI ignores such a value silently, and the pod runs with something its author did not ask for: a typo in
 `gpu-fraction` gives a pod without any GPU.  We decide the same and say so: which field, which value, and what is used
 instead.  Readers of the fields are elsewhere (`shapes.py`, `tasks.py`); only what they pass over is looked for here.
 

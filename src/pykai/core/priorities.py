@@ -1,8 +1,8 @@
 """PodGroups whose priority class does not exist.
 
-They get the default priority, which may make them preemptible or put them behind everyone; KAI does so in silence
-(queues:Q-80).  A class may be created or deleted at any time, so who names an unknown one is asked of the census at
-every cycle: kinds of groups are few, and groups are looked at only where a kind is wrong.
+They get the default priority, which may make them preemptible or put them behind everyone; KAI does so silently
+(queues:Q-80).  A class may be created or deleted at any time, so every cycle asks the census which groups name an
+unknown one: kinds of groups are few, and groups are looked at only where a kind is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pykai.api.core import PriorityClass
 from pykai.core.census import Census
 from pykai.core.problems import Problem
 
-#: Groups that are told at a time; the others are told when these are gone or corrected.
+#: Groups that are reported at a time; the others are reported when these are gone or corrected.
 _MOST_TOLD = 100
 
 

@@ -2,12 +2,11 @@
 
 A tenant may write hundreds of terms into each pod, all different.  Reading them takes longer than anything else that is
 done with most of them, so the tables keep them from the moment a pod comes: the terms of a shape, and an index of the
-terms that pods on nodes hold.  `Anchor` is what makes both cheap: a label that a pod must have to be selected.
-Only terms anchored at one of a pod's own labels can select it, and only pods with its anchor can
-be selected by a term.
+terms that pods on nodes hold.  `Anchor` is what makes both cheap: a label that a pod must have to be selected.  Only
+terms anchored at one of a pod's own labels can select it, and a term can select only pods with its anchor.
 
-Which namespaces a term means depends on the labels of namespaces, which change on their own; that is therefore told
-apart (`Scope`) and worked out in every cycle.
+Which namespaces a term means depends on the labels of namespaces, which change on their own; so they are kept apart
+(`Scope`) and worked out in every cycle.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _anchors(selector: LabelSelector | None) -> tuple[Anchor, ...]:
         elif each.operator in ("In", "Exists"):
             found.append((each.key, None))
         elif each.operator not in ("NotIn", "DoesNotExist"):
-            # An operator that nobody knows selects nothing.
+            # An unknown operator selects nothing.
             found.append(("", None))
     return tuple(found)
 
@@ -134,7 +133,7 @@ class TermStore:
         self.read = 0
 
     def begin(self, held: Mapping[int, Shape]) -> None:
-        """Start a cycle in which pods of these shapes are on nodes; where too much was kept, begin anew."""
+        """Start a cycle in which pods of these shapes are on nodes; where too much was kept, start over."""
         if len(self._terms) > MOST_TERMS:
             self._terms.clear()
             self._by_shape.clear()

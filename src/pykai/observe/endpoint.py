@@ -35,9 +35,9 @@ class CannotListen(Exception):
 
 
 class Shared(Generic[T]):
-    """Makes something for everybody who asks: a crowd costs what two cost, the one under way and the next.
+    """Makes one result for all requests that wait: any number costs as much as two, the one under way and the next.
 
-    Nobody gets what was begun before he asked, so an answer is never older than its question.
+    No request gets a result that was begun before it came, so an answer is never older than its question.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
@@ -46,7 +46,7 @@ class Shared(Generic[T]):
         self._next: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
-        """The next one; whoever stops waiting for it does not stop it for others."""
+        """The next one; a request that stops waiting does not stop it for others."""
         if self._next is None:
             self._next = asyncio.create_task(self._made())
         return await asyncio.shield(self._next)

@@ -5,7 +5,7 @@ on writes of pods, PodGroups and BindRequests, so the expressions are cheap: an 
 annotations ends at the match condition, and the authoriser is asked only when a guarded field was touched.
 
 The failure policy is Fail.  An expression fails only where its cost limit is exceeded, which takes a tenant thousands
-of labels: to let such a write pass would be the way around the policy.
+of labels: letting such a write pass would open a way around the policy.
 
 Subtle: writes through subresources need no policy.  `pods/status` may be written only with the right that is asked for
 here, `pods/binding` only with a right that no tenant has, and `ephemeralcontainers` and `resize` leave metadata alone.

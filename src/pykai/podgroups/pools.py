@@ -1,12 +1,13 @@
 """Node pools that no scheduler serves.
 
 A PodGroup names its node pool in a label, and each scheduler serves one pool.  A typo, or a pool whose scheduler was
-never started, leaves the pods without a word: whoever would tell them is not there.  So this service does.
+never started, leaves the pods without a reason, because the scheduler that would give it does not run.  So this service
+gives it.
 
-What it goes by is what any scheduler, ours or KAI's, leaves behind on what it has looked at: the pod condition
-`PodScheduled`, a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and
-has none of these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that
-time no other pod of the pool was bound, told or evicted either.
+It goes by what any scheduler, ours or KAI's, leaves on the objects it has looked at: the pod condition `PodScheduled`,
+a node, or a scheduling condition of the PodGroup (cycle:EXP-10, EXP-11).  A group that is complete and has none of
+these is *silent*.  Its pool is not served when the group has been silent for `PATIENCE_S`, and all that time no other
+pod of the pool was bound, marked or evicted either.
 
 Subtle:
 - Times count from when this service saw something, so a service that has just begun says nothing for `PATIENCE_S`, and
@@ -35,7 +36,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class Pools:
-    """Who was silent since when, and when each pool last showed that it is served."""
+    """Which groups are silent since when, and when each pool last showed that it is served."""
 
     def __init__(self, clock: Clock, label: str, scheduler_name: str, patience_s: float = 0.0) -> None:
         self._clock = clock
@@ -102,7 +103,7 @@ class Pools:
 
 
 def _worked_on(old: Pod, new: Pod | None) -> bool:
-    """Whether a scheduler has done something to a pod: told it, bound it or evicted it."""
+    """Whether a scheduler has done something to a pod: set its condition, bound it or evicted it."""
     if new is None:
         return False
     if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:

@@ -55,7 +55,7 @@ class Backlog:
         return sum(map(len, self._held.values()))
 
     def clear(self) -> None:
-        """Everything comes anew, and passes."""
+        """Everything comes again, and passes."""
         self._held.clear()
         self._begun = False
 
@@ -132,7 +132,7 @@ def _burden(operation: Operation) -> int:
 
 
 def digest(tables: Tables, operations: Iterable[Operation]) -> Digest:
-    """Apply changes to the tables; runs in the engine's thread while nobody else touches the tables."""
+    """Apply changes to the tables; runs in the engine's thread while nothing else touches the tables."""
     problems: list[Problem] = []
     count = 0
     for what, payload in operations:

@@ -1,11 +1,11 @@
 """The plan of a gang as text: which pods are about to be bound where.
 
 Binding a gang is many writes, and a process can die between any two of them.  Before the first one the whole plan is
-kept in a record (`records`); after the last it goes.  Whoever takes over finishes it before other work may take its
-places, as far as that is still right (`core.resume`), or takes back what was bound if it cannot be finished.
+kept in a record (`records`); after the last it goes.  The scheduler that takes over finishes it before other work may
+take its places, as far as that is still right (`core.resume`), or takes back what was bound if it cannot be finished.
 
 The text is compact JSON, a list of `[pod, uid, node]`.  All pods are in the namespace of the group.  What a BindRequest
-says besides the node is not kept: it would have to be decided anew.  A large plan is compressed, marked by its first
+says besides the node is not kept: it would have to be decided again.  A large plan is compressed, marked by its first
 letter.
 """
 
@@ -29,7 +29,7 @@ from pykai.scheduler.records import MOST_CHARACTERS
 _PLAIN_LIMIT = 300_000
 _LIMIT = MOST_CHARACTERS - 1000
 _COMPRESSED = "z"
-#: A plan of this many bytes is nobody's plan; keeps a broken record from filling the memory.
+#: No scheduler writes a plan of this many bytes; keeps a broken record from filling the memory.
 _MOST_BYTES = 32_000_000
 
 

@@ -12,7 +12,7 @@ Right before each bind the node is looked at once more (`room`): a place that ot
 given up, and the pod decided again at once.
 
 A pod whose bind was refused stays out of the cycles for a while (`pauses`); its condition says why.  A group whose
-binds keep failing evicts nobody any more (`failedbinds`).
+binds keep failing evicts no more pods (`failedbinds`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A victim may take ten minutes to leave.  Meanwhile the engine must know that it leaves for the sake of a certain group,
 or that group would be charged for it and evict another (ADR 20).  The engine reads that from a condition of the pod.
-Nobody with the role `edit` can write it: it is part of the status.
+The role `edit` cannot write it: it is part of the status.
 
     decision --note--> laid over the pod at once --(where it takes long) Removals--> written on the pod before it goes
 

@@ -1,11 +1,11 @@
-"""Groups whose binds keep failing, so that they stop costing others their places.
+"""Groups whose binds keep failing, so that they stop evicting others.
 
 A pod that can never be bound (its claim is broken, an admission rule refuses it, the binder gives up on it) would find
 victims again and again: they are evicted for it, the bind fails, they come back.  So failed binds are counted by
 PodGroup and cause.  After `MOST_FAILURES` of one cause the group is *confined*: the engine places it on free resources
 only (`core.decisions.FreeRoomOnly`), and an event and its condition say why.
 
-The count outlives the pod, because a controller makes a new one, and the scheduler, because it stands in a record
+The count outlives the pod, because a controller makes a new one, and the scheduler, because it is kept in a record
 (`records`), written only when a bind has failed.  It is cleared when a pod like the one that failed is bound, or the
 PodGroup's spec changes; it does not hold while none of the waiting pods is like the one that failed.
 
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 #: failures of one cause that a group may have and still evict others
 MOST_FAILURES = 3
-#: different failures that are told apart in one group, and BindRequests that are known to be counted
+#: different failures that are kept apart in one group, and BindRequests that are known to be counted
 _MOST_KINDS = 8
 _MOST_REQUESTS = 32
 _LONGEST_CAUSE = 200
@@ -118,7 +118,7 @@ class FailedBinds:
         self._failing: dict[str, _Failing] = {}
 
     def stop(self) -> None:
-        """Forget everything: whoever leads next reads the records."""
+        """Forget everything: the next leader reads the records."""
         for key in list(self._failing):
             self._intake.confine(key, None)
         self._failing.clear()
@@ -185,7 +185,7 @@ class FailedBinds:
         self._judge(failing)
 
     def saw_group(self, change: Change[PodGroup]) -> None:
-        """News of a PodGroup: one that is gone, or another by now, begins anew."""
+        """News of a PodGroup: one that is gone, or another by now, starts over."""
         failing = self._failing.get(change.key)
         if failing is None:
             return
@@ -277,7 +277,7 @@ def likeness(pod: Pod) -> str:
         return tuple(replace(each, volume_mounts=()) for each in containers)
 
     spec = pod.spec
-    # Names of volumes are made up anew for every pod where a service account mounts its token.
+    # Where a service account mounts its token, every pod gets new names of volumes.
     volumes = tuple(replace(each, name="") for each in spec.volumes)
     asked: PodSpec = replace(
         spec,

@@ -1,10 +1,10 @@
 """BindRequests that we did not decide are deleted, while we lead.
 
 `OwnRequests` keeps them from the engine; the binder would still carry them out.  So they go as soon as they are seen,
-and the pod hears why.  The binder may be quicker.  What it cannot do then is fill a node or a device beyond its
+and an event on the pod says why.  The binder may be quicker.  Even then it cannot fill a node or a device beyond its
 capacity, which it checks itself; the pod is charged to its queue like any other.
 
-Only a request for a waiting pod of ours is deleted.  Any other leads nowhere, or is the affair of another scheduler.
+Only a request for a waiting pod of ours is deleted.  Any other has no effect, or belongs to another scheduler.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""BindRequests that we decided, told from those that a tenant wrote.
+"""BindRequests that we decided, as opposed to those that a tenant wrote.
 
 A tenant may write BindRequests in its namespace, and change ours there.  Nothing in such an object says who wrote it,
-so its content is held against what we know:
+so its content is compared with what we know:
 
 - while we lead, a request counts if it says what we decided about its pod;
-- when we take over, those that are there are the last leader's, or were written while nobody led.  They are taken over
-  if they could have been decided: for a pod of ours, under its name, with as many GPU groups as the pod asks for
+- when we take over, the existing ones are the last leader's, or were written while no scheduler led.  They are taken
+  over if they could have been decided: for a pod of ours, under its name, with as many GPU groups as the pod asks for
   devices, and for a bound pod just its node and groups.  What the binder then finds full it refuses itself.
 
 A request that does not count is not shown to the engine, so it can hold neither node nor device.  A standby or a shadow

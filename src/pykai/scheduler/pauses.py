@@ -38,7 +38,7 @@ class Pauses:
         return list(self._pods)
 
     def stop(self) -> None:
-        """End nothing, and hold nobody back any more."""
+        """End nothing, and hold no pod back any more."""
         for timer in (*self._pods.values(), *self._groups.values()):
             timer.cancel()
         self._pods.clear()

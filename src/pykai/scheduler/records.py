@@ -1,11 +1,12 @@
 """What a scheduler must not forget, in ConfigMaps of its own namespace.
 
-A scheduler may die at any moment, and another goes on.  What that one has to know is put into *records*: the plan of a
-gang that is being bound (`gangbinding`), and binds that failed (`failedbinds`).  A record is about one PodGroup and
-bears its uid in the name.  It lies in the scheduler's namespace, not on the PodGroup, because tenants write PodGroups.
+A scheduler may die at any moment, and another goes on.  What the next one has to know is put into *records*: the plan
+of a gang that is being bound (`gangbinding`), and binds that failed (`failedbinds`).  A record is about one PodGroup
+and bears its uid in the name.  It lies in the scheduler's namespace, not on the PodGroup, because tenants write
+PodGroups.
 
-Records carry labels for their kind, scheduler and node pool, so that schedulers and shards never read each other's.
-They are read once, by whoever takes over, and not watched.
+Records carry labels for their kind, scheduler and node pool, so that schedulers and shards never read each other's.  A
+scheduler that takes over reads them once; they are not watched.
 
 Subtle: a write without an answer is simply made again.  A `create` that finds the name taken becomes a patch: the name
 belongs to this shard and PodGroup, so what lies there is an older text of ours.  Deletes name the uid of the ConfigMap.
@@ -121,7 +122,7 @@ class Records:
         return await self._client.create(resources.CONFIG_MAPS, content, self._namespace, brief=True)
 
     async def remove(self, name: str) -> None:
-        """Delete a record; one that cannot be deleted stays, and whoever takes over deletes it."""
+        """Delete a record; one that cannot be deleted stays, and the next scheduler deletes it."""
         uid = self._uids.pop(name, "")
         failures = tries = 0
         while True:

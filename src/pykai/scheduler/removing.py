@@ -42,8 +42,8 @@ def retry_s(tries: int) -> float:
 
 
 class Removals:
-    """Deletes at the server.  `mark`: a pod is told why before it goes; one that takes longer to go than
-    `stuck_after_ns` is told for which group, so that the next leader knows."""
+    """Deletes at the server.  `mark`: a condition says why before a pod goes.  A pod that takes longer
+    to go than `stuck_after_ns` gets one that says for which group, so that the next leader knows."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Start times of PodGroups that say they started later than their pods did.
 
 `kai.scheduler/last-start-timestamp` protects a group from eviction for a minimum run time (queues:Q-300).  A tenant who
-may write the PodGroup may write the annotation, and would be protected for any length of time.  The kubelet's word is
+may write the PodGroup may write the annotation, and would be protected for any length of time.  The kubelet's record is
 better: tenants cannot write `status.startTime` of pods.  The effective start is the earlier of the annotation and the
 moment at which the minimum of the group was running (ADR 21).  An event on the PodGroup says when its annotation is not
 used.
@@ -34,7 +34,7 @@ from pykai.core.tasks import has_ended
 from pykai.kube.store import Change
 
 _START = names.LAST_START_TIMESTAMP_ANNOTATION
-#: Clocks of nodes and of the scheduler differ by so much without anybody being told.
+#: Clocks of nodes and of the scheduler may differ by so much without an event.
 SKEW_NS = 60_000_000_000
 
 
@@ -46,7 +46,7 @@ def _instant(text: str | None) -> int | None:
 
 
 def started_ns(pod: Pod) -> int | None:
-    """When a pod that runs on was started, None where nobody says so."""
+    """When a pod that runs on was started, None where its status does not say."""
     if pod.metadata.deletion_timestamp is not None or has_ended(pod):
         return None
     return _instant(pod.status.start_time)

@@ -378,7 +378,7 @@ def _kind(refusal: Refusal) -> tuple[str, str]:
 
 
 def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str, told: bool) -> Iterable[str]:
-    """What each pod is told, "" = nothing (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says."""
+    """The text for each pod, "" = none (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says."""
     own: dict[str, str] = {}
     for refusal in record.refusals:
         if isinstance(refusal, NoPlace) and ready:

@@ -1,4 +1,4 @@
-"""Pods of ours that hold a node and belong to no PodGroup: they are charged to a queue all the same.
+"""Pods of ours that are on a node and belong to no PodGroup: they are charged to a queue all the same.
 
 The engine charges queues by PodGroups.  A pod that its user created with a node, or whose PodGroup was deleted, would
 use its GPUs free of charge until the pod grouper has made a PodGroup for it, or for good where an annotation keeps the

@@ -9,9 +9,9 @@ does, so after every cycle of the scheduler `Standstill` looks whether anything 
 
 Then nothing will ever happen, and `reached` is set with `sentences` that name each Job and why it waits.
 
-Subtle: pods that are never created or grouped (a webhook refuses them, their owner is odd) never come into a plan.  For
-them the rule is blunt: after ten minutes of the cluster's time without any change of a pod or Job nothing is expected
-any more.
+Subtle: pods that are never created or grouped (a webhook refuses them, their owner is unusual) never come into a plan.
+For them the rule is blunt: after ten minutes of the cluster's time without any change of a pod or Job nothing is
+expected any more.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ FLAGS: Mapping[str, str] = {
     "host": "127.0.0.1",
     "cert-dir": CERTIFICATES,
 }
-#: accepted, because operators pass them, and without effect here: the service asks nobody and leads nobody
+#: accepted, because operators pass them, and without effect here: the service sends no requests and elects no leader
 WITHOUT_EFFECT = frozenset(
     (
         "leader-elect",

@@ -1,4 +1,4 @@
-"""A node pool that no scheduler serves is told by the controller of PodGroups, and nothing else is."""
+"""The PodGroup controller reports a node pool that no scheduler serves, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pod that can never be bound evicts others three times, then uses free resources only, whoever leads."""
+"""A pod that can never be bound evicts others three times, then uses free resources only, whichever scheduler leads."""
 
 from __future__ import annotations
 

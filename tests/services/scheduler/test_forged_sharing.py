@@ -103,7 +103,7 @@ async def test_a_pod_that_looks_like_a_reservation_pays_for_its_gpu() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["found", "seen"])
 async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> None:
-    """One pod with half a GPU asks for eight groups; so might one that was planted while nobody led."""
+    """One pod with half a GPU asks for eight groups; so might one that was planted while no scheduler led."""
     async with cluster() as lab:
         await lab.node("a", gpus=GPUS, memory_mib=40_000)
         await lab.node("b", gpus=GPUS, memory_mib=40_000, labels={"kubernetes.io/hostname": "b"})

@@ -151,7 +151,7 @@ def _delay(session: Session, gang: Gang) -> FreeRoomOnly | WithinDelay | None:
 
 
 def _kept_out(session: Session, gang: Gang) -> bool:
-    """Whether some task is kept out of every node, whoever leaves."""
+    """Whether some task can go to no node, whichever pods leave."""
     batches = session.next_tasks(gang)
     tasks = [task for batch in batches for task in batch.tasks]
     seen: set[Hashable] = set()
