@@ -106,10 +106,10 @@ class Intake:
         self.requests: Store[BindRequest] = caches.store(resources.BIND_REQUESTS, BindRequest)
         self.pods.index(BY_GROUP, _group_of)
         self._tenants = Tenants(self.pods, shard)
-        #: which BindRequests count
-        self.own = OwnRequests(self.pods, shard)
-        self._starts = StartTimes(self.pods_of)
         self.nodes: Store[Node] = caches.store(resources.NODES, Node)
+        #: which BindRequests count
+        self.own = OwnRequests(self.pods, self.groups, self.nodes, shard)
+        self._starts = StartTimes(self.pods_of)
         self._ungrouped = Ungrouped(self.pods, self.groups, self.nodes, shard)
         #: `Kind/key` of nodes, pods and PodGroups -> what they say that cannot be true
         self.doubts: dict[str, tuple[Problem, ...]] = {}

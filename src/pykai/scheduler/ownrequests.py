@@ -9,7 +9,8 @@ so its content is compared with what we know:
   devices, and for a bound pod just its node and groups.  What the binder then finds full it refuses itself.
 
 A request that does not count is not shown to the engine, so it can hold neither node nor device.  A standby or a shadow
-decides nothing, and takes requests as they are.
+decides nothing, and takes requests as they are.  So does every scheduler with requests that are the affair of another
+shard: those whose node and whose PodGroup both belong there.
 
 Subtle: a request is compared by what it would do, not field by field: the server may write a value in another way, and
 calling our own request forged would have it deleted and decided again without end.
@@ -20,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykai.api import names
-from pykai.api.core import Pod
+from pykai.api.core import Node, Pod
 from pykai.api.resource import AllocationResult
-from pykai.api.scheduling import BindRequest, BindRequestSpec
+from pykai.api.scheduling import BindRequest, BindRequestSpec, PodGroup
 from pykai.api.sharing import gpu_groups, shares_gpu
 from pykai.core.shard import Shard
 from pykai.kube.store import Store
@@ -34,8 +35,11 @@ _CHANGED = "it says something else than the scheduler decided"
 class OwnRequests:
     """What was decided about pods that are on their way, or came there by a request that is still there."""
 
-    def __init__(self, pods: Store[Pod], shard: Shard) -> None:
+    def __init__(self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], shard: Shard) -> None:
         self._pods = pods
+        self._groups = groups
+        self._nodes = nodes
+        self._shard = shard
         self._scheduler = shard.scheduler_name
         self._judging = False
         #: key of a pod -> what was decided about it
@@ -62,7 +66,7 @@ class OwnRequests:
 
     def objection(self, request: BindRequest) -> str:
         """Why a request does not count, "" when it does."""
-        if not self._judging:
+        if not self._judging or not self._concerns_us(request):
             return ""
         if request.metadata.name != request.spec.pod_name:
             return "it does not have the name of its pod"
@@ -77,6 +81,19 @@ class OwnRequests:
         """Whether a request that does not count would bring a waiting pod of ours somewhere."""
         pod = self._pods.get(key_of(request))
         return pod is not None and pod.spec.scheduler_name == self._scheduler and not pod.spec.node_name
+
+    def _concerns_us(self, request: BindRequest) -> bool:
+        """Whether it leads to a node of this shard, or is about a pod of a PodGroup of this shard.
+
+        The labels of the request itself say nothing: a tenant may write them.
+        """
+        node = self._nodes.get(request.spec.selected_node)
+        if node is not None and self._shard.covers(node.metadata):
+            return True
+        pod = self._pods.get(key_of(request))
+        name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) if pod is not None else None
+        group = self._groups.get(f"{request.metadata.namespace}/{name}") if name else None
+        return self._shard.covers(group.metadata) if group is not None else node is None
 
     def _plausible(self, request: BindRequest) -> bool:
         pod, spec = self._pods.get(key_of(request)), request.spec

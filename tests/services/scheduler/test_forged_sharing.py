@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -43,7 +44,15 @@ async def reservation(lab: Lab, group: str, *, namespace: str = names.RESERVATIO
     await placed_pod(lab, name, scheduler="default-scheduler", namespace=namespace, labels=marks, gpu=1)
 
 
-async def request(lab: Lab, pod: Raw, node: str = "a", *, groups: tuple[str, ...] = (), name: str = "") -> Raw:
+async def request(
+    lab: Lab,
+    pod: Raw,
+    node: str = "a",
+    *,
+    groups: tuple[str, ...] = (),
+    name: str = "",
+    labels: Mapping[str, str] | None = None,
+) -> Raw:
     """A BindRequest as a tenant can write it."""
     meta = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
@@ -51,8 +60,8 @@ async def request(lab: Lab, pod: Raw, node: str = "a", *, groups: tuple[str, ...
     if groups:
         spec |= {"receivedResourceType": "Fraction", "selectedGPUGroups": list(groups)}
         spec["receivedGPU"] = {"count": len(groups), "portion": "0.50"}
-    whole = {"metadata": {"name": name or meta["name"], "ownerReferences": [owner]}, "spec": spec}
-    return await lab.create(resources.BIND_REQUESTS, whole)
+    own = {"name": name or meta["name"], "labels": dict(labels or {}), "ownerReferences": [owner]}
+    return await lab.create(resources.BIND_REQUESTS, {"metadata": own, "spec": spec})
 
 
 async def honest_job(lab: Lab) -> None:
@@ -224,3 +233,29 @@ async def test_a_pod_that_its_user_placed_gives_way_to_a_queue_that_owns_the_gpu
 
 def _leaves(pod: Pod | None) -> bool:
     return pod is not None and pod.metadata.deletion_timestamp is not None
+
+
+@pytest.mark.parametrize("pool", ["", "blue"], ids=["the rest", "a pool"])
+async def test_schedulers_of_two_node_pools_leave_each_other_their_requests(pool: str) -> None:
+    """Both see all BindRequests, and each has decided only its own; a forged one goes all the same."""
+    marks = {names.NODE_POOL_LABEL: pool} if pool else {}
+    flags = {"partition_label_value": "blue"}
+    async with cluster() as lab:
+        await lab.node("a", gpus=1, labels=marks)
+        for queue in ("department", "team"):
+            await lab.client.patch(resources.QUEUES, queue, {"metadata": {"labels": marks}})
+        spec = {"minMember": 1, "queue": "team"}
+        await lab.create(resources.POD_GROUPS, {"metadata": {"name": "job", "labels": marks}, "spec": spec})
+        async with lab.scheduler(**({} if pool else flags)) as onlooker:
+            await lab.pod("job-0", "job", gpu=1)
+            async with asyncio.timeout(10):
+                while not onlooker.loop.cycles or "default/job-0" not in onlooker.intake.pods:
+                    await asyncio.sleep(0)
+            async with lab.scheduler(fast_bind=False, **(flags if pool else {})):
+                await onlooker.intake.requests.until(lambda store: len(store) == 1, 10)
+                forged = await request(lab, await lab.pod("spare", "job", gpu=1), labels={names.NODE_POOL_LABEL: "red"})
+                uid = forged["metadata"]["uid"]
+                await lab.requests.until(lambda store: all(each.metadata.uid != uid for each in store.values()), 10)
+            assert not lab.faults.written("DELETE", "/bindrequests/job-0")
+            assert not lab.told(names.EVENT_INVALID_BIND_REQUEST, "job-0")
+            assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "spare")
