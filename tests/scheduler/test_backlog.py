@@ -116,6 +116,15 @@ def _state(operations: list[Operation]) -> dict[str, Any]:
 
 
 @example([[("apply", "a", 60), ("apply", "b", 60)], [("assume", "b", 1)], [("remove", "b", 0), ("apply", "b", 0)]])
+@example(
+    [
+        [("apply", "b", 50)],
+        [("apply", "a", 50), ("apply", "c", 50), ("apply", "b", 51)],
+        [("assume", "b", 1)],
+        [("assume", "b", 0), ("apply", "b", 52)],
+    ]
+)
+@example([[("apply", "a", 50), ("apply", "c", 50), ("apply", "b", 50)], [("assume", "b", 1), ("apply", "b", 51)]])
 @given(st.lists(st.lists(_CHANGES, max_size=6), max_size=6))
 def test_in_the_end_the_tables_have_seen_the_same(batches: list[list[tuple[str, str, int]]]) -> None:
     backlog = begun(allowance=40)

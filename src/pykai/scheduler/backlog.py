@@ -85,8 +85,9 @@ class Backlog:
             key = _pod_key(operation)
             namespace = key.partition("/")[0]
             held = self._held.get(namespace, {})
-            if operation[0] == "assume" and key in held:
-                held[key].append(operation)
+            if operation[0] == "assume" and (waits := held.get(key, assumed.get(key))) is not None:
+                # It follows what was assumed before, and the tables may not know the pod yet.
+                waits.append(operation)
                 continue
             # After a deletion the tables pass over what was assumed of the pod.
             since = [*held.pop(key, ())[1:], *assumed.pop(key, ())]
