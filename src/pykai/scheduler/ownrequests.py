@@ -24,7 +24,9 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest, BindRequestSpec, PodGroup
-from pykai.api.sharing import gpu_groups, shares_gpu
+from pykai.api.sharing import gpu_groups
+from pykai.core.load import shape_or_nothing
+from pykai.core.shapes import ShapeRegister
 from pykai.core.shard import Shard
 from pykai.kube.store import Store
 
@@ -104,7 +106,8 @@ class OwnRequests:
         groups = set(spec.selected_gpu_groups)
         if pod.spec.node_name:
             return pod.spec.node_name == spec.selected_node and groups == set(gpu_groups(pod.metadata.labels))
-        return len(groups) == len(spec.selected_gpu_groups) == _shared_devices(pod)
+        shape = shape_or_nothing(pod, ShapeRegister())
+        return len(groups) == len(spec.selected_gpu_groups) == (shape.gpu.devices if shape.shared else 0)
 
 
 def key_of(request: BindRequest) -> str:
@@ -137,12 +140,3 @@ def _devices(allocation: AllocationResult | None) -> list[tuple[str, str, str, s
         (each.request, each.driver, each.pool, each.device, bool(each.admin_access))
         for each in allocation.devices.results
     ]
-
-
-def _shared_devices(pod: Pod) -> int:
-    """How many GPUs a pod wants parts of."""
-    annotations = pod.metadata.annotations
-    if not shares_gpu(annotations):
-        return 0
-    asked = annotations.get(names.GPU_NUM_DEVICES_ANNOTATION, "")
-    return int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 1

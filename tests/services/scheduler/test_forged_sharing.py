@@ -151,10 +151,13 @@ async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
             )
 
 
-async def test_a_request_that_the_last_leader_wrote_is_carried_on() -> None:
+@pytest.mark.parametrize("devices", ["", "0"])
+async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) -> None:
+    """Also where the pod words its wish in a way that only the engine reads."""
+    asked = {**HALF, names.GPU_NUM_DEVICES_ANNOTATION: devices} if devices else HALF
     async with cluster() as lab:
         await lab.node("a", gpus=1, memory_mib=40_000)
-        await lab.gang("job", pods=1, annotations=HALF)
+        await lab.gang("job", pods=1, annotations=asked)
         async with lab.scheduler():
             await lab.requests.until(lambda store: len(store) == 1, 10)
         (before,) = lab.requests.values()
