@@ -76,6 +76,31 @@ def test_the_rest_goes_first_in_the_next_cycle() -> None:
     assert turns == [{"c0", "c1"}, {"c2", "c3"}, {"c4", "c0"}, {"c1", "c2"}]
 
 
+@pytest.mark.parametrize("gone", [False, True], ids=["its victim leaves", "its victim has gone"])
+def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
+    """Others would get the place that was emptied for it, and it would evict them in its next turn, without end."""
+
+    def contest(*, policy: dict[str, Any], **victim: Any) -> Result:
+        made = cluster(nodes=1, gpus=1).taking("allocate", "preempt").queue("q")
+        made.priority_class("low", 10).priority_class("high", 90)
+        if victim:
+            made.gang("old", namespace="honest", priority="low", gpu=1, on="node-0", **victim)
+        made.gang("fresh", namespace="honest", priority="low", gpu=1)
+        made.gang("c0", namespace="crowd", priority="high", gpu=1, spec=apart("a", "b"))
+        made.gang("c1", namespace="crowd", priority="high", gpu=9, spec=apart("c", "d"))
+        return made.with_policy(namespace_units=3, **policy).schedule()
+
+    first = contest(policy={}, deleted=None).plan
+    assert [item.pod for item in first.evictions] == ["old-0"]
+    assert [item.pod for item in first.nominations] == ["c0-0"]
+    promised = frozenset(item.group for item in first.nominations)
+    second = contest(
+        policy={"resume": dict(first.resume), "promised": promised}, **({} if gone else {"deleted": 5})
+    ).plan
+    assert [item.pod for item in (second.binds if gone else second.nominations)] == ["c0-0"]
+    assert second.resume == (("crowd", "crowd/c1"),)
+
+
 def test_alone_a_namespace_has_all_of_the_cycle() -> None:
     result = crowd(two_nodes(), 5).with_policy(namespace_units=13).schedule()
     assert len(started(result)) == 5

@@ -77,6 +77,8 @@ class Policy:
     namespace_units: int | None = NAMESPACE_UNITS
     #: namespace -> the group with which its turn begins: `Plan.resume` of the last cycle
     resume: Mapping[str, str] = field(default_factory=dict)
+    #: groups that were promised places in the last cycle: they are not put off
+    promised: frozenset[str] = frozenset()
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
     #: say node by node why a task found no place (cycle:EXP-4)
     detailed_fit_errors: bool = False

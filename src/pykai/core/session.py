@@ -145,7 +145,8 @@ class Session:
     def turns(self) -> Turns:
         """Which of the waiting groups take part."""
         if self._turns is None:
-            self._turns = take_turns(self.snapshot, self.policy.namespace_units, self.policy.resume)
+            policy = self.policy
+            self._turns = take_turns(self.snapshot, policy.namespace_units, policy.resume, policy.promised)
         return self._turns
 
     def waiting(self) -> list[Gang]:

@@ -9,12 +9,13 @@ In: the snapshot, and `Policy.resume`, which is what the last plan said.  Out: t
 and where each namespace goes on (`Plan.resume`).  Subtle: groups are put off only while another namespace has waiting
 work, at least one group of a namespace always takes part, and groups without any of those things always do.  The order
 in which groups take their turns is that of their names: it must not change from cycle to cycle, while priorities may.
+Groups that were promised a place go before all others: put off, they would lose it, and evict again for another.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 from pykai.core.census import GroupEntry
@@ -49,7 +50,9 @@ class Turns(NamedTuple):
     resume: tuple[tuple[str, str], ...]
 
 
-def take_turns(snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str]) -> Turns:
+def take_turns(
+    snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], promised: Set[str] = frozenset()
+) -> Turns:
     """The waiting groups that take part, and those that a namespace has too many of."""
     waiting = snapshot.census.waiting
     heavy: dict[str, list[str]] = {}
@@ -62,9 +65,10 @@ def take_turns(snapshot: Snapshot, allowance: int | None, resume: Mapping[str, s
     postponed: dict[str, Postponed] = {}
     go_on: list[tuple[str, str]] = []
     for namespace, keys in sorted(heavy.items()):
-        keys.sort()
+        served = sorted(promised.intersection(keys))
+        keys = sorted(set(keys).difference(served))
         first = bisect_left(keys, resume.get(namespace, ""))
-        turn = keys[first:] + keys[:first]
+        turn = served + keys[first:] + keys[:first]
         prices = _prices((waiting[key] for key in turn), snapshot)
         spent, position = 0, 0
         while position < len(turn) and (not position or spent + prices[position] <= allowance):

@@ -90,6 +90,8 @@ class Loop:
         self.policy = flags.shaping(configuration.current.policy)
         #: namespace -> the group with which its turn begins, where the last cycle put groups off
         self._resume: dict[str, str] = {}
+        #: groups that the last cycle promised places
+        self._promised: frozenset[str] = frozenset()
         #: cycles that ended well
         self.cycles = 0
         #: monotonic seconds when the last one did, None before the first
@@ -205,6 +207,7 @@ class Loop:
         worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy_now))
         plan = self.plan = worked.plan
         self._resume = dict(plan.resume or ())
+        self._promised = frozenset(item.group for item in plan.nominations)
         self._dispatcher.clear_away(worked.dead)
         await self._dispatcher.carry_out(plan, as_of)
         for listener in self.listeners:
@@ -241,7 +244,9 @@ class Loop:
     @property
     def policy_now(self) -> Policy:
         """The policy, and whose turn it is."""
-        return replace(self.policy, resume=self._resume) if self._resume else self.policy
+        if not self._resume and not self._promised:
+            return self.policy
+        return replace(self.policy, resume=self._resume, promised=self._promised)
 
     def _work(self, operations: list[Operation], at_ns: int, policy: Policy) -> Worked:
         """The engine's part; no await, no I/O."""

@@ -325,8 +325,10 @@ class Scheduler:
         except KubeError as error:
             log.warning("the snapshot lacks the version of the server: %s", error)
             version = {}
-        confined, resume = dict(self.intake.confined), self.loop.policy_now.resume
-        return await asyncio.to_thread(snapshot_zip, objects, self._flags, content, at_ns, version, confined, resume)
+        confined, policy = dict(self.intake.confined), self.loop.policy_now
+        return await asyncio.to_thread(
+            snapshot_zip, objects, self._flags, content, at_ns, version, confined, policy.resume, policy.promised
+        )
 
     async def _get_snapshot(self, _: web.Request) -> web.Response:
         if not self._synced:

@@ -126,11 +126,13 @@ class Recording:
     confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
     #: whose turn it is (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
+    #: groups with promises (`Policy.promised`)
+    promised: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Policy:
         """How its scheduler decided."""
-        return replace(self.flags.shaping(self.configuration.policy), resume=self.resume)
+        return replace(self.flags.shaping(self.configuration.policy), resume=self.resume, promised=self.promised)
 
     def tables(self) -> Tables:
         """The model of the cluster."""
@@ -148,8 +150,9 @@ def snapshot_zip(
     server_version: Mapping[str, Any] | None = None,
     confined: Mapping[str, FreeRoomOnly] | None = None,
     resume: Mapping[str, str] | None = None,
+    promised: Iterable[str] = (),
 ) -> bytes:
-    """The file for a cluster; `resume` says whose turn it is, as in `Policy.resume`."""
+    """The file for a cluster; `resume` and `promised` say whose turn it is, as in `Policy`."""
     kinds = {kind: key for key, kind in LISTS.items()}
     lists: dict[str, list[Object]] = {key: [] for key in LISTS}
     for item in objects:
@@ -171,6 +174,7 @@ def snapshot_zip(
             "flags": {name: values[name] for name in _OUR_FLAGS},
             "freeRoomOnly": dict(confined or {}),
             **({"resume": dict(resume)} if resume else {}),
+            **({"promised": sorted(promised)} if promised else {}),
         },
     }
     packed = io.BytesIO()
@@ -218,6 +222,10 @@ def _read_resume(value: object) -> dict[str, str]:
     return {key: name for key, name in items if isinstance(key, str) and isinstance(name, str)}
 
 
+def _read_promised(value: object) -> frozenset[str]:
+    return frozenset(key for key in value if isinstance(key, str)) if isinstance(value, list) else frozenset()
+
+
 class _File(msgspec.Struct, rename="camel"):
     config: dict[str, Any] | None = None
     scheduler_params: dict[str, Any] | None = None
@@ -251,6 +259,7 @@ def read_snapshot(data: bytes) -> Recording:
         unreadable,
         _read_confined(ours.get("freeRoomOnly")),
         _read_resume(ours.get("resume")),
+        _read_promised(ours.get("promised")),
     )
 
 

@@ -221,3 +221,20 @@ async def test_stopping_finishes_the_writes_that_are_going_out() -> None:
         await scheduler.run(stop)
         await scheduler._runtime.caches.stop()
         await lab.until_bound("train", 3)
+
+
+async def test_the_next_cycle_knows_who_was_promised_a_place() -> None:
+    """So that a group whose namespace takes turns is not put off while others could take its place."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=1)
+        await lab.gang("first", pods=1, gpu=1)
+        async with lab.scheduler() as scheduler:
+            await lab.until_bound("first", 1)
+            assert scheduler.loop.policy_now.promised == frozenset()
+            await lab.client.delete(resources.PODS, "first-0", "default", grace_s=60)
+            await lab.gang("next", pods=1, gpu=1)
+            async with asyncio.timeout(10):
+                while scheduler.loop.policy_now.promised != {"default/next"}:
+                    await asyncio.sleep(0)
+            await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
+            await lab.until_bound("next", 1)
