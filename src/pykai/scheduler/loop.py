@@ -127,8 +127,9 @@ class Loop:
 
     @property
     def holds_for_good(self) -> bool:
-        """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come."""
-        return self._memory.until_ns is None and not self.intake.waiting
+        """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come, and
+        no group for its turn."""
+        return self._memory.until_ns is None and not self.intake.waiting and not self._resume
 
     def wake(self) -> None:
         """Something changed that a cycle should see."""

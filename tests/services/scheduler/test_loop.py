@@ -60,12 +60,15 @@ async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
         scheduler = lab.make_scheduler(schedule_period="1ms")
         scheduler.loop.policy = replace(scheduler.loop.policy, namespace_units=1)
         turns: list[tuple[tuple[str, str], ...]] = []
+        holds: set[bool] = set()
         scheduler.loop.listeners.append(lambda plan: turns.append(plan.resume or ()))
+        scheduler.loop.listeners.append(lambda plan: holds.add(bool(plan.resume) and scheduler.loop.holds_for_good))
         async with running(scheduler):
             while len(turns) < 8:
                 await asyncio.sleep(0.001)
     order = [group.partition("/")[2] for turn in turns for _, group in turn]
     assert set(order) == {"c0", "c1", "c2"}
+    assert holds == {False}
     following = {"c0": "c1", "c1": "c2", "c2": "c0"}
     assert all(after == following[before] for before, after in pairwise(order))
 
