@@ -15,6 +15,8 @@ Subtle:
   names of pods and nodes (`cause_of`).
 - All pods of a gang may fail for one cause: that is one failure of one attempt, not a hundred.
 - A group keeps a few different causes and pods; what comes beyond shares one count, so nothing grows without end.
+- The waiting pods of such a group are counted by likeness as they come and go: to read them all at every change would
+  let one tenant's large pods stop the scheduler.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +39,7 @@ from pykai.api.scheduling import PodGroup
 from pykai.core.decisions import FreeRoomOnly
 from pykai.kube.store import Change
 from pykai.scheduler.announcing import WARNING, Announcer, is_waiting
+from pykai.scheduler.gangbinding import group_key as key_of_group
 from pykai.scheduler.gangplans import GangPlan
 from pykai.scheduler.intake import Intake
 from pykai.scheduler.records import FAILED_BINDS, Record, Records
@@ -91,6 +95,8 @@ class _Failing:
     key: str
     uid: str
     content: _Content
+    #: likeness -> how many of its pods wait
+    waiting: Counter[str]
     confined: FreeRoomOnly | None = None
     #: whether there was an event about it
     told: bool = False
@@ -116,6 +122,8 @@ class FailedBinds:
         self._start = start
         #: PodGroup key -> its failures
         self._failing: dict[str, _Failing] = {}
+        #: pods read so far to tell whom they are like
+        self.read = 0
 
     def stop(self) -> None:
         """Forget everything: the next leader reads the records."""
@@ -135,7 +143,7 @@ class FailedBinds:
             if group is None or group.metadata.uid != record.uid or content.spec != _digest(group.spec):
                 self._start(self._records.remove(record.name), f"end of record {record.name}")
                 continue
-            failing = _Failing(record.group, record.uid, content)
+            failing = _Failing(record.group, record.uid, content, self._waiting(record.group))
             self._failing[failing.key] = failing
             for pod in self._intake.pods_of(failing.key):
                 # The last leader may have died before it could write that this one was bound after all.
@@ -156,7 +164,8 @@ class FailedBinds:
             plan.causes.add(cause)
         failing = self._failing.get(group_key)
         if failing is None or failing.uid != group.metadata.uid:
-            failing = _Failing(group_key, group.metadata.uid, _Content(_digest(group.spec), []))
+            content = _Content(_digest(group.spec), [])
+            failing = _Failing(group_key, group.metadata.uid, content, self._waiting(group_key))
             self._failing[group_key] = failing
         content = failing.content
         if request:
@@ -180,6 +189,9 @@ class FailedBinds:
         if failing is None:
             return
         pod, old = change.new, change.old
+        for each, more in ((old, -1), (pod, 1)):
+            if each is not None and is_waiting(each) and key_of_group(each) == group_key:
+                failing.waiting[self._likeness(each)] += more
         if pod is not None and pod.spec.node_name and (old is None or not old.spec.node_name):
             self._succeeded(failing, likeness(pod))
         self._judge(failing)
@@ -224,8 +236,14 @@ class FailedBinds:
         worst = max(over, key=lambda each: (each.count, each.cause))
         why = FreeRoomOnly(worst.count, worst.cause)
         likes = {each.likeness for each in over}
-        waiting = (pod for pod in self._intake.pods_of(failing.key) if is_waiting(pod))
-        return why if _ANY in likes or any(likeness(pod) in likes for pod in waiting) else None
+        return why if _ANY in likes or any(failing.waiting[like] > 0 for like in likes) else None
+
+    def _waiting(self, group_key: str) -> Counter[str]:
+        return Counter(self._likeness(pod) for pod in self._intake.pods_of(group_key) if is_waiting(pod))
+
+    def _likeness(self, pod: Pod) -> str:
+        self.read += 1
+        return likeness(pod)
 
     # -- the record -------------------------------------------------------------------------------------------------
 

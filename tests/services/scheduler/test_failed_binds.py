@@ -249,3 +249,33 @@ def test_a_cause_is_the_same_whatever_pod_and_node_are_called(
 
 def test_different_causes_stay_different() -> None:
     assert cause_of("no such device", pod(), "a") != cause_of("no such volume", pod(), "a")
+
+
+async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_again_at_every_change() -> None:
+    """A tenant may add thousands of large pods to a group that has failed too often."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=2)
+        refuse_binds(lab, "never")
+        jobs = Jobs(lab)
+        await jobs.begin("never", "team")
+        async with lab.scheduler() as scheduler:
+            async with asyncio.timeout(30):
+                while not lab.told("BindsFailed", "never"):
+                    await jobs.tend()
+                    await scheduler.loop.cycle()
+                    await asyncio.sleep(0)
+            last = f"never-{jobs.made['never'] - 1}"
+            await lab.client.delete(resources.PODS, last, "default", grace_s=0)
+            await lab.pods.until(lambda store: len(store) == 0, 10)
+            failed = scheduler.dispatcher._failed  # type: ignore[union-attr]
+            before, pods = failed.read, 40
+            for number in range(pods):
+                await lab.pod(f"other-{number}", "never", cpu="100")
+            await scheduler.intake.pods.until(lambda store: len(store) == pods, 10)
+            # Each is read as it comes, and twice for every condition that it gets.
+            assert failed.read - before <= 10 * pods
+            assert "default/never" not in scheduler.intake.confined
+            await lab.pod(last, "never", gpu=2)
+            async with asyncio.timeout(10):
+                while "default/never" not in scheduler.intake.confined:
+                    await asyncio.sleep(0)
