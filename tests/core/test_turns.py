@@ -95,7 +95,7 @@ def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
     assert [item.pod for item in first.nominations] == ["c0-0"]
     promised = frozenset(item.group for item in first.nominations)
     second = contest(
-        policy={"resume": dict(first.resume), "promised": promised}, **({} if gone else {"deleted": 5})
+        policy={"resume": dict(first.resume or ()), "promised": promised}, **({} if gone else {"deleted": 5})
     ).plan
     assert [item.pod for item in (second.binds if gone else second.nominations)] == ["c0-0"]
     assert second.resume == (("crowd", "crowd/c1"),)

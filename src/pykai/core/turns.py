@@ -15,7 +15,7 @@ Groups that were promised a place go before all others: put off, they would lose
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from pykai.core.census import GroupEntry
@@ -51,7 +51,7 @@ class Turns(NamedTuple):
 
 
 def take_turns(
-    snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], promised: Set[str] = frozenset()
+    snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], promised: frozenset[str] = frozenset()
 ) -> Turns:
     """The waiting groups that take part, and those that a namespace has too many of."""
     waiting = snapshot.census.waiting

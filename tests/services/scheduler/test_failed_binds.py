@@ -17,6 +17,7 @@ from pykai.api.core import Container, Pod, PodSpec, Volume
 from pykai.api.meta import ObjectMeta
 from pykai.kube import resources
 from pykai.kube.transport import Request, Response
+from pykai.scheduler.dispatch import Dispatcher
 from pykai.scheduler.failedbinds import cause_of, likeness
 from pykai.scheduler.service import Scheduler
 from tests.services.scheduler.cluster import Lab, Rule, cluster, refusal
@@ -267,7 +268,8 @@ async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_aga
             last = f"never-{jobs.made['never'] - 1}"
             await lab.client.delete(resources.PODS, last, "default", grace_s=0)
             await lab.pods.until(lambda store: len(store) == 0, 10)
-            failed = scheduler.dispatcher._failed  # type: ignore[union-attr]
+            assert isinstance(scheduler.dispatcher, Dispatcher)
+            failed = scheduler.dispatcher._failed
             before, pods = failed.read, 40
             for number in range(pods):
                 await lab.pod(f"other-{number}", "never", cpu="100")
