@@ -43,6 +43,7 @@ ATTACKS = (
     _attack("2", forging.eight_gpus, forging.fake_reservations),
     _attack("3a", forging.eight_gpus, forging.foreign_groups),
     _attack("3b", forging.eight_gpus, forging.node_name),
+    _attack("3c", forging.eight_gpus, forging.free_ride),
     _attack("4", accounting.fast_machine, accounting.long_deletion),
     _attack("5", accounting.shared_machine, accounting.endless_evictions),
     _attack("6", accounting.protected_machine, accounting.forged_start),

@@ -223,6 +223,24 @@ async def _charged(cluster: Target, labels: dict[str, str]) -> Outcome:
     return Outcome(kept and used >= held, f"{held} pods took a GPU each, the queue is charged {used:g}, {waits}")
 
 
+async def free_ride(cluster: Target) -> Outcome:
+    """Two GPUs run within the limit of 2; their PodGroup moves to a queue that does not exist; then one more pod."""
+    await cluster.tenant.create(pod_group("rider", priorityClassName="train"), pod("rider", group="rider", gpus=2))
+
+    def runs(store: Store[Pod]) -> bool:
+        found = store.get(f"{TENANT}/rider")
+        return found is not None and found.status.phase == "Running"
+
+    if not await cluster.until(runs):
+        return Outcome(False, "the first pod did not start")
+    await cluster.tenant.patch("PodGroup", "rider", {"spec": {"queue": "no-such-queue"}})
+    await cluster.passes(20)
+    await cluster.tenant.create(pod("late", gpus=2))
+    await cluster.passes(60)
+    kept = not cluster.ever_bound("late")
+    return Outcome(kept, "the next pod waits" if kept else "4 GPUs run with a limit of 2")
+
+
 async def config_maps(cluster: Target) -> Outcome:
     """A shared-GPU pod whose annotation names a ConfigMap that belongs to somebody else."""
     for name in ("precious-0", "precious-0-evar"):

@@ -110,7 +110,8 @@ class Intake:
         #: which BindRequests count
         self.own = OwnRequests(self.pods, self.groups, self.nodes, shard)
         self._starts = StartTimes(self.pods_of)
-        self._ungrouped = Ungrouped(self.pods, self.groups, self.nodes, shard)
+        queues: Store[Queue] = caches.store(resources.QUEUES, Queue)
+        self._ungrouped = Ungrouped(self.pods, self.groups, self.nodes, queues, shard)
         #: `Kind/key` of nodes, pods and PodGroups -> what they say that cannot be true
         self.doubts: dict[str, tuple[Problem, ...]] = {}
         #: kind -> store
@@ -144,6 +145,7 @@ class Intake:
         self._follow(caches.store(resources.CONFIG_MAPS, ConfigMap, metadata_only=True), None)
         for resource, kind in _PLAIN_KINDS:
             self._follow(caches.store(resource, kind), None)
+        queues.subscribe(self._on_queue)
         for resource, kind in _OPTIONAL_KINDS:
             self._follow(caches.store(resource, kind, optional=True), None)
 
@@ -430,6 +432,7 @@ class Intake:
     def _on_group(self, change: Change[PodGroup]) -> None:
         key, group = change.key, change.new
         overlay = before = self._overlays.get(key)
+        moved = self._ungrouped.judge_group(change)
         if group is None:
             self._overlays.pop(key, None)
             self._starts.forget(key)
@@ -444,9 +447,13 @@ class Intake:
         seen = covered(group, overlay)
         if change.old is None or group_differs(covered(change.old, before), seen):
             self._add(("apply", self._judged(seen)))
-        if change.old is None:
+        if moved:
             for pod in self._ungrouped.left(self.pods_of(key)):
                 self._apply_pod(pod)
+
+    def _on_queue(self, change: Change[Queue]) -> None:
+        for pod in self._ungrouped.judge_queue(change):
+            self._apply_pod(pod)
 
     def _judged(self, group: PodGroup) -> PodGroup:
         """A PodGroup with the start time that counts."""

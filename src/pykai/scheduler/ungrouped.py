@@ -1,9 +1,13 @@
-"""Pods of ours that are on a node and belong to no PodGroup: they are charged to a queue all the same.
+"""Pods of ours that are on a node and belong to no PodGroup that pays: they are charged to a queue all the same.
 
 The engine charges queues by PodGroups.  A pod that its user created with a node, or whose PodGroup was deleted, would
 use its GPUs free of charge until the pod grouper has made a PodGroup for it, or for good where an annotation keeps the
 pod grouper away.  So the engine is shown a stand-in: a PodGroup of this one pod, in the queue that the pod's label
 names, with the pod's priority class.  It is never written; it goes when the pod goes or gets a PodGroup.
+
+A PodGroup that moves to another node pool, or to a queue that does not exist, pays for nothing here either, and its
+tenant can write both.  The pods on our nodes then stay in the queue that the group was last in, as far as this
+scheduler has seen it; the group itself, with its waiting pods, is taken as it is.
 
 Subtle: pods and PodGroups come over two watches, so at the start every pod may seem to have none.  Stand-ins are made
 from `begin` on, when the lists are in.  Only nodes of this shard count: each scheduler sees all pods.
@@ -19,7 +23,7 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.meta import ObjectMeta
-from pykai.api.scheduling import PodGroup, PodGroupSpec
+from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue
 from pykai.core.shard import Shard
 from pykai.core.tasks import has_ended
 from pykai.kube.store import Change, Store
@@ -33,19 +37,26 @@ Operation = tuple[str, Any]
 class Ungrouped:
     """Stand-ins for the PodGroups that pods lack."""
 
-    def __init__(self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], shard: Shard) -> None:
+    def __init__(
+        self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], queues: Store[Queue], shard: Shard
+    ) -> None:
         self._pods = pods
         self._groups = groups
+        self._queues = queues
         self._nodes = nodes
         self._shard = shard
         self._begun = False
         #: key of a pod -> what stands in for its PodGroup
         self._stand_ins: dict[str, PodGroup] = {}
+        #: key of a PodGroup -> its uid, and what it said when it paid last
+        self._paid: dict[str, tuple[str, PodGroupSpec]] = {}
         pods.index(PODS_ON, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
     def begin(self) -> list[Pod]:
         """From now on pods are looked at; those that need a stand-in already."""
         self._begun = True
+        for key, group in zip(self._groups.keys(), self._groups.values(), strict=True):
+            self._note(key, group)
         return [pod for pod in self._pods.values() if self._lacks_group(pod)]
 
     def groups(self) -> Collection[PodGroup]:
@@ -83,6 +94,37 @@ class Ungrouped:
         name = change.key
         return [pod for pod in self._pods.by(PODS_ON, name) if was or self._lacks_group(pod)]
 
+    def judge_group(self, change: Change[PodGroup]) -> bool:
+        """Note whether a PodGroup pays; True when its pods are to be looked at again."""
+        old, new = change.old, change.new
+        if new is None:
+            self._paid.pop(change.key, None)
+            return True
+        pays = self._note(change.key, new)
+        return old is None or self._pays(old) != pays
+
+    def judge_queue(self, change: Change[Queue]) -> Iterable[Pod]:
+        """Pods to be looked at again because a queue came or went."""
+        if not self._begun or (change.old is None) == (change.new is None):
+            return ()
+        named = self._groups.values()
+        groups = {
+            f"{each.metadata.namespace}/{each.metadata.name}": each for each in named if each.spec.queue == change.key
+        }
+        for key, group in groups.items():
+            self._note(key, group)
+        return [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
+
+    def _note(self, key: str, group: PodGroup) -> bool:
+        """Whether a PodGroup pays; what it says is kept for when it no longer does."""
+        pays = self._pays(group)
+        if pays:
+            self._paid[key] = (group.metadata.uid, group.spec)
+        return pays
+
+    def _pays(self, group: PodGroup) -> bool:
+        return self._shard.covers(group.metadata) and group.spec.queue in self._queues
+
     def left(self, pods: Collection[Pod]) -> Iterable[Pod]:
         """Those of a PodGroup's pods to be looked at again because it came or went."""
         return [pod for pod in pods if pod.spec.node_name] if self._begun else ()
@@ -91,9 +133,8 @@ class Ungrouped:
         node = pod.spec.node_name
         if not self._begun or not node or pod.spec.scheduler_name != self._shard.scheduler_name or has_ended(pod):
             return False
-        meta = pod.metadata
-        group = meta.annotations.get(names.POD_GROUP_ANNOTATION)
-        if group and f"{meta.namespace}/{group}" in self._groups:
+        group = self._groups.get(_group_key(pod))
+        if group is not None and self._pays(group):
             return False
         where = self._nodes.get(node)
         return where is not None and self._shard.covers_node(where.metadata)
@@ -109,16 +150,35 @@ class Ungrouped:
                 labels=pool,
                 creation_timestamp=meta.creation_timestamp,
             ),
-            spec=PodGroupSpec(
+            spec=self._last_spec(pod)
+            or PodGroupSpec(
                 min_member=1,
                 queue=meta.labels.get(shard.queue_label) or names.DEFAULT_QUEUE,
                 priority_class_name=meta.labels.get(names.PRIORITY_CLASS_LABEL) or pod.spec.priority_class_name,
             ),
         )
 
+    def _last_spec(self, pod: Pod) -> PodGroupSpec | None:
+        """What a PodGroup that is still there said when it paid last, for one pod of it."""
+        key = _group_key(pod)
+        group = self._groups.get(key)
+        uid, spec = self._paid.get(key, ("", PodGroupSpec()))
+        if group is None or group.metadata.uid != uid:
+            return None
+        return PodGroupSpec(
+            min_member=1,
+            queue=spec.queue,
+            priority_class_name=spec.priority_class_name,
+            preemptibility=spec.preemptibility,
+        )
+
 
 def _key(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _group_key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
 
 
 def _member(pod: Pod, group: PodGroup) -> Pod:

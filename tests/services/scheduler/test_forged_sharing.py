@@ -213,7 +213,30 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
             assert "limit" in await lab.until_told("Unschedulable", "more")
             assert not lab.placed("more")
             # Its group is back: the pod counts in it, once.
-            await lab.group("first", queue="department-less")
+            await lab.queue("other", parent="department", quota=2)
+            await lab.group("first", queue="other")
+            await lab.until_bound("more", 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"metadata": {"labels": {names.NODE_POOL_LABEL: "elsewhere"}}}, {"spec": {"queue": "no-such-queue"}}],
+    ids=["another node pool", "a queue that does not exist"],
+)
+async def test_pods_stay_charged_where_their_group_stops_paying(change: Raw) -> None:
+    """A tenant may write its own PodGroup, but not away from the account of what runs."""
+    async with cluster() as lab:
+        await lab.node("a", gpus=GPUS)
+        await lab.queue("small", parent="department", quota=2, limit=2)
+        await lab.group("first", queue="small")
+        await lab.pod("first-0", "first", gpu=2)
+        async with lab.scheduler():
+            await lab.until_bound("first", 1)
+            await lab.client.patch(resources.POD_GROUPS, "first", change, "default")
+            await lab.gang("more", pods=1, gpu=1, queue="small")
+            assert "limit" in await lab.until_told("Unschedulable", "more")
+            assert not lab.placed("more")
+            await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
             await lab.until_bound("more", 1)
 
 
