@@ -50,6 +50,7 @@ async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
             await lab.groups.until(lambda _: bool(lab.annotation(group, names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10)
             while scheduler.loop.cycles < cycles + 3:
                 await scheduler.loop.cycle()
+            assert (await lab.until_told("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
         (event,) = (each for each in lab.events.values() if each["reason"] == "Evict")
         assert event["type"] == "Normal"
         assert event["metadata"]["annotations"] == {
@@ -62,7 +63,6 @@ async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
         found = lab.pods.get(f"default/{victim}")
         assert found is not None
         assert msgspec.json.decode(delete.body or b"")["preconditions"]["uid"] == found.metadata.uid
-        assert (await lab.until_told("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
 
 
 async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
