@@ -1,4 +1,4 @@
-"""Which Topologies are admitted: topology.md section 2, with the texts that users see."""
+"""Which Topologies are admitted: topo:2, with the texts that users see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Allocate: which pending pods get which free resources, all or nothing (cycle:12), and the cases T-1 to T-15."""
+"""Allocate: which pending pods get which free resources, all or nothing (cycle:12), and the cases cycle:T-1 to T-15."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_t15_nothing_is_chosen_when_every_subgroup_is_satisfied() -> None:
     assert "Waiting for 2 pods for SubGroup c, currently 1 exist" in result.why("job")
 
 
-# -- ALC-1: what is tried ---------------------------------------------------------------------------------------------
+# -- cycle:ALC-1: what is tried ---------------------------------------------------------------------------------------
 
 
 def test_alc1_the_queue_is_asked_about_all_chosen_tasks_at_once() -> None:
@@ -217,7 +217,7 @@ def test_alc1_without_the_proportion_plugin_nobody_asks_the_queue() -> None:
     assert built.with_policy(plugins=plugins).schedule().bound("job") == 2
 
 
-# -- ALC-2: node sets -------------------------------------------------------------------------------------------------
+# -- cycle:ALC-2: node sets -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def test_alc2_the_sets_of_several_plugins_are_narrowed_one_after_the_other() -> 
     assert built.schedule().nodes_used("job") == {"a1": 2}
 
 
-# -- ALC-3: one task --------------------------------------------------------------------------------------------------
+# -- cycle:ALC-3: one task --------------------------------------------------------------------------------------------
 
 
 def test_alc3_a_task_that_fits_what_is_idle_starts() -> None:
@@ -356,7 +356,7 @@ def test_alc3_in_a_simulation_shared_requests_do_not_start_either() -> None:
     assert {placed.status for placed in session.state.moved.values()} == {Status.PIPELINED}
 
 
-# -- ALC-4, ALC-7: failing --------------------------------------------------------------------------------------------
+# -- cycle:ALC-4, ALC-7: failing --------------------------------------------------------------------------------------
 
 
 def test_alc4_what_a_failed_gang_tried_is_free_for_the_next() -> None:
@@ -437,7 +437,7 @@ def test_alc7_an_equal_job_is_tried_again_once_something_was_placed() -> None:
     assert refusal.found == 1
 
 
-# -- ALC-5, ALC-6: promises -------------------------------------------------------------------------------------------
+# -- cycle:ALC-5, ALC-6: promises -------------------------------------------------------------------------------------
 
 
 def test_alc5_no_member_binds_early() -> None:
@@ -535,7 +535,7 @@ def test_a_group_that_is_wholly_promised_is_not_started() -> None:
     assert result.plan.started == ()
 
 
-# -- ALC-8: why not ---------------------------------------------------------------------------------------------------
+# -- cycle:ALC-8: why not ---------------------------------------------------------------------------------------------
 
 
 def test_alc8_a_single_pod_says_why_it_found_no_node() -> None:
@@ -601,7 +601,7 @@ def test_alc8_a_simulation_leaves_what_it_tried_untouched() -> None:
     assert session.state.moved == {}
 
 
-# -- ALC-9: gpu-memory requests ---------------------------------------------------------------------------------------
+# -- cycle:ALC-9: gpu-memory requests ---------------------------------------------------------------------------------
 
 
 def test_alc9_the_job_level_check_converts_with_the_largest_gpu() -> None:

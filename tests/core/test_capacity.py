@@ -95,7 +95,7 @@ def test_c8_a_limit_that_is_not_set_lets_nothing_run() -> None:
     assert (refusal.rule, refusal.resource, refusal.bound) == ("limit", "CPU", 0.0)
 
 
-# -- the two checks -------------------------------------------------------------------------------------
+# -- queues: the two checks ------------------------------------------------------------------------------
 
 
 def ask(built: Cluster, amounts: Amounts, *, committed: bool = False) -> Refusal | None:
@@ -182,7 +182,7 @@ def test_q201_a_resource_that_is_asked_for_blocks() -> None:
     assert (refusal.rule, refusal.resource, refusal.bound, refusal.requested) == ("limit", "Memory", 1e9, 2e9)
 
 
-# -- the check of a job ---------------------------------------------------------------------------------
+# -- queues: the check of a job --------------------------------------------------------------------------
 
 
 def test_q202_the_missing_minimum_is_checked_as_a_sum() -> None:
@@ -211,7 +211,7 @@ def test_q203_the_refusal_is_recorded_once_and_the_job_is_not_tried_further() ->
     assert result.plan.work == 1
 
 
-# -- the check of a node ---------------------------------------------------------------------------------------
+# -- queues:Q-205: the check of a node --------------------------------------------------------------------------------
 
 
 def test_q205_a_shared_request_is_kept_off_nodes_where_it_costs_too_much() -> None:
@@ -254,7 +254,7 @@ def test_q205_a_queue_of_its_own_is_not_held_to_the_refusal_of_another() -> None
     assert (result.bound("p"), result.bound("r")) == (0, 1)
 
 
-# -- what people are told -----------------------------------------------------------------------------
+# -- queues: what people are told ----------------------------------------------------------------------
 
 
 def test_q206_the_reasons_are_over_limit_and_non_preemptible_over_quota() -> None:
@@ -314,7 +314,7 @@ def test_q208_cpu_and_memory_have_their_own_words() -> None:
     )
 
 
-# -- the whole subtree -----------------------------------------------------------------------------------------
+# -- queues:Q-210: the whole subtree ----------------------------------------------------------------------------------
 
 
 def two_children(quota: float = -1, limit: float = -1) -> Cluster:
@@ -336,7 +336,7 @@ def test_q210_the_quota_of_a_parent_caps_the_non_preemptible_work_below_it() -> 
     assert refusal_of(result, "b").queue == "parent"
 
 
-# -- priority and preemptibility ------------------------------------------------------------------------
+# -- queues: priority and preemptibility -----------------------------------------------------------------
 
 
 def facts(built: Cluster, group: str = "job") -> tuple[int, bool]:

@@ -20,7 +20,7 @@ def queued(world: Cluster, **queue: Any) -> Cluster:
     return world.queue("q", **queue)
 
 
-# -- what a pod gets (D-10, D-11, D-21, D-22) -------------------------------------------------------------------------
+# -- what a pod gets (gpu:D-10, D-11, D-21, D-22) ---------------------------------------------------------------------
 
 
 def test_pods_get_devices_of_their_node_one_after_the_other() -> None:
@@ -123,7 +123,7 @@ def test_devices_far_away_that_leavers_hold_can_only_be_promised() -> None:
     assert (result.bound("a"), result.pipelined("a")) == (0, 1)
 
 
-# -- where dynamic resource allocation is switched off (D-2) ----------------------------------------------------------
+# -- where dynamic resource allocation is switched off (gpu:D-2) ------------------------------------------------------
 
 
 def test_without_the_plugin_pods_with_claims_wait_gpu_d2() -> None:
@@ -142,7 +142,7 @@ def test_without_the_plugin_nodes_serve_what_they_offer_themselves_and_no_more_g
     assert result.nodes_used("a") == {"node-0": 2}
 
 
-# -- whose claims they are (D-5) --------------------------------------------------------------------------------------
+# -- whose claims they are (gpu:D-5) ----------------------------------------------------------------------------------
 
 TEMPLATE = {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": "t"}]}
 MADE_AS = {"resource.kubernetes.io/pod-claim-name": "devices"}
@@ -212,7 +212,7 @@ def test_a_node_that_cannot_reach_the_devices_of_a_claim_says_so_gpu_d10() -> No
     assert "claim default/c node selector does not match node" in result.node_reasons("a")
 
 
-# -- claims that cannot be used (D-9, T-91, T-92) ---------------------------------------------------------------------
+# -- claims that cannot be used (gpu:D-9, T-91, T-92) -----------------------------------------------------------------
 
 
 def refusal(world: Cluster) -> str:
@@ -356,7 +356,7 @@ def test_devices_of_a_shared_claim_cost_every_queue_but_the_node_only_once_cycle
     assert state.columns[:, axis, 0].tolist() == [2, 0, 2, 1]
 
 
-# -- what claims cost (D-7) -------------------------------------------------------------------------------------------
+# -- what claims cost (gpu:D-7) ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("limit", "bound"), [(1, 0), (2, 1)])
@@ -409,7 +409,7 @@ def test_devices_that_may_come_from_elsewhere_are_not_too_many_for_a_node_gpu_d7
     assert world.gang("a", template=4).schedule().bound("a") == 1
 
 
-# -- what BindRequests promise (D-8, T-96) ----------------------------------------------------------------------------
+# -- what BindRequests promise (gpu:D-8, T-96) ------------------------------------------------------------------------
 
 
 def binding(devices_of: tuple[str, ...], **more: object) -> Cluster:

@@ -1,4 +1,4 @@
-"""GPUs of ResourceSlices as a column of their node (gpu:D-6, cycle:SNP-5, T-94): counted anew with every change."""
+"""GPUs of ResourceSlices as a column of their node (gpu:D-6, T-94, cycle:SNP-5): counted anew with every change."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_job_that_differs_only_in_what_it_claims_is_tried_on_its_own_cycle_sig
     assert (result.pipelined("x"), result.pipelined("a")) == (0, 1)
 
 
-# -- undo (T-93) ------------------------------------------------------------------------------------------------------
+# -- undo (gpu:T-93) --------------------------------------------------------------------------------------------------
 
 
 def said(session: Session) -> Any:

@@ -265,7 +265,7 @@ def test_gpu_memory_counts_by_the_largest_gpu() -> None:
     assert moves(result) == {"old-1-0": "node-0"}
 
 
-# SOL-12: what allocate would undo
+# cycle:SOL-12: what allocate would undo
 
 
 def test_sol12_a_victim_that_would_come_back_is_not_moved() -> None:

@@ -52,12 +52,12 @@ def steps(built: Cluster, group: str = "job") -> list[list[str]]:
 
 
 def test_t16_an_elastic_gang_shrinks_one_pod_at_a_time() -> None:
-    """Case T-16; cycle:PG-12, PG-13: one task, and there is more."""
+    """Case cycle:T-16; cycle:PG-12, PG-13: one task, and there is more."""
     assert steps(running(3, min=1)) == [["2"], ["1"], ["0"]]
 
 
 def test_t16_a_gang_at_its_minimum_goes_at_once() -> None:
-    """Case T-16; cycle:PG-12: all tasks, and nothing is left."""
+    """Case cycle:T-16; cycle:PG-12: all tasks, and nothing is left."""
     assert steps(running(2, min=2)) == [["1", "0"]]
 
 
@@ -106,13 +106,13 @@ def test_8_5_the_youngest_task_leaves_first() -> None:
 
 
 def test_t16_a_surplus_subgroup_goes_whole_and_the_worst_goes_first() -> None:
-    """Case T-16; cycle:6.3 phase 2."""
+    """Case cycle:T-16; cycle:6.3 phase 2."""
     assert steps(job(leaf("a", running=1), leaf("b", running=1), needs=1)) == [["b-0"], ["a-0"]]
     assert steps(job(leaf("a", 2, running=2), leaf("b", 2, running=2), needs=1)) == [["b-1", "b-0"], ["a-1", "a-0"]]
 
 
 def test_t16_an_inner_set_that_needs_nothing_gives_before_its_required_sibling() -> None:
-    """Case T-16"""
+    """Case cycle:T-16"""
     inner = branch("inner", leaf("x", running=1), needs=0)
     assert steps(job(inner, leaf("must", running=1)))[0] == ["x-0"]
     assert steps(job(leaf("must", running=1), inner))[0] == ["x-0"], "whoever comes first"
@@ -181,14 +181,14 @@ def test_6_3_the_worst_child_that_has_any_task_goes() -> None:
 
 
 def test_t23_a_victim_gives_one_pod_of_each_subgroup() -> None:
-    """Case T-23"""
+    """Case cycle:T-23"""
     built = ground(4).priority_class("high", 90).tree("job", leaf("a", running=2), leaf("b", running=2), gpu=1)
     result = built.gang("urgent", gpu=2, priority="high").taking("preempt").schedule()
     assert sorted(result.evicted_pods("job")) == ["job-a-1", "job-b-1"]
     assert result.pipelined("urgent") == 1
 
 
-# PG-14: who is evictable
+# cycle:PG-14: who is evictable
 
 
 @pytest.mark.parametrize("status", [Status.RELEASING, Status.STUCK_IN_RELEASING])
@@ -255,7 +255,7 @@ def test_pg14_a_promise_is_dropped_and_no_pod_deleted() -> None:
 
 
 def test_pg14_a_bind_of_the_same_cycle_is_withdrawn_and_no_pod_deleted() -> None:
-    """cycle:PG-14, Do better; case T-50: both effects of the cycle are valid."""
+    """cycle:PG-14, Do better; case cycle:T-50: both effects of the cycle are valid."""
     built = crowded().gang("waits", gpu=1)
     assert built.taking("allocate").schedule().bound("waits") == 1
     result = built.taking("allocate", "preempt").schedule()
@@ -272,7 +272,7 @@ def cornered() -> Cluster:
 
 
 def test_stm7_a_decision_is_told_of_every_victim_and_of_every_promise() -> None:
-    """cycle:STM-7, SOL-16: deletes for victims, moved ones included, and promises for those that come.  Case T-20."""
+    """cycle:STM-7, SOL-16, T-20: deletes for victims, moved ones included, and promises for those that come."""
     result = cornered().schedule()
     assert sorted(result.evicted_pods()) == ["low-0", "low-1"]
     assert sorted(result.moved_to(pod) for pod in ("low-0", "low-1")) == ["", "node-1"]
@@ -307,7 +307,7 @@ def test_exp10_a_pod_whose_bind_was_withdrawn_waits() -> None:
     assert left.pending == 1
 
 
-# PG-7
+# cycle:PG-7
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded", "Failed"])

@@ -61,7 +61,7 @@ def over(
     return OverCapacity(rule, "q", "Team Q", resource, bound, used, requested, (0, 0, 0), preemptible=rule == "limit")
 
 
-# -- EXP-1, EXP-2: why a task found no node ---------------------------------------------------------------------------
+# -- cycle:EXP-1, EXP-2: why a task found no node ---------------------------------------------------------------------
 
 
 def test_exp1_a_task_without_reasons_says_that_no_node_was_found() -> None:
@@ -122,7 +122,7 @@ def test_exp2_a_node_without_pod_slots_says_so() -> None:
     assert "1 node(s) pod number exceeded." in built.schedule().why("job")
 
 
-# -- EXP-3: what a node is short of -----------------------------------------------------------------------------------
+# -- cycle:EXP-3: what a node is short of -----------------------------------------------------------------------------
 
 
 def test_exp3_each_resource_has_its_word() -> None:
@@ -174,7 +174,7 @@ def test_exp3_a_pod_that_lacks_more_than_its_overhead_does_not() -> None:
     assert "1 node(s) didn't have enough resources: memory." in why
 
 
-# -- ALC-8 as text ----------------------------------------------------------------------------------------------------
+# -- cycle:ALC-8 as text ----------------------------------------------------------------------------------------------
 
 
 def test_alc8_the_three_forms() -> None:
@@ -189,7 +189,7 @@ def test_alc8_the_three_forms() -> None:
     )
 
 
-# -- EXP-5: why a group waits -----------------------------------------------------------------------------------------
+# -- cycle:EXP-5: why a group waits -----------------------------------------------------------------------------------
 
 
 def test_exp5_without_errors_the_text_is_the_usual_one() -> None:
@@ -216,7 +216,7 @@ def test_exp5_detailed_form() -> None:
     )
 
 
-# -- EXP-6, Q-208, Q-209: capacity ------------------------------------------------------------------------------------
+# -- cycle:EXP-6; queues: capacity -----------------------------------------------------------------------
 
 
 def test_exp6_each_refusal_has_its_reason() -> None:
@@ -300,7 +300,7 @@ def test_q209_the_gpus_of_a_quota_message_are_printed_raw(value: float, text: st
     assert f"Workload requested {text} GPUs" in refusal_text(over("quota", "GPU", requested=value))
 
 
-# -- EXP-10: groups that are not ready, and single pods ---------------------------------------------------------------
+# -- cycle:EXP-10: groups that are not ready, and single pods ---------------------------------------------------------
 
 
 def test_exp10_a_plain_group_says_how_many_pods_it_waits_for() -> None:
@@ -444,7 +444,7 @@ def test_sol3_verdicts_are_those_the_actions_give() -> None:
     ]
 
 
-# -- RCL-2: those who lose something ----------------------------------------------------------------------------------
+# -- cycle:RCL-2: those who lose something ----------------------------------------------------------------------------
 
 
 def figures(**changes: tuple[float, float, float]) -> QueueFigures:
@@ -486,7 +486,7 @@ def test_rcl2_queues_of_different_parents_are_told_by_their_parents() -> None:
     assert [line.split()[0] for line in told[1:]] == ["product", "lab"]
 
 
-# -- POL-4, POL-7: who may not trigger evictions ----------------------------------------------------------------------
+# -- cycle:POL-4, POL-7: who may not trigger evictions ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_q323_the_delay_is_told_once_beside_the_other_reasons() -> None:
     )
 
 
-# -- EXP-8: gangs that are incomplete ---------------------------------------------------------------------------------
+# -- cycle:EXP-8: gangs that are incomplete ---------------------------------------------------------------------------
 
 
 def test_exp8_a_stale_gang_says_what_is_left() -> None:

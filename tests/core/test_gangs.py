@@ -1,6 +1,6 @@
 """Gangs: when one is satisfied or ready, which tasks are placed next, and in which order subgroups come.
 
-cycle:6.1 (PG-5, PG-6), 6.2 (PG-9 to PG-11), 8.4, and the cases T-1, T-2, T-4, T-5, T-9 to T-15 and T-49 of section 23.
+cycle:6.1, PG-5, PG-6, 6.2, PG-9 to PG-11, 8.4, and the cases cycle:T-1, T-2, T-4, T-5, T-9 to T-15 and T-49.
 Pods of a subgroup are called <group>-<leaf>-<number>, the running ones first.
 """
 
@@ -38,30 +38,30 @@ def started(result: Result, group: str = "job") -> dict[str, int]:
 
 
 def test_an_elastic_group_gets_all_its_pods_when_they_fit() -> None:
-    """Case T-1."""
+    """Case cycle:T-1."""
     assert one_node(2).gang("job", pods=2, min=1, gpu=1).schedule().bound("job") == 2
 
 
 def test_an_elastic_group_gets_the_first_pod_by_order_when_one_fits() -> None:
-    """Case T-2."""
+    """Case cycle:T-2."""
     result = one_node(1).gang("job", pods=2, min=1, gpu=1).schedule()
     assert result.bound_pods("job") == ["job-0"]
 
 
 def test_two_elastic_groups_grow_in_turn() -> None:
-    """Case T-4; cycle:PG-10, POL-3."""
+    """Case cycle:T-4; cycle:PG-10, POL-3."""
     result = one_node(5).gang("a", pods=3, min=1, gpu=1, age=9).gang("b", pods=3, min=1, gpu=1, age=9).schedule()
     assert [bind.pod for bind in result.plan.binds] == ["a-0", "b-0", "a-1", "b-1", "a-2"]
 
 
 def test_a_gang_that_does_not_fit_as_a_whole_gets_nothing() -> None:
-    """Case T-5."""
+    """Case cycle:T-5."""
     built = cluster(nodes=1, gpus=2).queue("q", quota=2)
     assert built.gang("job", pods=2, gpu=2).schedule().plan.binds == ()
 
 
 def test_a_non_preemptible_gang_beyond_the_quota_gets_nothing() -> None:
-    """Case T-5, in its own words: the quota alone would stop it too."""
+    """Case cycle:T-5, in its own words: the quota alone would stop it too."""
     built = cluster(nodes=1, gpus=2).queue("q", quota=2)
     assert built.gang("job", pods=2, gpu=2, preemptible=False).schedule().plan.binds == ()
 
@@ -99,7 +99,7 @@ def test_growth_goes_on_until_nothing_is_pending() -> None:
 
 
 def test_growth_of_a_running_group_is_no_new_start() -> None:
-    """Case T-9: the last-start timestamp stays."""
+    """Case cycle:T-9: the last-start timestamp stays."""
     built = one_node().gang("job", pods=1, min=1, on="node-0", gpu=1).pod("job-1", group="job", gpu=1)
     result = built.gang("fresh", gpu=1).schedule()
     assert result.bound_pods("job") == ["job-1"]
@@ -107,7 +107,7 @@ def test_growth_of_a_running_group_is_no_new_start() -> None:
 
 
 def test_a_group_that_grows_in_its_first_cycle_starts_once() -> None:
-    """Case T-9"""
+    """Case cycle:T-9"""
     assert one_node().gang("job", pods=3, min=1, gpu=1).schedule().plan.started == ("default/job",)
 
 
@@ -173,7 +173,7 @@ def test_without_min_sub_group_every_child_is_needed() -> None:
 
 
 def test_a_nested_group_starts_as_a_whole() -> None:
-    """Case T-12; cycle:PG-3."""
+    """Case cycle:T-12; cycle:PG-3."""
     parts = (branch("ab", leaf("a", 2, pending=2), leaf("b", 2, pending=2)), leaf("c", 1, pending=1, gpu=4))
     assert started(one_node(8).tree("job", *parts, gpu=1).schedule()) == {"a": 2, "b": 2, "c": 1}
     assert started(one_node(7).tree("job", *parts, gpu=1).schedule()) == {}
@@ -205,7 +205,7 @@ def test_a_min_sub_group_of_zero_is_always_satisfied() -> None:
 
 
 def test_a_satisfied_tree_without_pending_pods_places_nothing() -> None:
-    """Case T-15"""
+    """Case cycle:T-15"""
     assert chosen(job(leaf("a", 1, running=1), leaf("b", 1, running=1), needs=0)) == []
 
 
@@ -311,7 +311,7 @@ def test_children_beyond_the_needed_follow_one_a_turn() -> None:
 
 
 def test_an_unsatisfied_child_of_a_satisfied_group_starts() -> None:
-    """Case T-14"""
+    """Case cycle:T-14"""
     parts = (branch("a", leaf("a0", 1, running=1)), branch("b", leaf("b0", 1, pending=1)))
     assert started(job(*parts, needs=1).schedule()) == {"b0": 1}
 

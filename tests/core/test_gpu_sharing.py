@@ -1,6 +1,6 @@
 """Where shares of GPUs go: fractions, memory, several devices, devices still being released, pod slots.
 
-gpu:F-0 to F-10, P-1 to P-7, G-12, and the cases T-4, T-40 to T-52 and T-55 of allocate.
+gpu:F-0 to F-10, P-1 to P-7, G-12, and the cases gpu:T-4, T-40 to T-52 and T-55 of allocate.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Host ports: one holder per address, protocol and port of a node (cycle:FLT-2 NodePorts, FLT-3; cycle:9.1 step 11)."""
+"""Host ports: one holder per address, protocol and port of a node (cycle:FLT-2, FLT-3; cycle:9.1 step 11)."""
 
 from typing import Any
 

@@ -98,7 +98,7 @@ def test_a_group_without_minimum_starts_at_it_and_is_above_it_with_its_first_pod
 
 
 def test_a_group_is_ranked_anew_when_it_has_grown() -> None:
-    """cycle:8.3 rule 2; POL-3: the younger one catches up before the older one grows on."""
+    """cycle:8.3 rule 2; cycle:POL-3: the younger one catches up before the older one grows on."""
     built = one_queue().gang("a", pods=3, min=1, gpu=1).gang("b", pods=3, min=1, gpu=1)
     pods = [bind.pod for bind in built.schedule().plan.binds]
     assert pods == ["a-0", "b-0", "a-1", "b-1", "a-2", "b-2"]

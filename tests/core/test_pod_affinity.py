@@ -1,4 +1,4 @@
-"""Required affinity and anti-affinity between pods (cycle:FLT-2 InterPodAffinity, FLT-3, FLT-6; cycle:9.1 step 11).
+"""Required affinity and anti-affinity between pods (cycle:FLT-2, FLT-3, FLT-6; cycle:9.1 step 11).
 
 Nodes are in zones: a0 and a1 in zone a, b0 in zone b, and so on.  Equal scores go to the smaller name, and pods without
 GPUs are packed, so a pod that nothing keeps away goes where others already are, else to a0.

@@ -41,7 +41,7 @@ def committed(result: Result, queue: str = "q") -> tuple[float, float]:
     return figures.allocated[2], figures.allocated_non_preemptible[2]
 
 
-# the core
+# queues:Q-415: the core
 
 
 def test_q415_the_core_is_the_minimum_in_task_order() -> None:
@@ -113,7 +113,7 @@ def test_q415_other_groups_have_no_core(kind: str) -> None:
     assert core(built) == []
 
 
-# books and quota
+# queues:Q-418: books and quota
 
 
 def test_q418_only_the_core_counts_as_work_that_cannot_be_taken_back() -> None:
@@ -236,7 +236,7 @@ def test_q418_a_core_pod_that_moves_stays_core() -> None:
     assert held(session) == (3, 1)
 
 
-# victims
+# queues:Q-418: victims
 
 
 def test_q418_reclaim_takes_the_surplus_and_no_more() -> None:

@@ -44,7 +44,7 @@ def is_stale(result: Result) -> bool:
     return [gang.group for gang in result.plan.stale] == ["job"]
 
 
-# T-36: grace
+# cycle:T-36: grace
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def is_stale(result: Result) -> bool:
 def test_t36_what_is_left_of_a_gang_goes_after_its_grace_period(
     stale: float | None, grace: str | None, evicted: bool
 ) -> None:
-    """Case T-36; cycle:STL-3."""
+    """Case cycle:T-36; cycle:STL-3."""
     result = half(stale=stale, grace=grace).schedule()
     assert is_stale(result)
     assert result.evicted_pods() == (["job-0"] if evicted else [])
@@ -99,18 +99,18 @@ def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
     assert half(stale=61).schedule().session.state.until_ns is None
 
 
-# STL-1: what is stale
+# cycle:STL-1: what is stale
 
 
 def test_t37_a_gang_of_which_a_pod_has_ended_well_is_not_stale() -> None:
-    """Case T-37; cycle:STL-1."""
+    """Case cycle:T-37; cycle:STL-1."""
     built = half().pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
     result = built.schedule()
     assert (result.plan.stale, result.plan.evictions) == ((), ())
 
 
 def test_t37_the_pod_that_has_ended_well_may_be_in_another_subgroup() -> None:
-    """Case T-37"""
+    """Case cycle:T-37"""
     built = job(leaf("a", 2, running=1), leaf("b", 1, running=1))
     assert is_stale(built.schedule())
     built.pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded", subgroup="b")
@@ -118,7 +118,7 @@ def test_t37_the_pod_that_has_ended_well_may_be_in_another_subgroup() -> None:
 
 
 def test_t37_a_gang_without_active_pods_is_not_stale() -> None:
-    """Case T-37: it never started, or nothing of it is left."""
+    """Case cycle:T-37: it never started, or nothing of it is left."""
     built = ground().gang("job", 2, min=3, gpu=1, group_spec=marked(61))
     built.pod("job-failed", group="job", gpu=1, on="node-0", phase="Failed")
     assert built.schedule().plan.stale == ()
@@ -216,7 +216,7 @@ def test_pg1_a_group_with_a_broken_tree_is_left_alone() -> None:
     assert built.schedule().plan.evictions == ()
 
 
-# STL-2: the clock
+# cycle:STL-2: the clock
 
 
 def test_stl2_the_clock_starts_when_the_gang_is_found() -> None:
@@ -286,7 +286,7 @@ def test_snp11_the_clock_of_a_gang_that_is_left_out_of_the_cycle_goes_on() -> No
     assert backing_off(30).schedule().plan.recovered == ()
 
 
-# STL-4: the eviction
+# cycle:STL-4: the eviction
 
 
 def test_stl4_the_eviction_says_who_and_why() -> None:
@@ -306,7 +306,7 @@ def test_stl4_the_eviction_says_who_and_why() -> None:
 
 
 def test_t38_all_that_is_left_of_a_gang_with_subgroups_goes() -> None:
-    """Case T-38; cycle:STL-4: gang size is the number of pods."""
+    """Case cycle:T-38; cycle:STL-4: gang size is the number of pods."""
     result = job(leaf("sg0", 2, running=3), leaf("sg1", 1)).schedule()
     assert sorted(result.evicted_pods()) == ["job-sg0-0", "job-sg0-1", "job-sg0-2"]
     assert {item.gang_size for item in result.plan.evictions} == {3}
@@ -393,7 +393,7 @@ def test_stl4_gangs_are_looked_at_in_order_of_their_names() -> None:
     assert result.evicted_pods() == ["a-0", "b-0", "c-0"]
 
 
-# STL-5: everyone
+# cycle:STL-5: everyone
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_stl5_the_core_of_a_semi_preemptible_gang_goes_too() -> None:
 
 
 def test_stl_do_better_the_last_eviction_of_the_gang_is_now() -> None:
-    """cycle:15, Do better (b); STM-8."""
+    """cycle:15, Do better (b); cycle:STM-8."""
     assert half().schedule().session.evicted_groups == {"default/job"}
     assert half(stale=5).schedule().session.evicted_groups == set()
 
@@ -442,7 +442,7 @@ def test_stm8_a_gang_that_lost_a_task_may_not_take_others_before_its_delay_is_ov
     assert [refusal.delay_ns for refusal in left.refusals if isinstance(refusal, WithinDelay)] == [30_000_000_000]
 
 
-# STL-6, EXP-8: what is told
+# cycle:STL-6, EXP-8: what is told
 
 
 def test_exp8_a_stale_gang_is_told_in_every_cycle() -> None:

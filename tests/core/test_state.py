@@ -68,7 +68,7 @@ def gpu_column(session: Session, row: int) -> tuple[int, int, int, int]:
     return idle, releasing, free, used
 
 
-# -- STM-1, STM-4: placing --------------------------------------------------------------------------------------------
+# -- cycle:STM-1, STM-4: placing --------------------------------------------------------------------------------------
 
 
 def test_stm4_a_placed_task_holds_its_node_its_queue_and_its_gang() -> None:
@@ -145,7 +145,7 @@ def test_stm1_observers_hear_of_every_change_undo_included() -> None:
     assert listener.heard == [("came", "a-0", 1), ("came", "a-1", 0), ("went", "a-1", 0), ("went", "a-0", 1)]
 
 
-# -- STM-5: undo ------------------------------------------------------------------------------------------------------
+# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -284,7 +284,7 @@ def test_touched_rows_name_every_change_undo_included() -> None:
     assert set(state.touched[seen:]) == {0, 1}
 
 
-# -- STM-6: converting ------------------------------------------------------------------------------------------------
+# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
 
 
 def test_stm6_allocations_become_promises_on_the_same_nodes() -> None:
@@ -350,7 +350,7 @@ def test_stm6_a_conversion_is_undone_too(pod: dict[str, Any], devices: tuple[str
     assert content(session) == before
 
 
-# -- STM-7, STM-8: committing -----------------------------------------------------------------------------------------
+# -- cycle:STM-7, STM-8: committing -----------------------------------------------------------------------------------
 
 
 def test_stm7_a_commit_tells_what_was_placed_in_order() -> None:

@@ -127,7 +127,7 @@ def counters(session: Session, pod: str) -> tuple[int, int, int, int]:
     return part.active_allocated, part.active_used, part.pipelined, part.open
 
 
-# -- STM-2: evicting --------------------------------------------------------------------------------------------------
+# -- cycle:STM-2: evicting --------------------------------------------------------------------------------------------
 
 
 def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
@@ -244,7 +244,7 @@ def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
     assert heard() == [("came", "b-0", 1), ("went", "b-0", 1), ("went", "a-0", 0), ("came", "a-0", 0)]
 
 
-# -- STM-3: keeping and moving ----------------------------------------------------------------------------------------
+# -- cycle:STM-3: keeping and moving ----------------------------------------------------------------------------------
 
 
 @KINDS
@@ -344,7 +344,7 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
     assert {row: list(ports.values()) for row, ports in session.state.closing.items()} == {0: [1]}
 
 
-# -- PG-14: dropping a promise ----------------------------------------------------------------------------------------
+# -- cycle:PG-14: dropping a promise ----------------------------------------------------------------------------------
 
 
 @KINDS
@@ -417,7 +417,7 @@ def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
     check_state(session)
 
 
-# -- STM-5: undo ------------------------------------------------------------------------------------------------------
+# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
 
 
 @KINDS
@@ -486,7 +486,7 @@ def test_stm5_undone_evictions_name_their_rows() -> None:
     assert state.touched[4:] == [1, 1, 0, 0]
 
 
-# -- STM-6: converting ------------------------------------------------------------------------------------------------
+# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
 
 
 def test_stm6_what_was_evicted_again_is_not_converted() -> None:
@@ -500,7 +500,7 @@ def test_stm6_what_was_evicted_again_is_not_converted() -> None:
     assert counters(session, "b-0")[2] == 1
 
 
-# -- STM-7: committing ------------------------------------------------------------------------------------------------
+# -- cycle:STM-7: committing ------------------------------------------------------------------------------------------
 
 
 def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:

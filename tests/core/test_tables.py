@@ -195,7 +195,7 @@ def test_a_cycle_leaves_the_tables_as_they_were() -> None:
     assert amounts(again, "pods")["used"] == 1
 
 
-# -- BindRequests: SNP-6 to SNP-8, T-40, gpu:B-4 ----------------------------------------------------------------------
+# -- BindRequests: cycle:SNP-6 to SNP-8, T-40, gpu:B-4 ----------------------------------------------------------------
 
 
 def binding(**request: Any) -> Tables:
@@ -302,7 +302,7 @@ def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
     assert seen(tables).tasks["default/pod"].node == "node-0"
 
 
-# -- states that are assumed, and time: SNP-17, TSK-3 -----------------------------------------------------------------
+# -- states that are assumed, and time: cycle:SNP-17, TSK-3 -----------------------------------------------------------
 
 
 def evicted() -> Tables:
@@ -377,7 +377,7 @@ def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
 
 
-# -- groups: SNP-11, SNP-12, SNP-16, SNP-18, T-41 ---------------------------------------------------------------------
+# -- groups: cycle:SNP-11, SNP-12, SNP-16, SNP-18, T-41 ---------------------------------------------------------------
 
 
 def backing_off(pools: list[tuple[str, str]], label: str | None = None, backoff: int | None = 1) -> bool:
@@ -511,7 +511,7 @@ def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
     assert seen(tables).groups["default/g"].allocated == [0, 0, 0]
 
 
-# -- queues, and what is wrong: SNP-10 --------------------------------------------------------------------------------
+# -- queues, and what is wrong: cycle:SNP-10 --------------------------------------------------------------------------
 
 
 def test_the_forest_is_built_anew_only_when_a_queue_changes() -> None:

@@ -71,7 +71,7 @@ def test_the_higher_task_priority_goes_first() -> None:
 
 
 def test_with_room_for_one_the_pod_with_the_higher_task_priority_is_bound() -> None:
-    """Case T-3."""
+    """Case cycle:T-3."""
     built = gang(gpus=1).pod("one", group="job", gpu=1, labels={PRIORITY: "1"})
     result = built.pod("two", group="job", gpu=1, labels={PRIORITY: "2"}).schedule()
     assert result.bound_pods("job") == ["two"]

@@ -117,7 +117,7 @@ def test_other_phases_are_named_or_unknown(phase: str, state: Status) -> None:
     assert state_of(on="node-0", phase=phase, deleted=10) is state
 
 
-# -- node and devices: TSK-4, TSK-6, gpu:G-12 -------------------------------------------------------------------------
+# -- node and devices: cycle:TSK-4, TSK-6, gpu:G-12 -------------------------------------------------------------------
 
 
 def test_the_node_is_that_of_the_pod_else_that_of_its_bind_request() -> None:
@@ -179,7 +179,7 @@ def test_an_accepted_share_is_reckoned_by_its_node() -> None:
     assert entry.allocated[2] == 40 + 2 * 67 + 25
 
 
-# -- groups and schedulers: TSK-5, SNP-13 -----------------------------------------------------------------------------
+# -- groups and schedulers: cycle:TSK-5, SNP-13 -----------------------------------------------------------------------
 
 
 def test_a_pod_without_a_subgroup_is_in_the_default_one() -> None:

@@ -217,7 +217,7 @@ def _scores(domains: int) -> list[int]:
     ("domains", "tenths"), [(1, [10.0]), (2, [5.0, 10.0]), (4, [2.5, 5.0, 7.5, 10.0]), (5, [2.0, 4.0, 6.0, 8.0, 10.0])]
 )
 def test_the_emptiest_preferred_domain_is_worth_most(domains: int, tenths: list[float]) -> None:
-    """topo:T-30, with the full resolution of TD-11: equal steps up to a million."""
+    """topo:T-30, with the full resolution of topo:TD-11: equal steps up to a million."""
     assert _scores(domains) == [round(100_000 * value) for value in tenths]
 
 

@@ -93,7 +93,7 @@ def test_a_preferred_level_is_no_requirement() -> None:
 
 
 def test_the_requirement_of_the_group_is_named_for_a_subgroup_that_only_prefers() -> None:
-    """topo:5 (step 6), T-37: the rack binds subgroup b, whose sibling took the large host; the host does not."""
+    """topo:5 (step 6), topo:T-37: the rack binds subgroup b, whose sibling took the large host; the host does not."""
     found = racks(("rack", HOST), ("r1/a", 3), ("r1/b", 1), ("r1/c", 1))
     parts = (leaf("a", 1, pending=1, gpu=2), keeping(leaf("b", 1, pending=1, gpu=3), "", HOST))
     why = found.tree("j", *parts, group_spec=inside("rack")).schedule().why("j")

@@ -115,7 +115,7 @@ def test_t8_an_unlimited_quota_is_measured_against_the_cluster() -> None:
     assert dominant_share(books) == 0.35
 
 
-# -- totals -------------------------------------------------------------------------------------------
+# -- queues: totals ------------------------------------------------------------------------------------
 
 
 def test_q100_the_total_is_the_sum_of_the_nodes() -> None:
@@ -184,7 +184,7 @@ def test_q102_an_overloaded_node_takes_nothing_off_the_others() -> None:
     assert total(built)[2] == 2
 
 
-# -- what queues have and want ------------------------------------------------------------------------
+# -- queues: what queues have and want -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_q107_without_a_gpu_of_known_memory_nothing_is_wanted() -> None:
     assert opened(cluster(nodes=1, gpus=1, gpu_memory=None).queue("q").gang("job", gpu_memory=500)).request[2] == 0
 
 
-# -- during the cycle ------------------------------------------------------------------------------------------
+# -- queues:Q-108: during the cycle -----------------------------------------------------------------------------------
 
 
 def test_q108_placements_count_along_the_chain_and_nothing_else_moves() -> None:

@@ -1,7 +1,7 @@
 """Subgroups of PyTorchJobs and LeaderWorkerSets as KAI's pod grouper made them, one test a recorded case.
 
 The folder may hold no case of these kinds; then one test says so by being skipped. Two cases written by hand, after
-the golden objects T-151 and T-153 of workloads-and-pod-groups.md, show that the comparison sees differences.
+the golden objects workloads:T-151 and T-153 show that the comparison sees differences.
 """
 
 from __future__ import annotations

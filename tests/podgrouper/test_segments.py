@@ -1,4 +1,4 @@
-"""Segments of PyTorchJobs and LeaderWorkerSets: topology.md part 10, workloads-and-pod-groups.md WK-PT and WK-LWS."""
+"""Segments of PyTorchJobs and LeaderWorkerSets: topo:10, workloads:WK-PT and WK-LWS."""
 
 from __future__ import annotations
 

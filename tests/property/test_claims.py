@@ -249,7 +249,7 @@ def request_of(bind: Bind) -> BindRequest:
 @settings(max_examples=40, deadline=None)
 @given(random=RANDOM)
 def test_what_is_being_bound_is_given_to_nobody_else(random: Random) -> None:
-    """While binders are at work: some have written the claims, some have started pods, some have done nothing (D-8)."""
+    """While binders are at work: some have written the claims, some have started pods, some nothing (gpu:D-8)."""
     running = a_run(a_cluster(random))
     tables = running.tables
     promised: dict[tuple[str, str, str], str] = {}

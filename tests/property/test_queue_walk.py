@@ -437,7 +437,7 @@ def test_the_choice_is_that_of_the_pseudo_code(root: Part) -> None:
 @settings(max_examples=100, deadline=None)
 @given(trees())
 def test_no_choice_holds_part_of_a_missing_minimum(root: Part) -> None:
-    """cycle:24, hard rules; PG-10."""
+    """cycle:24, hard rules; cycle:PG-10."""
     leaves = {part.name: part for part in all_leaves(root.parts)}
     for name, chosen_of_leaf in next_pods(planted(root)).items():
         missing = needed(leaves[name]) - leaves[name].running

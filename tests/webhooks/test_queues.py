@@ -93,7 +93,7 @@ def test_what_is_left_out_is_told() -> None:
 
 
 def test_a_parent_that_is_not_there_is_told() -> None:
-    """queues:Q-39 f, Q-24."""
+    """queues:Q-39 f, queues:Q-24."""
     assert "parent queue x does not exist" in validate(queue(parent="x"), None, {}).warnings[0]
     assert validate(queue(parent="x"), None, {}, quotas=True).errors == (
         "failed to get parent queue x: it does not exist",

@@ -2,7 +2,7 @@
 
 A shared device is a *group*: an id, and tenants that each hold some MiB of it.  What a group does to the whole-GPU
 column of its node follows from the sets of its tenants alone, never from the order in which they came, so adding and
-removing in any order ends in the same numbers (gpu:S-6, and the "Do better" that replaces S-4/S-5 by sets):
+removing in any order ends in the same numbers (gpu:S-6, and the "Do better" that replaces gpu:S-4/S-5 by sets):
 
 - a device with a live or releasing tenant is not idle;
 - a device all of whose tenants are releasing is one whole releasing GPU;

@@ -1,4 +1,4 @@
-"""Reasons as sentences: the texts of cycle:17, cycle:12 (ALC-8) and queues:Q-208.
+"""Reasons as sentences: the texts of cycle:17, cycle:12 (cycle:ALC-8) and queues:Q-208.
 
 Everything here is a pure function of a record in `decisions.py`.  Texts are sorted, so the same situation always gives
 the same sentence and conditions do not flap.

@@ -82,7 +82,7 @@ _PLAIN_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
     (resources.CSI_NODES, CSINode),
     (resources.CSI_STORAGE_CAPACITIES, CSIStorageCapacity),
 )
-#: Kinds a server may lack (ops:O-56).
+#: Kinds a server may lack (operations:O-56).
 _OPTIONAL_KINDS: tuple[tuple[Resource, type[Wire]], ...] = (
     (resources.TOPOLOGIES, Topology),
     (resources.NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology),

@@ -226,7 +226,7 @@ class Scheduler:
         self._synced = not stop.is_set()
 
     async def _claims_version(self) -> str:
-        """The version of the claims' API group that the server has, "" when it has none (ops:O-56)."""
+        """The version of the claims' API group that the server has, "" when it has none (operations:O-56)."""
         for version in _DRA_VERSIONS:
             try:
                 if await self._runtime.client.serves(names.DRA_GROUP, version):

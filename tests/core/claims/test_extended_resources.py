@@ -113,7 +113,7 @@ def test_d15_only_resources_served_by_claims_are_requested() -> None:
 
 
 def test_d15_an_init_container_uses_the_devices_of_later_ones() -> None:
-    """case T-95: init N and main N need N devices"""
+    """case gpu:T-95: init N and main N need N devices"""
     requests, mappings = served(pod(container("main", gpu=2), init=(container("i", gpu=2),)))
     assert requests == {"container-1-request-0": ("gpu", 2)}
     assert mappings == [("main", GPU, "container-1-request-0"), ("i", GPU, "container-1-request-0")]
@@ -154,7 +154,7 @@ def test_d15_the_order_in_which_requests_are_written_is_irrelevant() -> None:
 
 
 def test_d16_the_claim_that_nobody_wrote_is_allocated_like_any_other() -> None:
-    """case T-95: N devices filled, the next pod does not fit"""
+    """case gpu:T-95: N devices filled, the next pod does not fit"""
 
     def ask(count: int) -> ClaimAsk:
         spec: Any = device_requests(pod(container("a", gpu=count)), BACKING, (GPU,)).spec()

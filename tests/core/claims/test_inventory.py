@@ -179,7 +179,7 @@ def test_claims_find_devices_by_name() -> None:
 
 
 def test_d6_capacity_is_the_number_of_devices_of_gpu_drivers_on_the_node() -> None:
-    """case T-94"""
+    """case gpu:T-94"""
     inventory = offered(
         pool("n0", *(gpu(f"gpu-{number}") for number in range(4)), node="node-0", driver="GPU.nvidia.com"),
         pool("n0", gpu("nic-0"), gpu("nic-1"), node="node-0", driver="net.example.com"),

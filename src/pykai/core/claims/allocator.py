@@ -1,4 +1,4 @@
-"""Which devices of one node satisfy claims: a depth-first search, claim by claim, request by request (gpu:D-19 to 23).
+"""Which devices of one node satisfy claims: a depth-first search by claim and request (gpu:D-19 to D-23).
 
 Devices are tried in the order of the inventory and the first full solution wins, so equal input gives equal devices.
 Alternatives of a request (`firstAvailable`) are tried best first.  A device serves one request; with administrative

@@ -1,4 +1,4 @@
-"""Inter-pod affinity and anti-affinity by counting (cycle:FLT-2 InterPodAffinity, PERF-9).
+"""Inter-pod affinity and anti-affinity by counting (cycle:FLT-2 InterPodAffinity, cycle:PERF-9).
 
 For every distinct selection of pods that a term in play makes, the index keeps how many of them each node has, and
 follows placements and undo.  What an ask finds is worked out for all nodes at once and kept until a count changes that

@@ -187,7 +187,7 @@ class _Search:
         return [number for number in chosen if room[number] >= self._demand.count] or chosen[:1]
 
     def _working_domain(self) -> int:
-        """The deepest domain that holds all nodes of the set (topo:5, step 2; TD-1)."""
+        """The deepest domain that holds all nodes of the set (topo:5, step 2; topo:TD-1)."""
         found = ROOT
         for codes in self._tree.codes[1 : self._levels.common + 1, self._rows]:
             if not len(codes) or (codes != codes[0]).any() or not self._tree.named(int(codes[0])):
@@ -212,7 +212,7 @@ class _Search:
         return found
 
     def _scores(self, order: IntArray, sticky: BoolArray) -> FloatArray:
-        """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, with the steps of TD-11)."""
+        """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, TD-11)."""
         worth: FloatArray = np.zeros(len(self._tree) + 1)
         ranked = order[np.argsort(sticky[order], kind="stable")]
         worth[ranked] = _BAND * np.arange(1, len(ranked) + 1) / len(ranked)
