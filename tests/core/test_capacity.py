@@ -30,6 +30,7 @@ def running(built: Cluster, gpu: int, *, queue: str = "q", preemptible: bool = T
 
 @pytest.mark.parametrize("limited", ["q", "mid", "top"])
 def test_c1_a_full_limit_at_any_level_refuses_part_of_a_gpu(limited: str) -> None:
+    """queues:C1."""
     limits = dict.fromkeys(("q", "mid", "top"), -1.0) | {limited: 3.0}
     built = cluster(nodes=1, gpus=8).queue("top", limit=limits["top"])
     built.queue("mid", parent="top", limit=limits["mid"]).queue("q", parent="mid", limit=limits["q"])
@@ -41,6 +42,7 @@ def test_c1_a_full_limit_at_any_level_refuses_part_of_a_gpu(limited: str) -> Non
 
 @pytest.mark.parametrize(("preemptible", "bound"), [(False, 0), (True, 1)])
 def test_c2_c3_a_quota_exceeded_at_the_top_only_binds_what_is_preemptible(preemptible: bool, bound: int) -> None:
+    """queues:C2, C3."""
     built = cluster(nodes=1, gpus=8).queue("top", quota=1).queue("mid", parent="top", quota=5)
     built.queue("q", parent="mid", quota=5)
     result = built.gang("job", gpu=2, preemptible=preemptible).schedule()
@@ -50,17 +52,19 @@ def test_c2_c3_a_quota_exceeded_at_the_top_only_binds_what_is_preemptible(preemp
 
 
 def test_c4_a_queue_over_its_cpu_limit_still_runs_what_needs_only_gpus() -> None:
+    """queues:C4."""
     built = cluster(nodes=1, gpus=8).queue("q", cpu=(0, 1000, 1))
     result = running(built, gpu=0, cpu=2).gang("job", gpu=1, cpu=0).schedule()
     assert result.bound("job") == 1
 
 
 def test_c5_exactly_the_limit_is_allowed() -> None:
+    """queues:C5."""
     assert running(cluster(nodes=1, gpus=8).queue("q", limit=3), gpu=2).gang("job", gpu=1).schedule().bound("job") == 1
 
 
 def test_c6_shared_devices_are_charged_by_the_memory_of_the_node() -> None:
-    """Twice 60 of 100 MiB are 1.2 GPUs, beside 0.4 that are held already."""
+    """queues:C6: twice 60 of 100 MiB are 1.2 GPUs, beside 0.4 that are held already."""
     built = cluster(nodes=1, gpus=4, gpu_memory=100).queue("q", quota=1)
     built.group("old", preemptibility="non-preemptible")
     built.pod("old", group="old", fraction=0.4, on="node-0", device="gpu-0")
@@ -78,11 +82,12 @@ def test_c6_shared_devices_are_charged_by_the_memory_of_the_node() -> None:
 
 
 def test_c7_a_pod_larger_than_the_limit_is_refused() -> None:
+    """queues:C7."""
     assert cluster(nodes=1, gpus=8).queue("q", limit=1).gang("job", gpu=2).schedule().bound("job") == 0
 
 
 def test_c8_a_limit_that_is_not_set_lets_nothing_run() -> None:
-    """queues:Q-15"""
+    """queues:Q-15, C8."""
     built = cluster(nodes=1, gpus=8).add(
         {
             "apiVersion": "scheduling.run.ai/v2",

@@ -137,7 +137,7 @@ def test_what_is_being_released_counts_as_free() -> None:
 
 
 def test_the_rest_of_shared_gpus_counts_as_free() -> None:
-    """cycle:14: two halves in use on two GPUs, a whole one is wanted."""
+    """cycle:14; gpu:T-53: two halves in use on two GPUs, a whole one is wanted."""
     built = consolidating(1, 1)
     for index in range(2):
         built.gang(f"old-{index}", fraction=0.5, on=f"node-{index}", device=f"gpu-{index}")

@@ -195,7 +195,7 @@ def test_a_cycle_leaves_the_tables_as_they_were() -> None:
     assert amounts(again, "pods")["used"] == 1
 
 
-# -- BindRequests: cycle:SNP-6 to SNP-8, T-40, gpu:B-4 ----------------------------------------------------------------
+# -- BindRequests: cycle:SNP-6 to SNP-8, T-40; gpu:B-4, T-80 -----------------------------------------------------------
 
 
 def binding(**request: Any) -> Tables:

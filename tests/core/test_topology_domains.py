@@ -27,7 +27,7 @@ def test_a_required_level_takes_the_domain_that_can_hold_the_gang() -> None:
 
 
 def test_a_domain_whose_nodes_refuse_a_pod_is_left_for_the_next() -> None:
-    """topo:TC-2: the rack with the smaller name is tried first, and fails for a reason that is no resource."""
+    """topo:TC-2; cycle:T-48: the rack with the smaller name comes first and fails, but not for want of a resource."""
     found = topology(cluster().queue("q"), "rack").group("j", minMember=2, **inside("rack"))
     for index, rack in enumerate(("r1", "r1", "r2", "r2")):
         found.node(f"n{index}", gpus=1, labels={"rack": rack, **({"fast": "yes"} if rack == "r2" else {})})

@@ -38,6 +38,9 @@ def small_node(built: Cluster, **how: Any) -> Cluster:
 # -- the cases of section 19.3 ----------------------------------------------------------------------------------------
 
 
+# -- queues:T1 to T8 ------------------------------------------------------------------------------------------------
+
+
 def test_t1_the_load_of_other_schedulers_is_taken_off() -> None:
     built = small_node(cluster()).pod("foreign", cpu=1, memory="1G", on="node-0", scheduler="default-scheduler")
     built.queue("q").group("own").pod("own", group="own", cpu=2, memory=0, on="node-0")
@@ -362,6 +365,7 @@ def test_q61_by_default_the_whole_forest_counts() -> None:
 
 
 def test_q62_without_the_hierarchy_only_queues_with_a_parent_count_below_a_synthetic_one() -> None:
+    """queues:S3."""
     result = departments().sharded(full_hierarchy=False).schedule()
     assert result.bound("job") == 1, "the limit of the department is ignored"
     assert sorted(queue.name for queue in result.plan.queues) == ["default", "q"]
@@ -379,6 +383,7 @@ def test_q62_workloads_of_queues_without_a_parent_find_no_queue_then() -> None:
 
 
 def test_q63_a_child_of_a_missing_parent_goes_with_everything_below_it() -> None:
+    """queues:S2."""
     built = cluster(nodes=1, gpus=4).queue("q").queue("orphan", parent="gone").queue("grandchild", parent="orphan")
     assert names_of(built) == ["q"]
 

@@ -378,7 +378,7 @@ def test_t13_a_group_keeps_its_constraint_unless_the_workload_names_a_topology()
 
 
 def test_t47_the_leader_joins_a_full_first_segment_when_the_workers_divide_evenly() -> None:
-    """topo:T-47: size 5, segments of 2."""
+    """topo:T-47; workloads:T-92: size 5, segments of 2."""
     owner = leader_worker_set(5, 2)
     parts = leader_worker_parts(owner, member())
     assert drawn(parts) == "segment-0 sets 2, segment-1 2, leader in segment-0 1, workers in segment-0 2"
@@ -396,7 +396,7 @@ def test_t47_the_leader_takes_a_place_in_the_first_segment_otherwise() -> None:
 
 
 def test_t46_the_last_segment_has_what_is_left() -> None:
-    """topo:T-46: size 5, segments of 3."""
+    """topo:T-46; workloads:T-94: size 5, segments of 3."""
     parts = leader_worker_parts(leader_worker_set(5, 3), member())
     assert drawn(parts) == "segment-0 sets 2, segment-1 2, leader in segment-0 1, workers in segment-0 2"
     assert places(leader_worker_set(5, 3), 5) == ["leader", "workers", "workers", "segment-1", "segment-1"]

@@ -6,4 +6,6 @@ Values that stand as text in the objects are read by `quantity`, `duration` and 
 label, annotation, reason and default once.
 
 This is the lowest layer: it imports nothing else of the project, reads no clock and does no I/O.
+
+Statements: cycle:SNP-2.
 """

@@ -15,6 +15,8 @@ holds it, and KAI's scheduler does not.
 
 Subtle: an expression of a policy may cost 1,000,000, and one question to the authoriser costs 350,000 of it.  So at
 most two rights can be asked for in one place.
+
+Statements: policies:right.
 """
 
 from __future__ import annotations

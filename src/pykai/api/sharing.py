@@ -12,6 +12,8 @@ pods in the namespace of reservations; so `ReservationRule` asks for the namespa
 node and group.
 
 Functions take names and maps, so that they serve typed pods and plain documents alike.
+
+Statements: trust:reservation.
 """
 
 import hashlib
@@ -33,7 +35,7 @@ def shares_gpu(annotations: Mapping[str, str]) -> bool:
 def fraction_container(
     annotations: Mapping[str, str], init_names: Sequence[str], regular_names: Sequence[str]
 ) -> tuple[bool, int]:
-    """Which container gets the fraction: whether it is an init container, and its index among its kind."""
+    """Which container gets the fraction: whether it is an init container, and its index among its kind (gpu:E-7)."""
     wanted = annotations.get(names.GPU_FRACTION_CONTAINER_ANNOTATION)
     if wanted is None:
         if not regular_names:
@@ -52,7 +54,7 @@ def container_index(init: bool, index: int) -> str:
 
 
 def config_map_names(prefix: str, index: str) -> tuple[str, str]:
-    """The ConfigMap with the capabilities of a container, and the one that is its environment as a whole."""
+    """The ConfigMap with the capabilities of a container, and the one that is its environment as a whole (gpu:E-1)."""
     return f"{prefix}-{index}", f"{prefix}-{index}-evar"
 
 

@@ -49,6 +49,8 @@ def alias_problems(topology: Topology) -> str:
     """Why the webhook refuses the aliases, empty if it does not (topo:T-9).
 
     There is no look at the old object: aliases may move from level to level (topo:T-10).
+
+    Statements: gpu:A-11.
     """
     aliases = Counter(level.alias for level in topology.spec.levels if level.alias)
     labels = {level.node_label for level in topology.spec.levels}

@@ -11,6 +11,8 @@ Functions in the process see writes of main resources only, webhooks whatever th
 Subtle: a webhook of a `service` has no address outside of a cluster with pods that serve; it counts as one that does
 not answer.  Match conditions need the CEL library (extra `dra`); a condition that cannot be evaluated is treated by the
 failurePolicy too.
+
+Statements: apiserver:webhooks.
 """
 
 from __future__ import annotations

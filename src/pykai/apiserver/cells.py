@@ -2,6 +2,8 @@
 
 Each function turns an object and the time (seconds since the epoch) into the cells after the name.  The status of a pod
 is the involved one: a word that sums up phase, reasons of containers and init containers, and deletion.
+
+Statements: apiserver:printing.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Rules and names are those of Kubernetes, without kinds that have left it.  `admin`, `edit` and `view` hold no rules
 themselves: they gather those of ClusterRoles that are labelled for them, so custom kinds can join in.  The one addition
 is `viewer`, for the user of that name, who may read everything.
+
+Statements: apiserver:users.
 """
 
 from __future__ import annotations

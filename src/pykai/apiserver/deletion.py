@@ -5,6 +5,8 @@ is meant (preconditions).  `planned` answers with what keeps the object for now,
 
 Pods have a grace: one without a node or one that has ended goes at once, any other waits for its kubelet to delete it
 again with grace 0.
+
+Statements: apiserver:finalizers, apiserver:grace.
 """
 
 from __future__ import annotations

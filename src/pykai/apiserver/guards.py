@@ -6,6 +6,8 @@ with the verdicts and the words of a Kubernetes API server.  Any other stored po
 
 Subtle: the list of closed namespaces is read from the stored policy, so that an installation with another list works;
 everything else in a stored policy is what the table says.
+
+Statements: policies:closed, policies:creating, policies:prefix, policies:whole.
 """
 
 from __future__ import annotations

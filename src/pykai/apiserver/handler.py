@@ -3,6 +3,8 @@
 `Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing
 of a body is looked at before that; `refused` answers without even having the body.  Refusals come up as `ApiError` and
 leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and harms no other request.
+
+Statements: rbac:body.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ the user may do what the request asks for.
 
 Subtle: a connection costs a file descriptor and little else, but there are only so many.  One that brings no request,
 or not all of a body, within a while is closed; watches, which the server feeds, stay.
+
+Statements: hostile:wire.
 """
 
 from __future__ import annotations

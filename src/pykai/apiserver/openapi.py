@@ -7,6 +7,8 @@ Schemas of built-in kinds come from the table and carry no descriptions; those o
 kubectl looks for three things: `x-kubernetes-group-version-kind` at operations and schemas, which lead it from a
 resource to its schema; the query parameter `fieldValidation` of PATCH, without which `apply` believes the server cannot
 check fields; and list types with merge keys.
+
+Statements: apiserver:openapi.
 """
 
 from __future__ import annotations

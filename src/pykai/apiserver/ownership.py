@@ -12,6 +12,8 @@ Subtle: an entry is told apart by manager, operation and subresource, of updates
 not even a time, when an apply says what is already so.  An object that nobody tracked (its managedFields were removed)
 gets an entry of `before-first-apply` for all it has when it is first applied.  The caller drops what the request may
 not write (the status, or all but the status) before it calls.
+
+Statements: apiserver:ownership.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ A file that is not as it was written is refused at the start (`integrity.py`).
 
 Subtle: the store goes on with what is not yet on disk, so later writes may build on it; they are later in the same
 order, and a failure of the disk fails them all.  After such a failure the server refuses to write.
+
+Statements: apiserver:damage.
 """
 
 from __future__ import annotations

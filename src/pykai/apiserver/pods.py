@@ -5,6 +5,8 @@ gates may be written.  Binding is the one way to give it a node, and happens onc
 
 Defaults that are constants (restartPolicy, dnsPolicy, ...) come from the schema; here is what depends on other
 objects or on other fields.
+
+Statements: apiserver:binding, apiserver:pods, apiserver:priority.
 """
 
 from __future__ import annotations

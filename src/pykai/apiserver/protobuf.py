@@ -8,6 +8,8 @@ as protobuf wants it.
 Subtle: Go writes every field that is not a pointer, also when it is empty; such a zero means "absent" wherever JSON
 would have left it out.  Fields of an inlined struct (a volume's source) are a message of their own here and stand among
 the other fields in JSON.  Quantities, times, int-or-string and raw JSON are messages here and scalars there.
+
+Statements: apiserver:protobuf.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ matter of verb, resource and namespace, so that is the key: an answer holds for 
 
 Subtle: writing a role hands out its rights, so `check_grant` asks for every right in it, unless the user may `escalate`
 the role or `bind` it.
+
+Statements: rbac:grant, rbac:names, rbac:namespace, rbac:subresource.
 """
 
 from __future__ import annotations

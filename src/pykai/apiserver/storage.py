@@ -12,6 +12,8 @@ answered with 410.
 
 Subtle: with a journal behind it (`persist`) a write is *stored* at once and *published* once it is on disk.  Requests
 are served from what is stored and answered after it is published; watches see only what is published.
+
+Statements: apiserver:durable, apiserver:history, apiserver:pages.
 """
 
 from __future__ import annotations

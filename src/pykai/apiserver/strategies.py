@@ -2,6 +2,8 @@
 
 Each kind with rules of its own has an entry in the tables at the end; everything else follows the general rules here:
 status belongs to the status subresource, and an update of the main resource leaves it alone.
+
+Statements: apiserver:status.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Tokens are made at first start and kept beside the certificates (mode 0600).  What a user may do is a matter of roles
 (`rbac`).  Over the local transport a caller says who it is and is believed; it runs in this process anyway.
+
+Statements: rbac:token.
 """
 
 from __future__ import annotations

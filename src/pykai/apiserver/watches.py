@@ -7,6 +7,8 @@ code 410, as does one that asks for a revision the history no longer reaches.
 Selectors are asked when events are read.  An object that begins to match is ADDED and one that ceases to is DELETED,
 whatever the write was.  Bytes of an object are those of its record, shared by all watches; only watches that ask for
 another form (a Table, metadata alone, another version) have objects decoded and encoded for them, through `shape`.
+
+Statements: apiserver:watch.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ the write starts again from the present object, as it does for any patch that me
 
 Subtle: old objects are shared with readers and never changed; every step that changes something makes new dicts on the
 way to it.  A write that changes nothing is answered with the object as it is and leaves no trace.
+
+Statements: apiserver:conflict, apiserver:dry-run, apiserver:generation, apiserver:namespace, apiserver:no-op.
 """
 
 from __future__ import annotations

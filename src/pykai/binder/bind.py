@@ -14,6 +14,8 @@ say, but right before the Binding the request is read from the server (it must b
 open, and not on its way out) and so are the reservations; the Binding names the pod's uid.  While the attempt prepares,
 the deletion of request or pod ends it; the Binding itself is never interrupted, because nobody could tell whether it
 arrived.
+
+Statements: hostile:bind.
 """
 
 from __future__ import annotations
@@ -290,6 +292,7 @@ class Binding:
             # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
             del preparing, ended
 
+    # gpu:BI-2, BI-3.
     async def _prepare(self, attempt: Attempt) -> None:
         if attempt.shared:
             node = attempt.node.metadata.name
@@ -340,6 +343,7 @@ class Binding:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
 
+    # gpu:BI-4, BI-5.
     async def _bind(self, attempt: Attempt) -> str:
         spec, metadata = attempt.request.spec, attempt.pod.metadata
         annotations: dict[str, str] = {}

@@ -7,6 +7,8 @@ as a whole by `envFrom`, and gets the devices of pods that admission did not tre
 Subtle: the names come from an annotation, which the creator of the pod may write.  So an existing ConfigMap is
 written or deleted only if this pod owns it (gpu:E-3 overwrites; `docs/adr/0018-what-a-tenant-may-claim.md`), and only
 the keys that are ours.
+
+Statements: trust:configmaps.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def maps_of(pod: Pod, index: str) -> tuple[str, str]:
 
 
 def visible_devices(gpus: list[str], cdi: bool) -> str:
-    """Devices as the NVIDIA runtime reads them."""
+    """Devices as the NVIDIA runtime reads them (gpu:E-4)."""
     return ",".join(names.CDI_DEVICE_PREFIX + gpu if cdi else gpu for gpu in gpus)
 
 
@@ -74,7 +76,7 @@ def memory_limit(pod: Pod, node: Node, portion: str) -> str | None:
 
 
 class GpuSharing:
-    """Makes the ConfigMaps of pods with shared GPUs."""
+    """Makes the ConfigMaps of pods with shared GPUs (operations:E-26)."""
 
     name = GPU_SHARING
 
@@ -83,7 +85,7 @@ class GpuSharing:
         self._cdi = cdi
 
     async def prepare(self, attempt: Attempt) -> None:
-        """Make both, or bring them up to date."""
+        """Make both, or bring them up to date (gpu:E-5)."""
         if not attempt.shared:
             return
         pod = attempt.pod

@@ -11,6 +11,8 @@ and against what its own claim asks for:
 Subtle: the cache shows an allocation a moment after it was written, and many attempts run side by side.  Devices that
 were given here count until the cache shows them.  A claim that the cache still shows as a holder may have given its
 device back, so it is read from the server before a bind is refused for it.
+
+Statements: trust:claims.
 """
 
 from __future__ import annotations

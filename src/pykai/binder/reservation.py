@@ -56,7 +56,7 @@ class Reserved:
 
 
 def reservation_pod(pod: Pod, node: str, group: str, options: BinderOptions) -> dict[str, Any]:
-    """The pod that holds a GPU of `node` for `group`; `pod` is the first that needs it (gpu:RV-4)."""
+    """The pod that holds a GPU of `node` for `group`; `pod` is the first that needs it (gpu:RV-4, KA-1)."""
     container: dict[str, Any] = {
         "name": "resource-reservation",
         "image": options.reservation_image,
@@ -153,6 +153,8 @@ class Reservations:
 
         A group that has tenants and no reservation has lost its GPU.  A new reservation would be another GPU, so the
         tenants must be gone first.
+
+        Statements: gpu:RV-2, RV-5.
         """
         namespace, name = self._options.reservation_namespace, reservation_name(node, group)
         key = f"{namespace}/{name}"
@@ -258,7 +260,7 @@ class Reservations:
         return str(made["metadata"]["uid"])
 
     def _refuse_while_scaling(self, node: str) -> None:
-        """While a scaling pod waits for a new node, that node's GPUs are for it (gpu:RV-3)."""
+        """While a scaling pod waits for a new node, that node's GPUs are for it (gpu:RV-3, SA-9)."""
         there = self._nodes.store.get(node)
         labels = there.metadata.labels if there is not None else {}
         for pod in self._pods.store.by(SCALING_INDEX, ""):

@@ -10,6 +10,8 @@ BindRequests in its namespace.  So nothing in it is trusted that would fill a no
 
 Subtle: the cache shows a bound pod a moment after its Binding, and many attempts run side by side.  A pod that passed
 counts at once, and until the cache shows it or its attempt has failed.  Between the look and the note nothing waits.
+
+Statements: trust:devices.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ class BinderService:
             base_delay_s=options.base_delay_s,
             max_delay_s=options.max_delay_s,
         )
+        # gpu:BD-3.
         self._group_queue = Reconciler(
             "gpugroups",
             self._look_after,
@@ -140,7 +141,7 @@ class BinderService:
         self._pods.subscribe(self._pod_changed)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop, or while this instance leads."""
+        """Work until told to stop, or while this instance leads (gpu:BD-1)."""
         recording_ends = asyncio.Event()
         recording = asyncio.ensure_future(self.recorder.run(recording_ends))
         try:
@@ -168,7 +169,10 @@ class BinderService:
         return self._request_queue.idle() and self._group_queue.idle()
 
     async def _take_over(self, stop: asyncio.Event) -> None:
-        """Work, once the caches know whom the last leader gave a GPU: reservations of nobody are given up."""
+        """Work, once the caches know whom the last leader gave a GPU: reservations of nobody are given up.
+
+        Statements: gpu:BD-5.
+        """
         if await caught_up(self._runtime.caches, (self._requests, self._pods), stop):
             await self._work(stop)
 

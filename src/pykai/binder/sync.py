@@ -15,6 +15,8 @@ would delete running pods.
 Subtle: caches lag.  Before a reservation is given up, pods that BindRequests of the group were made for are read live:
 one may just have been bound.  And while an attempt works on a group (`entered`), nothing of it is touched; an attempt
 that begins while a group is being looked at waits for that.
+
+Statements: faults:delete.
 """
 
 from __future__ import annotations
@@ -96,13 +98,13 @@ class GroupSync:
         failed.subscribe(self._pod_changed)
 
     def everything(self) -> None:
-        """Look at all groups: at start-up, for what happened while nobody looked."""
+        """Look at all groups: at start-up, for what happened while nobody looked (gpu:BD-2, SY-1, SY-4)."""
         for pod in (*self._pods.values(), *self._failed.values()):
             for group in gpu_groups(pod.metadata.labels):
                 self._enqueue(group)
 
     async def clear_node(self, node: str) -> None:
-        """Give up what is reserved on a node for nobody, so that a new reservation finds a GPU."""
+        """Give up what is reserved on a node for nobody, so that a new reservation finds a GPU (gpu:BI-1)."""
         for pod in self._pods.by(RESERVATION_INDEX, node):
             for group in gpu_groups(pod.metadata.labels):
                 if not self._used(group):
@@ -117,7 +119,7 @@ class GroupSync:
 
     @asynccontextmanager
     async def entered(self, groups: Iterable[str]) -> AsyncIterator[None]:
-        """While an attempt works on these groups they are left alone; afterwards they are looked at."""
+        """While an attempt works on these groups they are left alone; afterwards they are looked at (gpu:RV-1)."""
         mine = list(groups)
         for group in mine:
             while (looking := self._looking.get(group)) is not None:
@@ -133,7 +135,7 @@ class GroupSync:
                 self._enqueue(group)
 
     async def reconcile(self, group: str) -> float | None:
-        """Look at one group."""
+        """Look at one group (gpu:SY-2)."""
         while (looking := self._looking.get(group)) is not None:
             await looking.wait()
         if self._entered[group]:
@@ -146,7 +148,7 @@ class GroupSync:
         return None
 
     def _used(self, group: str) -> bool:
-        """Whether the caches know somebody in the group, or on the way to it."""
+        """Whether the caches know somebody in the group, or on the way to it (gpu:RB-3)."""
         if self._entered[group] or any(holds_groups(request) for request in self._requests.by(GROUP_INDEX, group)):
             return True
         return any(pod.spec.node_name and self._may_use(pod) for pod in self._pods.by(GROUP_INDEX, group))
@@ -156,6 +158,7 @@ class GroupSync:
         elsewhere = pod.metadata.namespace != self._options.reservation_namespace
         return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _in_use(pod)
 
+    # gpu:SY-3.
     async def _look_at(self, group: str) -> None:
         reservations: list[Pod] = []
         users: list[Pod] = []
@@ -281,6 +284,7 @@ class GroupSync:
         except NotFound:
             return None
 
+    # gpu:BD-4.
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:

@@ -10,6 +10,8 @@ A name that no node offers has no axis: whoever may create pods may invent as ma
 costs every snapshot a row over all nodes.  Who asks for some of it fits nowhere (`vectors`).
 
 Amounts are `int64` and saturate at 2^53: however absurd the pods of a node are, their sum is exact and so is undo.
+
+Statements: design:1.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 CPU, MEMORY, PODS = 0, 1, 2
+# Pods are an amount like any other, one for each (cycle:NOD-6).
 _FIRST_AXES = ("cpu", "memory", "pods")
 
 #: Amounts stop here.  A thousand of the largest still add up in an int64, and each is exact as a float.
@@ -45,7 +48,7 @@ _MIG_PROFILE = re.compile(r"^nvidia\.com/mig-(?:\d+c\.)?(\d{1,3})g\.(\d+)gb(?:\.
 
 
 def is_gpu(name: str) -> bool:
-    """Whether the resource is a whole GPU of some vendor."""
+    """Whether the resource is a whole GPU of some vendor (gpu:G-14)."""
     return name.endswith("/gpu")
 
 
@@ -56,7 +59,7 @@ def is_mig(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def mig_gpus(name: str) -> int:
-    """How many GPUs of quota one slice of this profile costs; 0 for a name that is no profile."""
+    """How many GPUs of quota one slice of this profile costs; 0 for a name that is no profile (gpu:G-16)."""
     match = _MIG_PROFILE.match(name)
     return int(match.group(1)) if match else 0
 
@@ -78,7 +81,7 @@ def amount(name: str, raw: str | int | float) -> int:
 
 
 class Axes:
-    """The register of resource names; it only ever grows, so an axis keeps its number."""
+    """The register of resource names; it only ever grows, so an axis keeps its number (cycle:R-1)."""
 
     __slots__ = ("gpu_axes", "index", "mig_axes", "names")
 

@@ -58,7 +58,7 @@ def _received(session: Session, shape: Shape, row: int) -> _Received:
 
 
 def carry_out(session: Session, outcome: Outcome, cause: Cause | None = None) -> None:
-    """Turn what was committed into decisions."""
+    """Turn what was committed into decisions (cycle:ALC-6)."""
     for key, gang in outcome.touched.items():
         # What this cycle had decided for the task before no longer holds.
         session.nominations.pop(key, None)
@@ -115,6 +115,7 @@ def _runs(gang: Gang) -> bool:
     return any(leaf.active_allocated > leaf.pipelined for leaf in gang.leaves)
 
 
+# gpu:F-11.
 def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
     received = _received(session, task.shape, placement.row)
     annotations: dict[str, str] = {}

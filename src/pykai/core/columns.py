@@ -68,6 +68,7 @@ class NodeColumns:
             return used
         return self._free_slots.pop()
 
+    # cycle:R-5.
     def _axis(self, resource: str) -> int:
         size = len(self._axes)
         axis = self._axes.axis(resource)
@@ -78,7 +79,7 @@ class NodeColumns:
         return axis
 
     def charge(self, facts: NodeFacts, task: Task, sign: int) -> None:
-        """Add a task to or take it from the figures of its node (cycle:4)."""
+        """Add a task to or take it from the figures of its node (cycle:4, NOD-1)."""
         name = facts.name
         vector = self._vectors[task.shape]
         slot = self._slots[name]

@@ -64,7 +64,7 @@ class DeviceUse(NamedTuple):
         return -self.idle_gpus - (1 if self.live or self.pipelined else 0)
 
     def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
-        """The device after a tenant came (sign 1) or left (sign -1)."""
+        """The device after a tenant came (sign 1) or left (sign -1) (gpu:S-4, S-5)."""
         live, releasing, pipelined, used, allocated, freed, reserved, closing = self
         used += sign * mib
         if holding == LIVE:
@@ -183,6 +183,8 @@ def seat(
     """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
 
     `columns` is [plane, axis, node]; the whole-GPU figures of the node follow what becomes of its devices.
+
+    Statements: gpu:S-1.
     """
     for group in groups:
         after = devices.get(group, FREE_DEVICE).with_tenant(tenant.holding, tenant.mib, sign)

@@ -141,7 +141,7 @@ def _over_bound(refusal: OverCapacity) -> str:
 
 
 def not_ready_text(refusals: tuple[NotReady, ...]) -> str:
-    """What a group still waits for (cycle:EXP-10)."""
+    """What a group still waits for (cycle:EXP-10; workloads:PS-6; operations:E-25)."""
     text = "Job is not ready for scheduling."
     for missing in refusals:
         if missing.subgroup == names.DEFAULT_SUBGROUP:
@@ -198,6 +198,7 @@ def refusal_text(refusal: Refusal) -> str:
             return "The priority class of the workload says preemptionPolicy Never; it may not trigger evictions"
         case WithinDelay(delay_ns=delay_ns, until_ns=until_ns):
             return (
+                # queues:Q-323.
                 f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
                 f"evictions before {format_timestamp(until_ns or 0)}"
             )
@@ -232,6 +233,7 @@ def _subgroup(name: str) -> str:
     return "" if name in ("", names.DEFAULT_SUBGROUP) else name
 
 
+# cycle:EXP-7; topo:T-41.
 def _no_domain(refusal: NoDomain) -> str:
     required = f", requirement {refusal.level}" if refusal.level else ""
     text = f"topology {refusal.topology}{required} couldn't be satisfied for job <{refusal.group}>"
@@ -320,7 +322,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 
 def stale_text(stale: StaleGang) -> str:
-    """What the event of an incomplete gang says (cycle:EXP-8)."""
+    """What the event of an incomplete gang says (cycle:EXP-8, STL-6)."""
     text = f"Job is stale. {stale.active} pods are active, minMember is {stale.minimum}"
     for name, minimum, active in stale.subgroups:
         text += f", subGroup {name} minMember is {minimum} and {active} pods are active"
@@ -328,7 +330,7 @@ def stale_text(stale: StaleGang) -> str:
 
 
 def queue_line(figures: QueueFigures) -> str:
-    """What a queue has and may have, for those who lose something (cycle:RCL-2)."""
+    """What a queue has and may have, for those who lose something (cycle:RCL-2; queues:Q-277)."""
     return (
         f"{figures.display_name} uses <{_amounts(figures.allocated)}> with a quota of <{_amounts(figures.quota)}>, "
         f"fair-share of <{_amounts(figures.fair_share)}> and queue priority of <{figures.priority}>."
@@ -341,7 +343,7 @@ def _amounts(figures: Figures) -> str:
 
 
 def group_text(group: Unscheduled) -> str:
-    """Why a group waits, in one text (cycle:EXP-5)."""
+    """Why a group waits, in one text (cycle:EXP-5; topo:T-43)."""
     if not group.refusals:
         return UNABLE
     waiting = tuple(refusal for refusal in group.refusals if isinstance(refusal, NotReady))

@@ -70,7 +70,7 @@ class LeafRun:
 
     @property
     def ready(self) -> bool:
-        """Enough tasks exist to be started (cycle:PG-6)."""
+        """Enough tasks exist to be started (cycle:PG-6, POL-6; workloads:PS-3)."""
         return self.alive - self.gated >= self.minimum
 
     @property
@@ -363,6 +363,7 @@ def judge(node: LeafRun | BranchRun, found: dict[int, Judged]) -> Judged:
     return made
 
 
+# cycle:PG-11.
 def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
     judged = picker.judged
     children = [child for child in branch.children if judged[id(child)].satisfied or judged[id(child)].ready]
@@ -390,7 +391,7 @@ def _next_of(child: LeafRun | BranchRun, picker: _Picker, key: SubgroupKey) -> I
 
 
 def _pick(leaf: LeafRun, is_open: Callable[[Task], bool], task_key: TaskKey) -> list[Task]:
-    """The missing minimum of a leaf, or one task beyond it."""
+    """The missing minimum of a leaf, or one task beyond it (cycle:PG-10)."""
     if not leaf.open:
         return []
     missing = max(leaf.minimum - leaf.active_allocated, 1)

@@ -3,6 +3,8 @@
 The tree has inner nodes (`Branch`, upstream's SubGroupSet) and leaves (`Leaf`, upstream's PodSet).  A plain gang is a
 root with one leaf called `default`.  The classes here are immutable; what changes during a cycle (how many tasks of a
 leaf run) lives in `gangs.py`.
+
+Statements: crowds:subgroups.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A set of subgroups of which some number must be satisfied."""
+    """A set of subgroups of which some number must be satisfied (cycle:POL-5)."""
 
     name: str
     #: how many children must be satisfied; None = all of them
@@ -103,7 +105,10 @@ def _plain_root(minimum: int, topology: TopologyConstraint | None = None, min_su
 
 
 def build_root(podgroup: PodGroup) -> tuple[Branch, str]:
-    """The subgroup tree and, if the object's own tree is invalid, what is wrong with it (cycle:PG-1, PG-2)."""
+    """The subgroup tree and, if the object's own tree is invalid, what is wrong with it (cycle:PG-1, PG-2, PG-3).
+
+    Statements: topo:T-1 to T-3; workloads:PS-2.
+    """
     spec = podgroup.spec
     topology = spec.topology_constraint
     if topology is not None and not topology.topology:
@@ -141,6 +146,7 @@ def _at_least_zero(value: int | None) -> int | None:
     return None if value is None else max(0, value)
 
 
+# workloads:PS-5.
 def _tree_error(entries: list[SubGroup]) -> str:
     if len(entries) > MOST_SUBGROUPS:
         return f"{len(entries)} subgroups, at most {MOST_SUBGROUPS} are allowed"
@@ -195,7 +201,7 @@ def _leaves(root: Branch) -> tuple[Leaf, ...]:
 
 
 def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
-    """The engine's view of a PodGroup; fields that cannot be read are reported and count as absent."""
+    """The engine's view of a PodGroup; fields that cannot be read are reported and count as absent (cycle:SNP-16)."""
     meta, spec = podgroup.metadata, podgroup.spec
     subject = f"PodGroup/{meta.namespace}/{meta.name}"
 

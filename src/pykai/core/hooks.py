@@ -249,13 +249,14 @@ class Hooks:
     observer: Observer | None = None
     #: what nodes give out besides columns and shared GPUs: devices of claims, NUMA zones, volumes
     books: Books | None = None
+    #: workloads:BM-1:
     #: annotations for the BindRequest of a pod (pod, node name); later plugins win
     bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
 
 
 @runtime_checkable
 class Plugin(Protocol):
-    """A policy: its arguments are its fields, its rules come from `prepare`."""
+    """A policy: its arguments are its fields, its rules come from `prepare` (cycle:CYC-8)."""
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """The rules for one cycle."""

@@ -2,6 +2,8 @@
 
 Every change of the state is one entry; `State.rollback` undoes them from the tail.  What tasks hold that is no column
 goes through `Books` (docs/adr/0009).
+
+Statements: cycle:STM-1, PERF-4.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Grant(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where a task is in this cycle, if the cycle moved it."""
+    """Where a task is in this cycle, if the cycle moved it (gpu:S-10)."""
 
     status: Status
     row: int
@@ -83,7 +85,7 @@ class Converted(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """A task told to leave its node: `here`, as it leaves it."""
+    """A task told to leave its node: `here`, as it leaves it (gpu:S-8)."""
 
     gang: Gang
     leaf: LeafRun

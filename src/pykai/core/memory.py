@@ -8,6 +8,8 @@ byte.
 
 Plans that depend on the time itself are not kept: those that start or evict something, that make a new name for a
 shared GPU, or that stamp a gang as stale.
+
+Statements: memory.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Children of a subgroup are ranked by name, satisfied ones first, and the pods of a leaf in task order, so the same pods
 are the core in every cycle.
+
+Statements: cycle:POL-9.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _parse_bool(text: str) -> bool:
 
 
 def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
-    """The engine's view of a Node; amounts that cannot be read are reported and count as absent."""
+    """The engine's view of a Node; amounts that cannot be read are reported and count as absent (cycle:NOD-4)."""
     name = node.metadata.name
     labels = node.metadata.labels
     amounts: dict[str, int] = {}
@@ -123,6 +123,7 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
     mig_flag = labels.get(mig_label)
     mig_enabled = _parse_bool(mig_flag) if mig_flag is not None else any(is_mig(resource) for resource in amounts)
     strategy = labels.get(names.MIG_STRATEGY_NODE_LABEL, "")
+    # gpu:C-5.
     count = _integer(labels.get(names.GPU_COUNT_NODE_LABEL))
     allocatable_gpus = sum(whole_gpus.values())
     return NodeFacts(

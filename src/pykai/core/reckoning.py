@@ -71,6 +71,7 @@ def _with_details(session: Session, gang: Gang, refusal: Refusal) -> Refusal:
     return replace(refusal, details=node_details(session.state, session.rules, ask, several=gang.size > 1))
 
 
+# workloads:PS-4, EX-5.
 def _strays(gang: Gang) -> list[Refusal]:
     waiting = sorted(
         (task for task in gang.strays if task.ours and task.status is Status.PENDING), key=lambda task: task.key
@@ -79,7 +80,7 @@ def _strays(gang: Gang) -> list[Refusal]:
 
 
 def _orphans(session: Session) -> list[OrphanPod]:
-    """Pods that ask for this scheduler and have no group."""
+    """Pods that ask for this scheduler and have no group (workloads:EX-4)."""
     waiting = sorted(session.snapshot.ungrouped(), key=_KEY)
     return [OrphanPod(task.namespace, task.name, task.group_key.partition("/")[2]) for task in waiting]
 

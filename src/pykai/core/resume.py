@@ -11,6 +11,8 @@ node than the one named.  What the bind says besides the node (GPU groups, devic
 A gang is tried as a whole first.  If that fails its pods are tried one by one, and those that fail are `refused` with
 the reason; the caller decides whether the rest is worth having.  A place that other pods are still leaving does not
 count: the pods would have to wait for it, and the cycles take care of waiting pods.
+
+Statements: security:plans.
 """
 
 from __future__ import annotations

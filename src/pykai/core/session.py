@@ -96,6 +96,8 @@ class Session:
         """Let go of what refers back to the session or its snapshot, so that all of a cycle is freed when it ends.
 
         Otherwise every cycle would wait for the garbage collector, which seldom comes (`scheduler/quiet.py`).
+
+        Statements: cycle:CYC-7.
         """
         self.memo.clear()
         self.snapshot.memo.clear()
@@ -160,7 +162,7 @@ class Session:
         return self._waiting
 
     def group_order(self, gang: Gang) -> tuple[object, ...]:
-        """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3)."""
+        """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3; queues:Q-86)."""
         group = gang.group
         if self.rules.group_key is None:
             return (group.creation_ns, group.name, group.namespace)
@@ -185,7 +187,7 @@ class Session:
         )
 
     def request_of(self, gang: Gang) -> Amounts:
-        """What the next tasks of a gang ask of their queue, gpu-memory counted cautiously (queues:Q-230)."""
+        """What the next tasks of a gang ask of their queue, gpu-memory counted cautiously (queues:Q-230, Q-262)."""
         return self.amounts(gang, self.smallest_gpu_mib)
 
     def next_tasks(self, gang: Gang) -> list[Batch]:
@@ -193,7 +195,10 @@ class Session:
         return gang.select(self.state.is_open, self.rules.subgroup_key)
 
     def amounts(self, gang: Gang, gpu_mib: int) -> Amounts:
-        """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230)."""
+        """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230).
+
+        Statements: cycle:ALC-9.
+        """
         found = gang.asked.get(gpu_mib)
         if found is None:
             found = gang.asked[gpu_mib] = self.count(self.next_tasks(gang), gpu_mib)

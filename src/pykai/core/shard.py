@@ -27,7 +27,7 @@ class Shard:
     reservation_namespace: str = names.RESERVATION_NAMESPACE
 
     def covers(self, meta: ObjectMeta) -> bool:
-        """Whether an object belongs to this shard (cycle:SNP-3)."""
+        """Whether an object belongs to this shard (cycle:SNP-3; queues:Q-60, Q-67; operations:O-33)."""
         if not self.node_pool_key:
             return True
         value = meta.labels.get(self.node_pool_key)

@@ -193,7 +193,7 @@ class State:
         *,
         pipelined: bool,
     ) -> None:
-        """Put a task on a node, on idle resources or (pipelined) on those still being released."""
+        """Put a task on a node, on idle resources or (pipelined) on those still being released (cycle:STM-4)."""
         holding = PIPELINED if pipelined else LIVE
         shape = task.shape
         self._flat[:, row] += self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
@@ -350,6 +350,8 @@ class State:
         """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8).
 
         What was evicted is on its way out from here on: no later trial may keep it.
+
+        Statements: cycle:STM-7.
         """
         outcome = Outcome({}, [], [])
         seen: dict[str, tuple[Gang, LeafRun, Task, Placement | None]] = {}
@@ -397,7 +399,7 @@ class State:
         return len(self._journal)
 
     def rollback(self, mark: int) -> None:
-        """Undo everything since the mark, exactly."""
+        """Undo everything since the mark, exactly (cycle:STM-5)."""
         journal = self._journal
         while len(journal) > mark:
             entry = journal.pop()

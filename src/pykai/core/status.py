@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """State of a task; the comments of cycle:1.1 say what each means."""
+    """State of a task; the comments of cycle:1.1 say what each means (gpu:C-11)."""
 
     PENDING = 0
     GATED = 1

@@ -9,6 +9,8 @@ Kept per node: the facts of the object and its figures (`columns.py`).  Kept per
 want (`census.py`).  An object that says what is known already changes nothing, not even the token of the content.
 Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
 object and never disturb the others.
+
+Statements: increments.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _SPARE_SHAPES = 4096
 
 
 class Tables:
-    """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change."""
+    """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change (cycle:PERF-1)."""
 
     def __init__(self, shard: Shard | None = None, objects: Iterable[Object] = ()) -> None:
         self.shard = shard or Shard()
@@ -389,7 +391,7 @@ class Tables:
             count_leaving(entry, held, sign, lasts=task.lasts(self.shard.stuck_after_ns))
 
     def _accepted(self, shape: Shape, node: str) -> int:
-        """Hundredths of a GPU a task has on its node (gpu:C-8)."""
+        """Hundredths of a GPU a task has on its node (gpu:C-8; cycle:TSK-6; queues:Q-106)."""
         if not shape.shared:
             return shape.gpu_hundredths
         facts = self._facts.get(node)
@@ -551,7 +553,10 @@ class Tables:
                     self._reread(key, wanted, overdue=overdue)
 
     def _current_nodes(self) -> NodeTable:
-        """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed."""
+        """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed.
+
+        Statements: cycle:SNP-5.
+        """
         if self._node_table is None:
             self._node_table = NodeTable.of(self._facts)
         table = self._node_table

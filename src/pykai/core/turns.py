@@ -10,6 +10,8 @@ and where each namespace goes on (`Plan.resume`).  Subtle: groups are put off on
 work, at least one group of a namespace always takes part, and groups without any of those things always do.  The order
 in which groups take their turns is that of their names: it must not change from cycle to cycle, while priorities may.
 Groups that were promised a place go before all others: put off, they would lose it, and evict again for another.
+
+Statements: crowds:turns, neighbours:promises.
 """
 
 from __future__ import annotations

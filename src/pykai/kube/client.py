@@ -18,6 +18,8 @@ tries again.
 
 Subtle, too: requests in flight are bounded, and shared fairly by namespaces (`limits`).  `apart` is for what must never
 wait behind them, and `fenced` for writes that must not go out once a lease is over.
+
+Statements: faults:bind, kube:429, kube:errors, kube:writes.
 """
 
 from __future__ import annotations

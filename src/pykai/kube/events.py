@@ -8,6 +8,8 @@ take turns so that one whose events hang delays no other, and at the end what wa
 
 Subtle: timestamps and the ten minutes are cluster time; the delay before a write is wall time, because it spares the
 server.
+
+Statements: kube:events.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The program prints an ExecCredential with a token, a client certificate or both,
 is run once for all requests that wait, again shortly before that time, and again when the server refuses what it gave.
 
 What the program prints on standard output is a secret and never shown; the end of its standard error is.
+
+Statements: kube:plugins.
 """
 
 from __future__ import annotations

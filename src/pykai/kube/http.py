@@ -10,6 +10,8 @@ Subtle:
 - The TLS context of a client certificate can only be made from files, so the key stands in a private file for the
   moment of loading it.
 - Proxies are not used, whatever the environment says.
+
+Statements: cycle:PRC-6, kube:401.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Subtle:
   before each write, so that none goes out that was decided under a lease that is over.
 - Renewals go apart from all other requests: they must not wait behind those that hang.
 - Wall time throughout: this is about processes, not about the cluster's time.
+
+Statements: kube:lease.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Fence:
 
 
 class LeaderElection:
-    """One candidate for one lease; `identity` must be its own (`<host name>_<uuid>`)."""
+    """One candidate for one lease; `identity` must be its own (`<host name>_<uuid>`) (operations:O-39)."""
 
     def __init__(
         self,

@@ -9,6 +9,8 @@ for a minute, and one namespace has enough such work to hold all of them.  So sl
 rule in `workqueue`): a namespace may hold at most four times as many as remain for the others.
 
 Time is wall time: this protects a server.
+
+Statements: kube:limits.
 """
 
 from __future__ import annotations

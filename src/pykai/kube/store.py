@@ -11,6 +11,8 @@ mended or gone.
 
 Subtle: the store never goes back in time within a watch: an event whose resource version is not newer than what is
 known is a repetition and dropped.  A list, in contrast, is the truth, even where its versions are older.
+
+Statements: hostile:store, kube:assume, kube:relist, kube:repeat, kube:store, kube:unreadable.
 """
 
 from __future__ import annotations

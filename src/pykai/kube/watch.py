@@ -17,6 +17,8 @@ Subtle:
   backup, a replayed stream): list again.
 - A client cannot notice an event that a server leaves out, so every kind is listed again once in a while (`resync_s`,
   docs/adr/0024), at a time drawn at random so that kinds and clients do not come together.
+
+Statements: faults:watch, kube:410, kube:back-off, kube:half-open.
 """
 
 from __future__ import annotations

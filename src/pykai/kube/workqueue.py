@@ -6,6 +6,8 @@ for now cancels its later time.
 
 Work may hang, and one namespace may have any amount of it.  So namespaces take turns, and none is given more workers
 than it leaves for others (`limits.leaves_enough`).  A key without a namespace stands for itself.
+
+Statements: kube:reconcile.
 """
 
 from __future__ import annotations

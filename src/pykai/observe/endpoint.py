@@ -9,6 +9,8 @@ However many ask for a page that is dear to make (`Shared`), it is made once for
 
 Subtle: `/healthz` says "restart me", `/readyz` says "do not count on me yet".  A standby of a leader election is both
 healthy and ready.
+
+Statements: faults:flood.
 """
 
 from __future__ import annotations

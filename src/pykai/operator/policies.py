@@ -9,6 +9,8 @@ of labels: letting such a write pass would open a way around the policy.
 
 Subtle: writes through subresources need no policy.  `pods/status` may be written only with the right that is asked for
 here, `pods/binding` only with a right that no tenant has, and `ephemeralcontainers` and `resize` leave metadata alone.
+
+Statements: policies:removed.
 """
 
 from __future__ import annotations

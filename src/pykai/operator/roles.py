@@ -5,6 +5,8 @@ nobody has used, and on a request that no right allows.  Rights are written as i
 verbs.  Those in a namespace become a Role there, the others a ClusterRole.
 
 `FOLLOW` is what a cache needs.  `LATER` is what Kubernetes will ask for in a version after the one tested.
+
+Statements: operations:OD-11.
 """
 
 from __future__ import annotations

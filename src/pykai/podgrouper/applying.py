@@ -53,6 +53,8 @@ def group_patch(
     """A merge patch that makes the group what it should be, against the version that was read; None for none.
 
     `follow_queue` gives up the stickiness of queue and queue label.
+
+    Statements: workloads:AP-3.
     """
     metadata: Document = {}
     labels = _added(existing.metadata.labels, meta.labels)
@@ -84,6 +86,8 @@ def pod_patch(pod: Pod, meta: Metadata) -> Document | None:
     """What the pod lacks to be in its group and subgroup, as a merge patch; None for nothing (workloads:PP-1, PP-2).
 
     A subgroup label that no longer fits goes: the scheduler refuses a pod whose subgroup does not exist.
+
+    Statements: workloads:PP-3.
     """
     patch: Document = {}
     if pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) != meta.name:

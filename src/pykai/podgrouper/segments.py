@@ -138,6 +138,8 @@ def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
     """Subgroups `master` and `worker`, the latter divided into `worker-0`, `worker-1`, ... (topo:T-45).
 
     Whether the job may have no replicas of a role is for its grouper to say.
+
+    Statements: topo:T-48.
     """
     job = _read(PyTorchJob, owner)
     subject = _subject("PyTorchJob", job.metadata)
@@ -186,7 +188,7 @@ def pytorch_parts(owner: dict[str, Any], pod: Pod) -> Parts:
 
 
 def leader_worker_parts(owner: dict[str, Any], pod: Pod) -> Parts:
-    """Subgroups `leader` and `workers`, or segments of them, of one replica of a LeaderWorkerSet (topo:T-46)."""
+    """Subgroups `leader` and `workers`, or segments of them, of one replica of a LeaderWorkerSet (topo:T-46, T-47)."""
     found = _read(LeaderWorkerSet, owner)
     subject = _subject("LeaderWorkerSet", found.metadata)
     form = found.spec.leader_worker_template

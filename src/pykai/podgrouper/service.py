@@ -182,7 +182,10 @@ class PodGrouper:
             self._reconciler.enqueue(change.key)
 
     def _concerns(self, pod: Pod) -> bool:
-        """Whether there may be something to do for the pod; everything that needs no owner is asked here."""
+        """Whether there may be something to do for the pod; everything that needs no owner is asked here.
+
+        Statements: workloads:EX-1, EX-2.
+        """
         annotations = pod.metadata.annotations
         if pod.spec.scheduler_name != self._options.scheduler_name:
             return False
@@ -304,6 +307,7 @@ class PodGrouper:
 
     async def _group(self, pod: Pod) -> float | None:
         top, owners = await walk(pod, self._glance, self._fetch, self._memory)
+        # workloads:EX-3.
         if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
             return None
         meta = await self._ask(top, pod, owners)

@@ -16,6 +16,8 @@ Subtle:
 - A gang that is incomplete may be silent though it is served, and an elastic one of which something runs: neither is
   looked at.
 - What an earlier instance has found stays found while the group is silent; it does not come and go with restarts.
+
+Statements: pools.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ _NANO = 10**9
 
 
 def gpus_of(amounts: Amounts) -> int:
-    """Billionths of GPUs: those of all vendors, slices by what they are of a GPU, and GPUs of claims (queues:Q-361)."""
+    """Billionths of GPUs: those of all vendors, slices by what they are of a GPU, and GPUs of claims (queues:Q-361).
+
+    Statements: operations:E-27.
+    """
     total = 0
     for name, value in amounts.items():
         if is_gpu(name):

@@ -9,6 +9,8 @@ cycle, in units counted from the objects; what is beyond it goes first into the 
 Subtle: only pods without a node are held back.  A pod on a node uses room that others must not be given, so it is taken
 in at once, and so is everything the first cycle sees.  A newer version of a pod takes the place of the one held back,
 and a deletion ends it, so the tables never see news of the past.
+
+Statements: crowds:backlog, neighbours:backlog.
 """
 
 from __future__ import annotations

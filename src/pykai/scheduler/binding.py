@@ -83,7 +83,7 @@ _Look = Callable[[KubeError], Awaitable[Result | None]]
 
 
 class Binding:
-    """Writes binds, a bounded number at a time, of which no namespace can take all."""
+    """Writes binds, a bounded number at a time, of which no namespace can take all (cycle:PERF-11)."""
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ def assumed_request(namespace: str, uid: str, spec: BindRequestSpec) -> BindRequ
 def request_object(
     namespace: str, uid: str, spec: BindRequestSpec, annotations: dict[str, str], shard: Shard
 ) -> dict[str, Any]:
-    """The BindRequest to create (gpu:B-1)."""
+    """The BindRequest to create (gpu:B-1; operations:O-34)."""
     labels = {names.SELECTED_NODE_LABEL: label_value(spec.selected_node)}
     if shard.node_pool_key and shard.node_pool:
         labels[shard.node_pool_key] = shard.node_pool

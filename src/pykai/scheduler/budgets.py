@@ -23,7 +23,7 @@ _KEYS = ("maxActionSearchDuration", "maxJobSearchDuration", "minJobSearchDuratio
 
 
 def read_budgets(value: object, report: Report) -> SearchBudgets:
-    """The budgets; what is missing or wrong has its built-in value."""
+    """The budgets; what is missing or wrong has its built-in value (cycle:SOL-5)."""
     built_in = SearchBudgets()
     if value is None:
         return built_in
@@ -51,6 +51,7 @@ def read_budgets(value: object, report: Report) -> SearchBudgets:
     return SearchBudgets(actions, default_action, job, least, ways, default_way)
 
 
+# cycle:CYC-4.
 def _table(
     value: Mapping[Any, Any], key: str, known: Collection[str], built_in: dict[str, int | None], report: Report
 ) -> dict[str, int | None]:

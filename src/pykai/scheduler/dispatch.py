@@ -320,7 +320,10 @@ class Dispatcher:
     # -- what leads nowhere, and evictions --------------------------------------------------------------------------
 
     def clear_away(self, keys: Iterable[str]) -> None:
-        """Delete BindRequests that nobody waits for (cycle:SNP-8); their pods pause before they are tried again."""
+        """Delete BindRequests that nobody waits for (cycle:SNP-8); their pods pause before they are tried again.
+
+        Statements: gpu:B-5.
+        """
         for key in keys:
             request = self._intake.requests.get(key)
             if request is None:
@@ -334,7 +337,7 @@ class Dispatcher:
             self.start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:
-        """Take a pod off its node (cycle:16.2)."""
+        """Take a pod off its node (cycle:16.2, OUT-4)."""
         key = f"{eviction.namespace}/{eviction.pod}"
         under_way = self._binds.get(key)
         if under_way is not None:

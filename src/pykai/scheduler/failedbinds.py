@@ -17,6 +17,8 @@ Subtle:
 - A group keeps a few different causes and pods; what comes beyond shares one count, so nothing grows without end.
 - The waiting pods of such a group are counted by likeness as they come and go: to read them all at every change would
   let one tenant's large pods stop the scheduler.
+
+Statements: security:failed-binds.
 """
 
 from __future__ import annotations

@@ -281,6 +281,7 @@ FLAGS: tuple[Flag, ...] = (
         "do not start with a configuration file of which any part would be skipped (not in KAI Scheduler)",
         "cycle:CFG-1",
     ),
+    # operations:O-57.
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 
@@ -329,7 +330,10 @@ def _as_text(value: object) -> str:
 
 
 def read_flags(given: Mapping[str, object]) -> Flags:
-    """Flags by name, with or without dashes in front; values are texts, numbers or booleans, unset ones None."""
+    """Flags by name, with or without dashes in front; values are texts, numbers or booleans, unset ones None.
+
+    Statements: operations:O-49.
+    """
     problems: list[Problem] = []
     values: dict[str, Any] = {flag.name: flag.read(flag.default) for flag in FLAGS}
     for spelled, value in given.items():

@@ -8,6 +8,8 @@ for good, the part that was bound is evicted, with an event.
 there: the engine decides again whether each pod may be bound to its node (`core.resume`), and what cannot is lost.
 
 The binds themselves are the dispatcher's, which stands behind `Carrier` here.
+
+Statements: cycle:STM.
 """
 
 from __future__ import annotations

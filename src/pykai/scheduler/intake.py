@@ -282,7 +282,7 @@ class Intake:
             self._end_bind(key)
 
     def assume_bind(self, request: BindRequest) -> None:
-        """A bind was decided: the pod counts as on its way."""
+        """A bind was decided: the pod counts as on its way (gpu:B-2)."""
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self.pods.get(key)
         if pod is not None and (pod.spec.node_name or pod.metadata.uid != owner_uid(request)):

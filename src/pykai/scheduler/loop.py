@@ -180,7 +180,10 @@ class Loop:
             await _either(stop, None, self.last_s + least_s - loop.time())
 
     async def cycle(self) -> Plan | None:
-        """One cycle: take changes in, decide, start the writes, find out what to tell.  None when it failed."""
+        """One cycle: take changes in, decide, start the writes, find out what to tell.  None when it failed.
+
+        Statements: cycle:CYC-2, CYC-5.
+        """
         if self.configuration.refresh():
             self.policy = self._flags.shaping(self.configuration.current.policy)
             self._metrics.budgets(self.policy)
@@ -279,6 +282,7 @@ class Loop:
 
             return await self._in_thread(answer), as_of
 
+    # cycle:PRC-9.
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

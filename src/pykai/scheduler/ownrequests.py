@@ -14,6 +14,8 @@ shard: those whose node and whose PodGroup both belong there.
 
 Subtle: a request is compared by what it would do, not field by field: the server may write a value in another way, and
 calling our own request forged would have it deleted and decided again without end.
+
+Statements: neighbours:pools, trust:requests.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Removals:
             await asyncio.sleep(retry_s(failures))
 
     async def pod(self, key: str, uid: str, why: str) -> None:
-        """Delete a pod; if that is refused it stays where it is."""
+        """Delete a pod; if that is refused it stays where it is (cycle:OUT-7)."""
         namespace, name = split_key(key)
         failures = 0
         while True:

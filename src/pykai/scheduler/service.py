@@ -159,7 +159,7 @@ class Scheduler:
             self.intake.stores[kind].on_problem(partial(self.complaints.unreadable, kind))
 
     def _own_object(self) -> tuple[str, str]:
-        """What events about this scheduler are about: its pod, else the namespace of its lease."""
+        """What events about this scheduler are about: its pod, else the namespace of its lease (cycle:PRC-11)."""
         namespace = self._flags.other["namespace"]
         pod = f"{namespace}/{socket.gethostname()}"
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
@@ -226,7 +226,7 @@ class Scheduler:
         self._synced = not stop.is_set()
 
     async def _claims_version(self) -> str:
-        """The version of the claims' API group that the server has, "" when it has none (operations:O-56)."""
+        """The version of the claims' API group that the server has, "" when it has none (operations:O-56; gpu:D-1)."""
         for version in _DRA_VERSIONS:
             try:
                 if await self._runtime.client.serves(names.DRA_GROUP, version):
@@ -236,6 +236,7 @@ class Scheduler:
                 return _DRA_VERSIONS[0]
         return ""
 
+    # operations:O-42, OD-20.
     async def _lead_or_stand_by(self, stop: asyncio.Event) -> None:
         if self._shadowing:
             log.info("a shadow: what is decided is logged, nothing is written, no lease is taken")
@@ -273,7 +274,7 @@ class Scheduler:
                 await warm
 
     async def _lead(self, stop: asyncio.Event) -> None:
-        """Finish what others began, then run cycles; on the way out finish what is in flight."""
+        """Finish what others began, then run cycles; on the way out finish what is in flight (cycle:PRC-8)."""
         self.leading = True
         try:
             self.intake.charge_ungrouped()
@@ -302,7 +303,7 @@ class Scheduler:
         return found
 
     def metrics_endpoint(self, address: str) -> Endpoint:
-        """`/metrics`, `/healthz` and `/readyz` (cycle:PRC-1)."""
+        """`/metrics`, `/healthz` and `/readyz` (cycle:PRC-1; operations:OD-4)."""
         return Endpoint(
             address,
             registry=self.metrics.registry,
@@ -312,7 +313,10 @@ class Scheduler:
         )
 
     def plugin_endpoint(self, address: str) -> Endpoint:
-        """`/get-snapshot` and `/get-job-order` (cycle:PRC-2); for this machine only, as the data is the cluster's."""
+        """`/get-snapshot` and `/get-job-order` (cycle:PRC-2); for this machine only, as the data is the cluster's.
+
+        Statements: operations:O-58.
+        """
         return Endpoint(address, pages=self.pages, unknown="plugin not found")
 
     async def snapshot_file(self) -> bytes:

@@ -9,6 +9,8 @@ A file comes from anywhere, so it is looked at before it is unpacked: one that i
 or that would unpack to more than any cluster needs is refused.
 
 Subtle: files of Go programs say `null` for empty lists and maps, and their keys in `partitionParams` are capitalised.
+
+Statements: kai:replay.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _Told:
 
 
 class StatusBook:
-    """Remembers what was told.  Used by one thread at a time, the engine's."""
+    """Remembers what was told.  Used by one thread at a time, the engine's (cycle:PERF-10)."""
 
     def __init__(self) -> None:
         self._told: dict[str, _Told] = {}
@@ -232,6 +232,7 @@ class StatusBook:
         assert group is not None
         prefix = ""
         if group.scheduling_backoff == names.BACKOFF_ONCE:
+            # cycle:EXP-13.
             prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))
@@ -378,7 +379,10 @@ def _kind(refusal: Refusal) -> tuple[str, str]:
 
 
 def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str, told: bool) -> Iterable[str]:
-    """The text for each pod, "" = none (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says."""
+    """The text for each pod, "" = none (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says.
+
+    Statements: operations:E-8.
+    """
     own: dict[str, str] = {}
     for refusal in record.refusals:
         if isinstance(refusal, NoPlace) and ready:
@@ -394,7 +398,7 @@ def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str,
 
 
 def _reasons(record: Unscheduled, queues: dict[str, QueueFigures]) -> tuple[dict[str, object], ...]:
-    """The `reasons` of a scheduling condition; equal ones once."""
+    """The `reasons` of a scheduling condition; equal ones once (operations:E-24)."""
     found: dict[tuple[str, str], dict[str, object]] = {}
     for refusal in record.refusals:
         reason, message = reason_of(refusal), refusal_text(refusal)

@@ -15,6 +15,8 @@ The engine itself believes what it is given: recorded cases and snapshots are ta
 
 Subtle: reservations and tenants come over the same watch, in the order in which they were written; a list may bring the
 tenant first.  When a reservation comes or goes, its tenants are looked at again (`concerned`).
+
+Statements: hostile:tenants, trust:groups.
 """
 
 from __future__ import annotations

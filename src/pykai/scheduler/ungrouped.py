@@ -11,6 +11,8 @@ scheduler has seen it; the group itself, with its waiting pods, is taken as it i
 
 Subtle: pods and PodGroups come over two watches, so at the start every pod may seem to have none.  Stand-ins are made
 from `begin` on, when the lists are in.  Only nodes of this shard count: each scheduler sees all pods.
+
+Statements: trust:ungrouped.
 """
 
 from __future__ import annotations

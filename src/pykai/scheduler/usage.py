@@ -50,7 +50,7 @@ class _Wrong(ValueError):
 
 
 def read_usage(value: object, report: Report) -> UsageConfig | None:
-    """The block, None when there is none or it cannot be used."""
+    """The block, None when there is none or it cannot be used (queues:Q-330)."""
     if value is None:
         return None
     try:
@@ -93,6 +93,7 @@ def _read(value: Mapping[Any, Any], report: Report) -> UsageConfig:
     )
 
 
+# queues:Q-345.
 def _window(params: Mapping[Any, Any]) -> Window:
     kind = str(params.get("windowType") or SLIDING)
     if kind not in (SLIDING, TUMBLING, CRON):

@@ -6,6 +6,8 @@ is done and every Job of the round has ended.  What the server refused to create
 
 Subtle: all times are those of the cluster's clock.  A round that repeats deletes its own Jobs and Deployments first and
 waits until they are gone, because the next one uses the same names.
+
+Statements: kai:up.
 """
 
 from __future__ import annotations

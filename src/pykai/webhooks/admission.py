@@ -59,7 +59,7 @@ def is_privileged(user: str, groups: Collection[str] = (), namespace: str = name
 def pod_mutator(
     rules: SharingRules = DEFAULT_RULES, *, random: Callable[[int], str] = random_letters
 ) -> Callable[[Asked], dict[str, Any] | None]:
-    """A mutator of new pods."""
+    """A mutator of new pods (gpu:A-1)."""
 
     def mutator(asked: Asked) -> dict[str, Any] | None:
         if asked.operation != "CREATE" or not _is_pod(asked) or asked.object is None:

@@ -56,7 +56,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SharingRules:
-    """The settings of admission."""
+    """The settings of admission (gpu:A-3)."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     gpu_sharing_enabled: bool = True
@@ -72,7 +72,10 @@ DEFAULT_RULES = SharingRules()
 def mutate(
     pod: dict[str, Any], *, namespace: str, random: Callable[[int], str], rules: SharingRules = DEFAULT_RULES
 ) -> dict[str, Any] | None:
-    """The pod with what sharing a GPU needs, None when nothing is to be added; `random` draws letters of ALPHABET."""
+    """The pod with what sharing a GPU needs, None when nothing is to be added; `random` draws letters of ALPHABET.
+
+    Statements: gpu:A-2.
+    """
     metadata, spec = _object(pod, "metadata"), _object(pod, "spec")
     if spec.get("schedulerName") != rules.scheduler_name:
         return None
@@ -123,6 +126,7 @@ def validate(
     return [problem] if problem else []
 
 
+# gpu:G-15.
 def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
     annotations = _object(_object(pod, "metadata"), "annotations")
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)

@@ -299,6 +299,7 @@ class TestFields:
         assert tree.priorities == [100, 0, -3]
 
     def test_s1_the_display_name_is_for_messages_only(self) -> None:
+        """queues:S1."""
         tree = tree_of(queue("a", display_name="Team A"), queue("b", "a"))
         assert tree.names == ["a", "b"]
         assert tree.display_names == ["Team A", "b"]
@@ -358,7 +359,7 @@ def departments(
     weights: tuple[float, float] = (1, 1),
     priorities: tuple[int, int] = (100, 100),
 ) -> list[float]:
-    """The shares of d1, q1, d2, q2 (queues 19.2); each queue asks for 100."""
+    """The shares of d1, q1, d2, q2 (queues:19.2, H1 to H6); each queue asks for 100."""
     tree = tree_of(
         queue("d1", gpu=numbers(quotas[0], weight=weights[0]), priority=priorities[0]),
         queue("q1", "d1", gpu=numbers(quotas[1])),

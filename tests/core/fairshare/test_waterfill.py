@@ -1,4 +1,4 @@
-"""The division among siblings: the spec's cases (queues 19.1, 14.4), and each of its rules by its id."""
+"""The division among siblings: the spec's cases (queues:19.1, 14.4), and each of its rules by its id."""
 
 from itertools import permutations
 from math import inf, nan
@@ -126,6 +126,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_division(case: Case) -> None:
+    """queues:D1 to D22."""
     shares = divide(case.total, case.claims, k=0)
     assert shares == case.shares
     assert max(0.0, case.total - sum(shares)) == pytest.approx(case.left)

@@ -1,4 +1,4 @@
-"""Carrying out BindRequests: gpu:8.2, 8.3, 17."""
+"""Carrying out BindRequests: gpu:8.2, 8.3, 17, T-60, T-61, T-63, T-77."""
 
 from __future__ import annotations
 

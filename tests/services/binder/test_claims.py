@@ -1,4 +1,4 @@
-"""Allocations written into ResourceClaims: gpu:D-12, D-17, RB-2."""
+"""Allocations written into ResourceClaims: gpu:D-12, D-17, RB-2, T-75."""
 
 from __future__ import annotations
 

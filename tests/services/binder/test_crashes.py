@@ -145,6 +145,7 @@ async def test_who_may_not_look_does_not_give_up_a_bind_without_an_answer() -> N
 
 @pytest.mark.parametrize("at", range(WRITES - 3))
 async def test_a_refusal_before_the_bind_is_undone_completely(at: int) -> None:
+    """gpu:T-74: whichever step fails."""
     async with lab() as it:
         await hard_pod(it)
         wire = Faulty(it.server.transport("binder"))

@@ -1,4 +1,4 @@
-"""Flags and plugins of the binder: gpu:14, BI-7."""
+"""Flags and plugins of the binder: gpu:14, BI-7, T-76."""
 
 from __future__ import annotations
 

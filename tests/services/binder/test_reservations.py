@@ -1,4 +1,4 @@
-"""Reservation pods: gpu:8.4, and what holds or ends them, gpu:8.7."""
+"""Reservation pods: gpu:8.4, T-64 to T-67, T-70 to T-72, and what holds or ends them, gpu:8.7, T-68, T-69."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_a_share_that_makes_no_sense_is_told(key: str) -> None:
 
 
 def test_claims_by_name_and_from_templates() -> None:
-    """workloads:PC-6."""
+    """workloads:PC-6, T-136."""
     claims = [
         {"name": "a", "resourceClaimName": "mine"},
         {"name": "b", "resourceClaimTemplateName": "t"},

@@ -104,6 +104,7 @@ async def test_what_found_its_place_loses_its_conditions() -> None:
 
 
 async def test_a_group_without_enough_pods_is_not_ready() -> None:
+    """cycle:T-43."""
     async with cluster() as lab:
         await lab.node("a", gpus=4)
         await lab.group("half", minimum=2)

@@ -13,6 +13,8 @@ looks for the reasons.
 
 Subtle: a null stands for "absent" in a built-in kind and is dropped; in a CRD it is dropped from a field that is not
 nullable.  Elements of lists and values of maps stay, and must be allowed by the schema.
+
+Statements: apiserver:schema.
 """
 
 from __future__ import annotations

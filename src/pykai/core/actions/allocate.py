@@ -14,7 +14,7 @@ from pykai.core.validate import check_state
 
 
 def allocate(session: Session) -> None:
-    """Serve waiting gangs in fair order until none is left."""
+    """Serve waiting gangs in fair order until none is left (cycle:ALC-7)."""
     state = session.state
     walk = walk_of(session, "allocate")
     while (gang := walk.pop()) is not None:
@@ -44,7 +44,7 @@ def walk_of(session: Session, action: str) -> QueueWalk:
 
 
 def eligible(session: Session) -> Iterator[Gang]:
-    """Gangs that may be placed at all (cycle:ORD-1)."""
+    """Gangs that may be placed at all (cycle:ORD-1; queues:Q-65, Q-235)."""
     tree = session.snapshot.tree
     for gang in session.waiting():
         group = gang.group

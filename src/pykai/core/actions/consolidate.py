@@ -1,4 +1,7 @@
-"""Consolidation: running work is moved together so that a waiting gang fits; nobody loses anything (cycle:14)."""
+"""Consolidation: running work is moved together so that a waiting gang fits; nobody loses anything (cycle:14).
+
+Statements: crowds:limits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _SLACK = 1e-6
 
 
 def consolidate(session: Session) -> None:
-    """Move preemptible work where that makes room."""
+    """Move preemptible work where that makes room (cycle:CON-2; queues:Q-286; topo:T-56)."""
     most = session.policy.max_consolidation_preemptees
     if most == 0:
         return

@@ -90,6 +90,7 @@ def refused_by_quota(action: str, tree: QueueTree, refusal: Over) -> Verdict:
     return Verdict(action, refusal.rule, tree.names[refusal.queue], RESOURCE_NAMES[refusal.resource], would_have, bound)
 
 
+# cycle:SOL-16.
 def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
     carry_out(session, outcome, cause)
     changed = {other.key: other for other in (gang, *outcome.touched.values())}
@@ -133,7 +134,7 @@ def _candidates(session: Session) -> Iterator[Gang]:
 
 
 def _delay(session: Session, gang: Gang) -> FreeRoomOnly | WithinDelay | None:
-    """Until when a gang may not trigger evictions."""
+    """Until when a gang may not trigger evictions (queues:Q-321, Q-322)."""
     group = gang.group
     if (confined := session.snapshot.confined.get(gang.key)) is not None:
         return confined

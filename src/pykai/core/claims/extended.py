@@ -7,6 +7,8 @@ container uses which of them are made here, always the same for the same pod.
 Containers that live as long as the pod (regular ones and sidecars) each need their own devices.  Ordinary init
 containers run one after the other before those that come later, so they use the devices of later containers, and only
 what these do not cover is requested for them: once, for the one that misses most.
+
+Statements: operations:E-28.
 """
 
 from __future__ import annotations

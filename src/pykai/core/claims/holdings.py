@@ -5,6 +5,8 @@ was promised what somebody else still has.  A device may be held by one claim th
 
 What a device does to the planes of its node follows from these facts alone, never from the order in which they came
 about, so undo is exact (see `core/devices.py` for the same rule over shared GPUs).
+
+Statements: gpu:S-9.
 """
 
 from __future__ import annotations

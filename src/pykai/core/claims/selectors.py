@@ -13,6 +13,8 @@ Subtle: in Kubernetes `device.attributes["a.domain"]` of a domain without entrie
 into a call of a function that falls back to an empty map.  The same walk over the tokens finds which attributes an
 expression reads: if it is clear from the text, only these are handed over, and devices that agree in them share one
 evaluation, whatever serial numbers they carry.
+
+Statements: crowds:selectors.
 """
 
 from __future__ import annotations

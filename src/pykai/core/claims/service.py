@@ -2,6 +2,8 @@
 
 A node that offers such a resource itself serves it by its column, any other by a claim made for the pod.  One pod may
 be served both ways at once, if it names several resources.
+
+Statements: gpu:D-18.
 """
 
 from __future__ import annotations

@@ -151,6 +151,8 @@ class Ledger:
 
         What leaves is charged too: to a start all of it, to a promise the part that will not have gone soon, and to
         neither what was evicted for the PodGroup with the uid `preemptor`.
+
+        Statements: queues:Q-210; workloads:PR-4.
         """
         left: Sequence[Sequence[float]] = self._nothing
         left_committed = left

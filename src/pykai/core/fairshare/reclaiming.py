@@ -38,6 +38,7 @@ def may_reclaim(ledger: Ledger, queue: int, required: Amounts, committed: bool) 
     return None
 
 
+# queues:Q-1, Q-2, Q-3.
 def _within(have: list[float], required: Amounts, bound: tuple[float, ...]) -> bool:
     return have[0] + required[0] <= bound[0] and have[1] + required[1] <= bound[1] and have[2] + required[2] <= bound[2]
 
@@ -73,7 +74,7 @@ def may_lose_for_good(ledger: Ledger, reclaimer: int, victim: int, required: Amo
 
 
 class Claim(NamedTuple):
-    """A reclaimer, and the books before anything is taken."""
+    """A reclaimer, and the books before anything is taken (queues:Q-109)."""
 
     #: leaf queue of the reclaimer, and what it asks for
     queue: int
@@ -89,6 +90,8 @@ def objection(ledger: Ledger, claim: Claim, losses: dict[int, list[Amounts]], mu
     """What is unfair about a set of losses, None when it is fair (queues:11.3).
 
     `losses` are parts by leaf, each taken whole or not at all.
+
+    Statements: queues:Q-273, Q-278.
     """
     tree = ledger.tree
     reclaimer, required, allocated = claim.queue, claim.required, claim.allocated

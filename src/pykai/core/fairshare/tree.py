@@ -82,7 +82,10 @@ class QueueTree:
         self.top_down = _parents_first(self.roots, self.children)
 
     def diverging(self, queue: int, other: int) -> tuple[int, int]:
-        """The ancestors of two different leaves at the first level, from the top, where they differ (queues:Q-265)."""
+        """The ancestors of two different leaves at the first level, from the top, where they differ (queues:Q-265).
+
+        Statements: queues:Q-271.
+        """
         mine, theirs = self.chains[queue], self.chains[other]
         for a, b in zip(reversed(mine), reversed(theirs), strict=False):
             if a != b:
@@ -101,6 +104,8 @@ def build_tree(
 
     Without `full_hierarchy` every queue that has a parent stands directly below one synthetic queue of no limits,
     created `now_ns` (queues:Q-62).
+
+    Statements: queues:Q-61.
     """
     members = {queue.metadata.name: queue for queue in queues}
     if members.pop("", None) is not None:  # the empty name stands for "no parent"

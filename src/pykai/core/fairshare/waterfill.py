@@ -233,7 +233,7 @@ def _surplus_rounds(
 def _share_weights(
     unsatisfied: Sequence[int], k: float, weights: Sequence[float], usages: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Weights normalised over the unsatisfied queues: as configured, and bent by usage (queues:Q-346)."""
+    """Weights normalised over the unsatisfied queues: as configured, and bent by usage (queues:Q-346, Q-347, Q-348)."""
     weight_sum = _sum_in_order(weights[position] for position in unsatisfied)
     plain = [weights[position] / weight_sum for position in unsatisfied]
     bent = [

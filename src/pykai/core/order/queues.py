@@ -148,7 +148,7 @@ def lines_of(
     request: Callable[[Gang], Amounts],
     depth: int | None = None,
 ) -> dict[int, Line]:
-    """Gangs as lines of their leaf queues, the best `depth` of each."""
+    """Gangs as lines of their leaf queues, the best `depth` of each (queues:Q-240)."""
     return {
         leaf: Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
         for leaf, waiting in by_leaf.items()
@@ -156,7 +156,7 @@ def lines_of(
 
 
 class QueueWalk:
-    """Hands out gangs in fair order."""
+    """Hands out gangs in fair order (queues:Q-236)."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class QueueWalk:
         self._changed.append(gang.queue)
 
     def pop(self) -> Gang | None:
-        """The gang whose turn it is, None when all are served."""
+        """The gang whose turn it is, None when all are served (cycle:ORD-3; queues:Q-237)."""
         while True:
             row = self._last if self._nothing_changed() else self._next()
             if row < 0:

@@ -11,6 +11,8 @@ matching newcomers away.
 Subtle: a term costs what it selects, never a walk over all pods or over all other terms (`terms.py` says how), because
 a tenant may write as many of them as it likes.  A topology key that no node has selects nothing, and nothing is counted
 for it.  `selections` says how many were counted: that is the work of a cycle.
+
+Statements: cycle:FLT-6, crowds:search, crowds:terms.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> Bool
 
 
 def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
-    """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds."""
+    """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds (cycle:NOD-3)."""
     fits: BoolArray = np.all(plane[:, rows] >= ask.vector.demand, axis=0)
     if ask.shape.shared:
         fits &= _enough_devices(state, plane, ask, rows)

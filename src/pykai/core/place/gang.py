@@ -24,7 +24,7 @@ from pykai.core.state import State
 
 
 def place_gang(session: Session, gang: Gang) -> bool:
-    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal."""
+    """Place the next tasks of a gang, or nothing; a failure is recorded as the gang's refusal (queues:Q-203)."""
     for prepare in session.rules.before_gang:
         prepare(session.state, gang)
     batches = session.next_tasks(gang)

@@ -31,7 +31,7 @@ _MOST_ROWS = 6_000_000
 
 
 class Ranking:
-    """Scores of all nodes for one kind of ask."""
+    """Scores of all nodes for one kind of ask (cycle:PERF-2, PERF-3; topo:T-34)."""
 
     __slots__ = (
         "_ask",

@@ -84,7 +84,7 @@ def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], Boo
 
 
 def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[str, int]:
-    """Reason -> number of nodes, over the nodes of the attempt; `{pod}` stays in the text."""
+    """Reason -> number of nodes, over the nodes of the attempt; `{pod}` stays in the text (gpu:P-9)."""
     size = len(state.snapshot.nodes)
     inside = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask
     counts: Counter[str] = Counter()

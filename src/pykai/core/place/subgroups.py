@@ -125,6 +125,7 @@ class _Walk:
         for child in self._order(node):
             yield from self._narrowed(child, max(above, depth), topologies)
 
+    # topo:T-36.
     def _order(self, node: BranchRun) -> list[LeafRun | BranchRun]:
         order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
         if not self._retries:
@@ -160,7 +161,7 @@ class _Walk:
         return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)
 
     def _inside(self, node: BranchRun | LeafRun, candidate: NodeSet) -> Iterator[bool]:
-        """Ways to place a subgroup on one set of nodes."""
+        """Ways to place a subgroup on one set of nodes (topo:T-37)."""
         if isinstance(node, BranchRun):
             yield from self._one_by_one(self._order(node), 0, candidate)
             return

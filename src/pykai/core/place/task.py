@@ -50,7 +50,7 @@ def place_batch(
 
 
 def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> Failure | None:
-    """Place one task on the best node that fits (cycle:ALC-3)."""
+    """Place one task on the best node that fits (cycle:ALC-3; gpu:F-0)."""
     state, rules = session.state, session.rules
     state.work += 1
     failures: list[PreFailure] = []

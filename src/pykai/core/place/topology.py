@@ -84,7 +84,7 @@ class DomainTree:
 
 
 def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
-    """The tree of a topology over these nodes."""
+    """The tree of a topology over these nodes (cycle:SNP-14; topo:T-5, T-8, T-15, TD-2)."""
     labels = tuple(level.node_label for level in topology.spec.levels)
     levels = {label: index for index, label in enumerate(labels, 1)}
     for index, level in enumerate(topology.spec.levels, 1):
@@ -192,6 +192,8 @@ def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int
     """Nodes of pods of a subgroup that run or are about to, None when there is no such pod.
 
     All pods below it count, whoever is placed now (topo:T-25, TD-3).
+
+    Statements: topo:T-29.
     """
     active = gang.active(state.status_of)
     tasks = [task for leaf in leaves_of(node) for task in active.get(leaf.name, ())]
@@ -237,7 +239,7 @@ def least_hundredths(nodes: NodeTable, shape: Shape) -> int:
 
 
 class Demand:
-    """What some tasks need of a domain (topo:5.1 to 5.4)."""
+    """What some tasks need of a domain (topo:5.1 to 5.4; cycle:TOP-3)."""
 
     def __init__(self, state: State, tasks: Sequence[Task]) -> None:
         snapshot = state.snapshot
@@ -271,7 +273,7 @@ class Demand:
         self.homogeneous = with_gpu in (0, self.count) and all(int(asking[axis]) in (0, self.count) for axis in others)
 
     def places(self, shape: Shape) -> IntArray:
-        """[node] how many pods of this kind it could hold, as far as resources go (topo:5.2)."""
+        """[node] how many pods of this kind it could hold, as far as resources go (topo:5.2, TD-14)."""
         state = self._state
         size = len(state.snapshot.nodes)
         asked = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].asked if amount > 0]
@@ -320,7 +322,7 @@ class Demand:
         return found
 
     def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
-        """[domain] has less than all of them ask for together; several kinds may compete for one node."""
+        """[domain] has less than all of them ask for together; several kinds may compete for one node (topo:T-20)."""
         short: BoolArray = np.zeros(len(tree), dtype=np.bool_)
         if len(self.shapes) > 1:
             # A node that is overdrawn takes nothing from the others.
@@ -339,7 +341,10 @@ class Demand:
         return self._gpu_mib
 
     def _free_gpus(self, tree: DomainTree, rows: IntArray) -> FloatArray:
-        """[domain] GPUs, the rest of shared ones included; rounded, because 0.1 and 0.7 must not be less than 0.8."""
+        """[domain] GPUs, the rest of shared ones included; rounded, because 0.1 and 0.7 must not be less than 0.8.
+
+        Statements: gpu:C-12.
+        """
         found = tree.sums(self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes), rows)
         return np.round(found, 6)
 

@@ -20,7 +20,7 @@ LCA, QUEUE = "lca", "queue"
 
 @dataclass(frozen=True, slots=True)
 class MinRuntime:
-    """How long work runs before it may be preempted or reclaimed, nanoseconds."""
+    """How long work runs before it may be preempted or reclaimed, nanoseconds (cycle:RCL-4)."""
 
     default_preempt_ns: int = 0
     default_reclaim_ns: int = 0
@@ -63,6 +63,7 @@ class MinRuntime:
         )
 
 
+# queues:Q-305.
 def _nearest(spans: list[int | None], chain: tuple[int, ...], default_ns: int) -> int:
     return next((found for queue in chain if (found := spans[queue]) is not None), default_ns)
 

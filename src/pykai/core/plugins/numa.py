@@ -29,7 +29,7 @@ WEIGHT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Numa:
-    """Alignment with NUMA zones."""
+    """Alignment with NUMA zones (gpu:N-4)."""
 
     #: resources that are not aligned although zones report them
     ignored: frozenset[str] = frozenset()
@@ -51,6 +51,7 @@ class Numa:
         return Hooks(node_checks=(check,), node_scores=(score,), books=books)
 
 
+# topo:T-58.
 def _refused(books: ZoneBooks, state: State, ask: Ask, rows: Rows) -> IntArray:
     infeasible = books.spans(ask.shape, rows, idle=False) == INFEASIBLE
     codes: IntArray = (infeasible & books.refuses[rows]).astype(np.int64)

@@ -23,7 +23,7 @@ def by_priority(gang: Gang) -> tuple[float, ...]:
 
 
 def by_need(gang: Gang) -> tuple[float, ...]:
-    """Below its minimum before at it, at it before above it."""
+    """Below its minimum before at it, at it before above it (cycle:POL-3)."""
     standing = 1.0
     for leaf in gang.leaves:
         if leaf.active_allocated < leaf.minimum:

@@ -95,7 +95,10 @@ def _mig_mismatch(legacy_rows: Iterable[int]) -> Callable[[State, Ask, Rows], In
 
 
 def _slots_for_reservations(state: State, ask: Ask, rows: Rows) -> IntArray:
-    """A shared request also needs a pod slot for every device it is the first to share (gpu:P-7, Do better)."""
+    """A shared request also needs a pod slot for every device it is the first to share (gpu:P-7, Do better).
+
+    Statements: cycle:FLT-10.
+    """
     numbers = row_numbers(rows, len(state.snapshot.nodes))
     codes = np.zeros(len(numbers), dtype=np.int64)
     free = state.free[PODS][rows]
@@ -139,7 +142,7 @@ class Predicates:
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {"topologySpread": ("topology_spread", a_flag)}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        """Checks in the order of cycle:9.1."""
+        """Checks in the order of cycle:9.1 (gpu:P-1 to P-5)."""
         nodes = snapshot.nodes
         index = affinity_index(snapshot)
         spread = spread_index(snapshot) if self.topology_spread and snapshot.shapes.has_hard_spread else None
@@ -291,7 +294,7 @@ def _words(name: str) -> tuple[str, float, str]:
 
 
 def _too_large(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
-    """More than any node of the shard has, whoever leaves it (cycle:FLT-7)."""
+    """More than any node of the shard has, whoever leaves it (cycle:FLT-7; gpu:P-6)."""
     names = snapshot.axes.names
     most = dict(zip(names, snapshot.allocatable.max(axis=1).tolist(), strict=False)) if len(snapshot.nodes) else {}
     most_shared = max((most.get(name, 0) for name in names if is_gpu(name)), default=0)
@@ -359,7 +362,7 @@ def _needs(shape: Shape) -> str:
 
 
 def _missing_config_maps(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
-    """Config maps without which some container cannot start (cycle:FLT-8)."""
+    """Config maps without which some container cannot start (cycle:FLT-8; gpu:P-8)."""
 
     def find(shape: Shape) -> PreFailure | None:
         missing = [name for name in shape.config_maps if f"{shape.namespace}/{name}" not in snapshot.config_maps]

@@ -71,6 +71,8 @@ class GpuSharingOrder:
     A pod that needs no memory of a GPU always finds room on one, so CPU-only and MIG pods are drawn to such nodes
     too. That is a quirk (cycle:SCO-5), but recorded decisions depend on it, so it is the default; `sharedOnly:
     "true"` limits the score to requests that really share.
+
+    Statements: gpu:F-9.
     """
 
     shared_only: bool = False
@@ -114,7 +116,7 @@ def _nominated(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class NominatedNode:
-    """nominatednode: a pod goes where `status.nominatedNodeName` says, if it can."""
+    """nominatednode: a pod goes where `status.nominatedNodeName` says, if it can (cycle:POL-8)."""
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
 
@@ -126,7 +128,10 @@ class NominatedNode:
 
 @dataclass(frozen=True, slots=True)
 class PodAffinity:
-    """podaffinity: preferred affinity and anti-affinity between pods, as Kubernetes weighs them, not normalised."""
+    """podaffinity: preferred affinity and anti-affinity between pods, as Kubernetes weighs them, not normalised.
+
+    Statements: topo:T-57.
+    """
 
     ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
 

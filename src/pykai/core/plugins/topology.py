@@ -89,7 +89,7 @@ def _unusable(snapshot: Snapshot, node: BranchRun | LeafRun) -> bool:
 def _node_sets(
     how: TopologyPlugin, state: State, gang: Gang, node: BranchRun | LeafRun, tasks: Sequence[Task], nodes: NodeSet
 ) -> Iterable[NodeSet] | NoSets:
-    """The node sets to try for a subgroup, in order."""
+    """The node sets to try for a subgroup, in order (cycle:TOP-1)."""
     wanted = node.topology
     if wanted is None or not wanted.topology or not tasks:
         return [nodes]
@@ -103,7 +103,7 @@ def _node_sets(
 
 
 class _Search:
-    """One question about all domains of a tree, with the columns as they are now."""
+    """One question about all domains of a tree, with the columns as they are now (topo:T-18)."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Search:
         self._fits: BoolArray = (self._room >= self._demand.count) & ~self._demand.overloaded(tree, self._rows)
 
     def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
-        """The sets in order, or why there are none."""
+        """The sets in order, or why there are none (topo:T-23)."""
         tree, levels = self._tree, self._levels
         working = self._working_domain()
         if not self._fits[working]:
@@ -157,7 +157,7 @@ class _Search:
         return self._make(self._worth_trying(chosen), scores)
 
     def _make(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
-        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
+        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains (topo:T-35)."""
         tree = self._tree
         for number in chosen:
             depth = tree.level_of(number)
@@ -187,7 +187,7 @@ class _Search:
         return [number for number in chosen if room[number] >= self._demand.count] or chosen[:1]
 
     def _working_domain(self) -> int:
-        """The deepest domain that holds all nodes of the set (topo:5, step 2; topo:TD-1)."""
+        """The deepest domain that holds all nodes of the set (topo:5, step 2; topo:TD-1; cycle:TOP-2)."""
         found = ROOT
         for codes in self._tree.codes[1 : self._levels.common + 1, self._rows]:
             if not len(codes) or (codes != codes[0]).any() or not self._tree.named(int(codes[0])):
@@ -196,7 +196,10 @@ class _Search:
         return found
 
     def _order(self, sticky: BoolArray) -> list[IntArray]:
-        """Level -> its domains as the sorted tree lists them: fullest first under each parent, then by id (step 7)."""
+        """Level -> its domains as the sorted tree lists them: fullest first under each parent, then by id (step 7).
+
+        Statements: cycle:TOP-4; topo:T-17, T-24.
+        """
         tree = self._tree
         full = ratios(self._loads, len(tree))
         if self._how.order == "spread":
@@ -212,7 +215,10 @@ class _Search:
         return found
 
     def _scores(self, order: IntArray, sticky: BoolArray) -> FloatArray:
-        """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, TD-11)."""
+        """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, TD-11; cycle:TOP-5).
+
+        Statements: topo:T-31, T-32, T-33, TD-18.
+        """
         worth: FloatArray = np.zeros(len(self._tree) + 1)
         ranked = order[np.argsort(sticky[order], kind="stable")]
         worth[ranked] = _BAND * np.arange(1, len(ranked) + 1) / len(ranked)
@@ -229,7 +235,7 @@ class _Search:
         return found[:-1]
 
     def _pinned(self) -> BoolArray | None:
-        """[domain] inside a required domain where pods of the subgroup run already; None when none does."""
+        """[domain] inside a required domain where pods of the subgroup run already; None when none does (topo:T-28)."""
         rows = active_rows(self._state, self._gang, self._node)
         if rows is None:
             return None

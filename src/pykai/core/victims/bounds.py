@@ -188,7 +188,10 @@ class Bounds:
 
 
 class Freed:
-    """What a growing set of victims frees, and how many tasks of each kind that makes room for at most."""
+    """What a growing set of victims frees, and how many tasks of each kind that makes room for at most.
+
+    Statements: cycle:SOL-8.
+    """
 
     __slots__ = ("_bounds", "_counts", "_enough", "_free", "_in_domains", "_missing", "_session")
 

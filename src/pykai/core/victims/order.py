@@ -55,7 +55,7 @@ class _Source:
 
 
 class VictimOrder:
-    """Units worst first, worked out as far as asked for."""
+    """Units worst first, worked out as far as asked for (cycle:ORD-4, PERF-6; queues:Q-231)."""
 
     def __init__(
         self, session: Session, victims: Victims, leaves: list[int], accepts: Callable[[Gang], bool], most: int = -1

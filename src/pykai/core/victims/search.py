@@ -133,7 +133,7 @@ class _Search:
         self.bounds: dict[int, Bounds] = {}
 
     def by(self, way: str) -> Found:
-        """Search one way: how many tasks can be placed, and then all of them."""
+        """Search one way: how many tasks can be placed, and then all of them (cycle:PERF-8)."""
         recorded: Victims = []
         placed, count = 0, 1
         bound = self.size + 1
@@ -159,7 +159,10 @@ class _Search:
         return Found(result, None, self.objection)
 
     def _probe(self, way: str, count: int, recorded: Victims, *, last: bool) -> _Solution | str | None:
-        """Try to place the first `count` tasks; a solution is final when its trial stays in the journal."""
+        """Try to place the first `count` tasks; a solution is final when its trial stays in the journal.
+
+        Statements: cycle:SOL-2.
+        """
         session, state = self.session, self.session.state
         batches = _first(self.batches, count)
         required = session.count(batches, session.smallest_gpu_mib)
@@ -189,7 +192,7 @@ class _Search:
         return None
 
     def _try(self, preemptor: Preemptor, victims: Victims, begin: int) -> Victims | None:
-        """The victims that are really lost, None when the set does not suffice or is not fair."""
+        """The victims that are really lost, None when the set does not suffice or is not fair (queues:Q-276)."""
         session = self.session
         if not victims or not run_trial(session, preemptor, victims):
             return None
@@ -244,7 +247,7 @@ class _Solution(NamedTuple):
 
 
 def _first(batches: list[Batch], count: int) -> list[Batch]:
-    """The first tasks of some batches (cycle:SOL-1)."""
+    """The first tasks of some batches (cycle:SOL-1; topo:T-53)."""
 
     def cut() -> Iterator[Batch]:
         left = count

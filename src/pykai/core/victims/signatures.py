@@ -103,7 +103,10 @@ class Failed:
 
 
 def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
-    """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs."""
+    """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs.
+
+    Statements: topo:T-55.
+    """
     if not gang.group.names_topology:
         return ""
     if any(leaf.active_allocated for leaf in gang.leaves):
@@ -112,7 +115,7 @@ def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
 
 
 def _constraints(shape: Shape) -> Hashable:
-    """Everything a pod asks for except how much."""
+    """Everything a pod asks for except how much (cycle:TSK-8)."""
     return (
         shape.node_selector,
         repr(shape.node_terms),

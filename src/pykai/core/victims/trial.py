@@ -111,6 +111,8 @@ def run_trial(
 
     With `gone` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.  The
     caller has set a mark and rolls back.
+
+    Statements: topo:T-50, T-51.
     """
     state = session.state
     gangs: dict[str, Gang] = {}
@@ -218,7 +220,7 @@ def total_free_gpus(session: Session) -> float:
 
 
 def free_gpus(session: Session) -> FloatArray:
-    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included."""
+    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included (gpu:C-10)."""
     state, snapshot = session.state, session.snapshot
     free: FloatArray = 100.0 * state.free[snapshot.axes.gpu_axes].sum(axis=0)
     for row, devices in state.devices.items():
@@ -230,7 +232,7 @@ def free_gpus(session: Session) -> FloatArray:
 
 
 def feasible_nodes(session: Session, batches: list[Batch]) -> BoolArray | None:
-    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4)."""
+    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4; gpu:C-13; topo:T-52)."""
     if any(task.shape.cpu_only for batch in batches for task in batch.tasks):
         return None
     state = session.state

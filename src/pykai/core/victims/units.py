@@ -68,6 +68,8 @@ def eviction_batches(
     """What to evict of a gang, step by step; `active` is used up, and the counters of the leaves follow.
 
     Tasks of the `core` of a semi-preemptible gang stay.  Whoever calls this must put the counters back.
+
+    Statements: cycle:PG-12, PG-13, SOL-11.
     """
     if core:
         # The core comes first, whatever started before it in task order since.

@@ -7,6 +7,8 @@ binding marked complete, it waits if its class says WaitForFirstConsumer, and an
 
 What choices are made from is kept by class: volumes nobody has claimed, room that drivers publish, claims whose volumes
 are being made.
+
+Statements: cycle:SNP-15.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Once a minute each CronJob asks whether a time of its schedule has passed that has no Job yet.  Of several missed times
 only the last counts; one that is later than `startingDeadlineSeconds` is skipped.  The name of a Job is that of its
 time, so no time gets two.
+
+Statements: sim:cron.
 """
 
 from __future__ import annotations

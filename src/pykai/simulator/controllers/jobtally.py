@@ -7,6 +7,8 @@ Kubernetes keeps finished pods from vanishing with finalizers until they are cou
 counted in the moment the watch tells it (`Memory.gone`); after a restart what is missing is taken from the Job's own
 status, which counted them before.  Only a pod that finished and vanished while nobody looked is not counted, so a Job
 may run one pod more than it had to, and never one less.
+
+Statements: sim:job.
 """
 
 from __future__ import annotations

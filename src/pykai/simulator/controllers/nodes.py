@@ -2,6 +2,8 @@
 
 A pod whose node does not exist is failed and removed after a short while, in which the node may come back.  A taint
 with the effect NoExecute removes the pods that do not bear it, or bear it for some seconds only, after these.
+
+Statements: sim:taints.
 """
 
 from __future__ import annotations

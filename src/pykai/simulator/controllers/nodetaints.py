@@ -3,6 +3,8 @@
 An API server puts it on every new node.  It goes when the node's Ready condition is True and comes back when that is
 no longer so, as with Kubernetes' node lifecycle controller; both may be at work on one cluster, since what one has
 written leaves the other nothing to do.
+
+Statements: sim:nodes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A pod that finished or is being deleted does not count and is replaced at once.  When there are too many, those go
 first that are worth least: not yet bound before bound, not ready before ready, lower deletion cost first, youngest
 first.  Pods that nobody controls and that the selector matches are adopted when the ReplicaSet is first seen.
+
+Statements: sim:replicas.
 """
 
 from __future__ import annotations

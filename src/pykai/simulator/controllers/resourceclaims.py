@@ -7,6 +7,8 @@ once nobody holds the claim and it is being deleted or its pod has ended.
 
 Subtle: a holder that the cache does not know may be younger than the cache, so the server is asked before its
 reservation is taken away.
+
+Statements: sim:claims.
 """
 
 from __future__ import annotations

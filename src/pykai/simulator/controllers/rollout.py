@@ -7,6 +7,8 @@ the last old pod is gone.
 
 Not done: a Deployment that is scaled in the middle of a rollout spreads the difference over the new ReplicaSet only,
 not over all of them in proportion.
+
+Statements: sim:rollout.
 """
 
 from __future__ import annotations

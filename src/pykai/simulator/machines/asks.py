@@ -5,6 +5,8 @@ init containers run before and one at a time, so the largest of them counts; req
 sum; overhead comes on top.  Every pod asks for one of `pods`.
 
 Subtle: an extended resource that a claim serves is no business of the machine's own books, so it is left out.
+
+Statements: sim:asks.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ scheduler placed is never refused.
 
 Stricter than a kubelet in one point: a resource that the machine does not have at all counts as zero, while a kubelet
 lets such a pod in.
+
+Statements: sim:admission.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Without `run-seconds` a pod that restarts its containers for ever (`restartPolic
 any other runs as long as its first container sleeps (`sleep 30`, `sleep infinity`), or for the default time.  A time
 is drawn from the pod's uid: the same after a restart, another one for each pod.  A value that cannot be read counts as
 absent, and is told.
+
+Statements: faults:kubelet, sim:course.
 """
 
 from __future__ import annotations

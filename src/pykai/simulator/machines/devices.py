@@ -7,6 +7,8 @@ given twice.
 
 A reservation pod (the stand-in of pods that share a GPU) gets one like any other pod, and tells its identity in the
 annotation that the binder waits for (gpu:RP-2).
+
+Statements: sim:devices.
 """
 
 from __future__ import annotations

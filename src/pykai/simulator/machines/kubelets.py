@@ -13,6 +13,8 @@ Subtle:
 - devices ride on the status patch as an annotation, as kubelets may write it; a server that drops the annotation gets
   it in a second patch;
 - after a restart, pods that had started are booked before those that had not, so that nobody loses a place.
+
+Statements: sim:RP-2.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ After a restart of the process `life_of` reads from the object where a pod was. 
 seconds, so such a pod may end up to a second early; otherwise nothing is lost.
 
 Times are seconds of cluster time since 1970.
+
+Statements: sim:life.
 """
 
 from __future__ import annotations

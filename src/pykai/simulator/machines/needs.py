@@ -2,6 +2,8 @@
 
 `needs_of` reads it from the pod once; most pods need nothing and cost nothing.  `Needs.waiting` looks it up and gives
 the reason that a kubelet would show, with the objects to watch for.
+
+Statements: sim:needs.
 """
 
 from __future__ import annotations

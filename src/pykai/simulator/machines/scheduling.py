@@ -12,6 +12,8 @@ Subtle:
   booked while the answer is unknown; the next look at the pod settles it;
 - pods that fit nowhere wait in crowds of equals.  A node that changes, or a pod that leaves, is a new situation: then
   each crowd is tried once, and its pods only if the answer is another one than before.
+
+Statements: sim:default-scheduler.
 """
 
 from __future__ import annotations
