@@ -1,4 +1,4 @@
-"""What the specification says of our custom resources, as a table that the definitions are compared with.
+"""What the specification (docs/spec) says of our custom resources, as a table that the definitions are compared with.
 
 `DEFINITIONS` has what holds for a whole kind, `FIELDS` one row for each field: its path (`[]` for the elements of a
 list), its type, what else the schema demands of it, and where that is written.  A field that is not in the table is in

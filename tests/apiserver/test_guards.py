@@ -117,7 +117,7 @@ def test_no_expression_asks_more_than_its_cost_allows() -> None:
 
 
 def test_users_words_are_guarded_by_nothing() -> None:
-    """operations:E-6, workloads:EX-1 and part 3: what users write by contract."""
+    """operations:E-6, workloads:EX-1, 3: what users write by contract."""
     keys = {field.key for _, guard in TABLE for field in guard.fields if not field.value}
     free = {
         names.POD_GROUP_ANNOTATION,

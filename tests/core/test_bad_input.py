@@ -108,7 +108,7 @@ def test_a_group_in_an_inner_queue_waits() -> None:
 
 
 def test_a_running_group_whose_queue_is_gone_disturbs_nobody() -> None:
-    """queues section 5, Do better: the books tolerate a missing queue."""
+    """queues:5, Do better: the books tolerate a missing queue."""
     built = healthy().group("old", queue="gone").pod("old", group="old", gpu=1, on="node-0").pod("new", group="old")
     assert still_fine(built).bound("old") == 0
 

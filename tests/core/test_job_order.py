@@ -118,7 +118,7 @@ def test_of_one_age_the_smaller_name_goes_first() -> None:
 
 
 def test_of_one_age_and_name_the_smaller_namespace_goes_first() -> None:
-    """cycle:8.3; section 1, Do better: groups are told apart by namespace and name."""
+    """cycle:8.3, 1, Do better: groups are told apart by namespace and name."""
     built = one_queue().gang("a", gpu=1, age=1, namespace="y").gang("a", gpu=1, age=1, namespace="x")
     assert [bind.group for bind in built.schedule().plan.binds] == ["x/a", "y/a"]
 

@@ -310,7 +310,7 @@ def test_what_was_promised_is_not_promised_again() -> None:
 
 
 def test_what_a_stuck_pod_holds_is_not_being_released() -> None:
-    """cycle:NOD-2, section 4"""
+    """cycle:NOD-2, 4."""
     stuck = cluster(nodes=1, gpus=1).queue("q").pod("stuck", on="node-0", gpu=1, deleted=3600)
     assert stuck.gang("job", gpu=1).schedule().pipelined("job") == 0
 

@@ -249,7 +249,7 @@ def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
 
 @KINDS
 def test_stm3_a_task_that_is_kept_never_notices(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
-    """cycle:STM-3, part 23: evict and un-evict restore every vector, map and figure."""
+    """cycle:STM-3, 23: evict and un-evict restore every vector, map and figure."""
     session = two_nodes(device, **pod).session()
     before = content(session)
     evict(session, "a-0")
@@ -273,7 +273,7 @@ def test_stm3_keeping_undoes_only_the_task_that_is_kept() -> None:
 
 
 def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
-    """cycle:STM-3, part 23: the pod keeps running, although another node would do as well."""
+    """cycle:STM-3, 23: the pod keeps running, although another node would do as well."""
     session = two_nodes(gpu=1).session()
     before = content(session)
     evict(session, "a-0")
@@ -349,7 +349,7 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
 
 @KINDS
 def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
-    """cycle:PG-14, part 23: pipeline and un-pipeline restore everything."""
+    """cycle:PG-14, 23: pipeline and un-pipeline restore everything."""
     session = two_nodes(device, **pod).session()
     devices = (device,) if isinstance(device, str) else device
     before = content(session)
@@ -422,7 +422,7 @@ def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
 
 @KINDS
 def test_stm5_every_operation_is_undone_exactly(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
-    """cycle:STM-5, part 23: from the tail, mark by mark, to every mark there was."""
+    """cycle:STM-5, 23: from the tail, mark by mark, to every mark there was."""
     session = two_nodes(device, **pod).session()
     state = session.state
     devices = (device,) if isinstance(device, str) else device

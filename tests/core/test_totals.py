@@ -180,7 +180,7 @@ def test_q102_load_on_a_node_that_is_not_ready_takes_nothing_off_the_others() ->
 
 
 def test_q102_an_overloaded_node_takes_nothing_off_the_others() -> None:
-    """queues section 7, Do better: contributions do not go below zero."""
+    """queues:7, Do better: contributions do not go below zero."""
     built = cluster(nodes=2, gpus=2, cpu=4)
     built.pod("foreign", gpu=5, cpu=10, on="node-0", scheduler="default-scheduler")
     assert total(built)[0] == 4000
@@ -323,7 +323,7 @@ def test_q108_a_shared_request_counts_what_it_costs_on_its_node() -> None:
     assert books(built.schedule()).allocated[2] == 0.34
 
 
-# -- queues section 5: which queues there are -------------------------------------------------------------------------
+# -- queues:5: which queues there are ---------------------------------------------------------------------------------
 
 POOL = "kai.scheduler/node-pool"
 
@@ -407,7 +407,7 @@ def test_q65_its_priority_is_unset_and_it_counts_as_non_preemptible() -> None:
 
 
 def test_q66_a_group_in_an_inner_queue_is_skipped_and_told_why() -> None:
-    """queues section 5, Do better."""
+    """queues:5, Do better."""
     result = cluster(nodes=1, gpus=1).queue("top").queue("q", parent="top").gang("job", gpu=1, queue="top").schedule()
     assert result.bound("job") == 0
     record = result.left_out("job")
@@ -419,7 +419,7 @@ def test_q66_a_group_in_an_inner_queue_is_skipped_and_told_why() -> None:
 
 
 def test_q66_what_waits_in_an_inner_queue_is_not_wanted_but_what_runs_is_held() -> None:
-    """queues section 5, Do better: demand that can never be served earns no share."""
+    """queues:5, Do better: demand that can never be served earns no share."""
     built = cluster(nodes=1, gpus=4).queue("top").queue("q", parent="top").group("job", queue="top")
     built.pod("runs", group="job", gpu=1, on="node-0").pod("waits", group="job", gpu=2)
     figures = opened(built, "top")

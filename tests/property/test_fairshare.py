@@ -1,6 +1,6 @@
 """Properties of the division and of whole forests, and a second, slow division to compare with.
 
-`oracle` is the pseudo-code of queues section 8 written down word for word: records, a dict of remainders, -1 for
+`oracle` is the pseudo-code of queues:8 written down word for word: records, a dict of remainders, -1 for
 unlimited, every sum computed anew.  It shares no code with the product, and the two must agree bit for bit.
 """
 

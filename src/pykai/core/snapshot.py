@@ -259,7 +259,7 @@ class Snapshot:
         own = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
         for row, load in self.foreign.items():
             own[:, row] -= load
-        # A node loaded beyond what it offers takes nothing from the others (queues section 7, Do better).
+        # A node loaded beyond what it offers takes nothing from the others (queues:7, Do better).
         own = np.maximum(own, 0)
         return [float(own[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
 

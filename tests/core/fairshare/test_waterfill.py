@@ -413,7 +413,7 @@ class TestNumbersOutOfRange:
 
 
 class TestBits:
-    """Floating point, where the order of operations decides (queues section 20.1)."""
+    """Floating point, where the order of operations decides (queues:20)."""
 
     def test_the_weight_is_normalised_before_it_meets_the_pot(self) -> None:
         claims = [

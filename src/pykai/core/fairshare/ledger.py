@@ -264,7 +264,7 @@ def open_ledger(
                 for resource in range(RESOURCES):
                     committed[resource][queue] += used[resource]
         if not tree.children[queue]:
-            # Demand that names an inner queue can never be served there (queues section 5, Do better).
+            # Demand that names an inner queue can never be served there (queues:5, Do better).
             for resource in range(RESOURCES):
                 wanted[resource][queue] += count.wanted[resource]
             wanted_mib[queue] += count.wanted_mib

@@ -28,7 +28,7 @@ from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.fairshare.waterfill import Siblings, divide_siblings
 from pykai.core.problems import Problem
 
-#: The resources of quota and fair share, in the order in which messages name them (queues section 1.2).
+#: The resources of quota and fair share, in the order in which messages name them (queues:1.2).
 CPU, MEMORY, GPU = 0, 1, 2
 RESOURCES = 3
 RESOURCE_NAMES = ("CPU", "Memory", "GPU")

@@ -1,4 +1,4 @@
-"""The division of one resource among sibling queues (queues section 8).
+"""The division of one resource among sibling queues (queues:8).
 
 In come a pool (the cluster total, or the parent's own fair share) and one claim per sibling; out comes one fair share
 per claim.  It runs in three phases: the guaranteed part, `min(quota, request, limit)`; then the surplus, by priority
