@@ -135,7 +135,7 @@ class Specification:
         found = [(name, place) for match in _LIST.finditer(text) for name, place in self._members(match)]
         found += [(match[0], match.start()) for match in self._ours.finditer(text)]
         if path.suffix == ".toml":
-            found += [(match[1], match.start()) for match in _MUTANT.finditer(text) if ":" not in match[1]]
+            found += [(match[1], match.start()) for match in _MUTANT.finditer(text)]
         for match in _LINE.finditer(text):
             found += [(name, match.start()) for name in re.split(r"[,;] ", match[1]) if name in self._anchors[OURS]]
         return [Citation(name, path, text.count("\n", 0, place) + 1) for name, place in found]

@@ -100,6 +100,7 @@ class Scheduler:
         client, clock, shard = runtime.client.fenced(self._fence.check), runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
+        # cycle:PRC-11.
         self.recorder = Recorder(client, component=shard.scheduler_name, clock=clock)
         self.writes = StatusWrites(
             client, workers=flags.other["num-of-status-recording-workers"], busy=self._binds_go_out
@@ -159,7 +160,7 @@ class Scheduler:
             self.intake.stores[kind].on_problem(partial(self.complaints.unreadable, kind))
 
     def _own_object(self) -> tuple[str, str]:
-        """What events about this scheduler are about: its pod, else the namespace of its lease (cycle:PRC-11)."""
+        """What events about this scheduler are about: its pod, else the namespace of its lease."""
         namespace = self._flags.other["namespace"]
         pod = f"{namespace}/{socket.gethostname()}"
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)

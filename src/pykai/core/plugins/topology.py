@@ -130,7 +130,7 @@ class _Search:
         self._fits: BoolArray = (self._room >= self._demand.count) & ~self._demand.overloaded(tree, self._rows)
 
     def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
-        """The sets in order, or why there are none (topo:T-23)."""
+        """The sets in order, or why there are none (topo:T-23, T-35)."""
         tree, levels = self._tree, self._levels
         working = self._working_domain()
         if not self._fits[working]:
@@ -157,7 +157,7 @@ class _Search:
         return self._make(self._worth_trying(chosen), scores)
 
     def _make(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
-        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains (topo:T-35)."""
+        """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
         tree = self._tree
         for number in chosen:
             depth = tree.level_of(number)
