@@ -292,7 +292,7 @@ class Binding:
             # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
             del preparing, ended
 
-    # gpu:BI-2, BI-3.
+    # GPUs first, then the plugins by priority (gpu:BI-2, BI-3).
     async def _prepare(self, attempt: Attempt) -> None:
         if attempt.shared:
             node = attempt.node.metadata.name
@@ -343,7 +343,7 @@ class Binding:
             if not await self._reservations.holds(reserved):
                 raise BindFailure("reservation", f"GPU reservation pod {reserved.name} was deleted on the way")
 
-    # gpu:BI-4, BI-5.
+    # The annotations ride on the Binding (gpu:BI-4, BI-5).
     async def _bind(self, attempt: Attempt) -> str:
         spec, metadata = attempt.request.spec, attempt.pod.metadata
         annotations: dict[str, str] = {}

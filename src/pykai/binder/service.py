@@ -99,7 +99,7 @@ class BinderService:
             base_delay_s=options.base_delay_s,
             max_delay_s=options.max_delay_s,
         )
-        # gpu:BD-3.
+        # Both queues have the same workers and pauses (gpu:BD-3).
         self._group_queue = Reconciler(
             "gpugroups",
             self._look_after,

@@ -158,7 +158,7 @@ class GroupSync:
         elsewhere = pod.metadata.namespace != self._options.reservation_namespace
         return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _in_use(pod)
 
-    # gpu:SY-3.
+    # Which reservation pods go, and which pods go without one (gpu:SY-3).
     async def _look_at(self, group: str) -> None:
         reservations: list[Pod] = []
         users: list[Pod] = []
@@ -284,7 +284,7 @@ class GroupSync:
         except NotFound:
             return None
 
-    # gpu:BD-4.
+    # A pod that ends or goes may leave a reservation unused (gpu:BD-4).
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:

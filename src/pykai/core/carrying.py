@@ -115,7 +115,7 @@ def _runs(gang: Gang) -> bool:
     return any(leaf.active_allocated > leaf.pipelined for leaf in gang.leaves)
 
 
-# gpu:F-11.
+# The bind names the GPU groups that were chosen (gpu:F-11).
 def _bind(session: Session, gang: Gang, task: Task, placement: Placement, node: str) -> Bind:
     received = _received(session, task.shape, placement.row)
     annotations: dict[str, str] = {}

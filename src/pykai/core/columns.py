@@ -68,7 +68,7 @@ class NodeColumns:
             return used
         return self._free_slots.pop()
 
-    # cycle:R-5.
+    # A new axis is zero for every node (cycle:R-5).
     def _axis(self, resource: str) -> int:
         size = len(self._axes)
         axis = self._axes.axis(resource)

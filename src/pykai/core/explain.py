@@ -198,7 +198,7 @@ def refusal_text(refusal: Refusal) -> str:
             return "The priority class of the workload says preemptionPolicy Never; it may not trigger evictions"
         case WithinDelay(delay_ns=delay_ns, until_ns=until_ns):
             return (
-                # queues:Q-323.
+                # KAI's sentence (queues:Q-323).
                 f"Workload is within its preemption delay window ({format_go_duration(delay_ns)}) and may not trigger "
                 f"evictions before {format_timestamp(until_ns or 0)}"
             )
@@ -233,7 +233,7 @@ def _subgroup(name: str) -> str:
     return "" if name in ("", names.DEFAULT_SUBGROUP) else name
 
 
-# cycle:EXP-7; topo:T-41.
+# KAI's sentences about domains (cycle:EXP-7; topo:T-41).
 def _no_domain(refusal: NoDomain) -> str:
     required = f", requirement {refusal.level}" if refusal.level else ""
     text = f"topology {refusal.topology}{required} couldn't be satisfied for job <{refusal.group}>"

@@ -363,7 +363,7 @@ def judge(node: LeafRun | BranchRun, found: dict[int, Judged]) -> Judged:
     return made
 
 
-# cycle:PG-11.
+# Children that cannot be complete are passed over (cycle:PG-11).
 def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
     judged = picker.judged
     children = [child for child in branch.children if judged[id(child)].satisfied or judged[id(child)].ready]

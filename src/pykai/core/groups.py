@@ -146,7 +146,7 @@ def _at_least_zero(value: int | None) -> int | None:
     return None if value is None else max(0, value)
 
 
-# workloads:PS-5.
+# A tree that the webhook would have refused (workloads:PS-5).
 def _tree_error(entries: list[SubGroup]) -> str:
     if len(entries) > MOST_SUBGROUPS:
         return f"{len(entries)} subgroups, at most {MOST_SUBGROUPS} are allowed"

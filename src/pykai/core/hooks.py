@@ -249,8 +249,7 @@ class Hooks:
     observer: Observer | None = None
     #: what nodes give out besides columns and shared GPUs: devices of claims, NUMA zones, volumes
     books: Books | None = None
-    #: workloads:BM-1:
-    #: annotations for the BindRequest of a pod (pod, node name); later plugins win
+    #: annotations for the BindRequest of a pod (pod, node name); later plugins win (workloads:BM-1)
     bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
 
 

@@ -123,7 +123,7 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
     mig_flag = labels.get(mig_label)
     mig_enabled = _parse_bool(mig_flag) if mig_flag is not None else any(is_mig(resource) for resource in amounts)
     strategy = labels.get(names.MIG_STRATEGY_NODE_LABEL, "")
-    # gpu:C-5.
+    # The label may count more GPUs than the node offers (gpu:C-5).
     count = _integer(labels.get(names.GPU_COUNT_NODE_LABEL))
     allocatable_gpus = sum(whole_gpus.values())
     return NodeFacts(

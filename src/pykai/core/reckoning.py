@@ -71,7 +71,7 @@ def _with_details(session: Session, gang: Gang, refusal: Refusal) -> Refusal:
     return replace(refusal, details=node_details(session.state, session.rules, ask, several=gang.size > 1))
 
 
-# workloads:PS-4, EX-5.
+# Pods of subgroups that do not exist; the rest of the group is unaffected (workloads:PS-4, EX-5).
 def _strays(gang: Gang) -> list[Refusal]:
     waiting = sorted(
         (task for task in gang.strays if task.ours and task.status is Status.PENDING), key=lambda task: task.key

@@ -223,7 +223,7 @@ class Snapshot:
         return found
 
     def preemptible(self, group: Group, priority: int) -> bool:
-        """Whether the group may be taken back (queues:Q-81; cycle:POL-2; queues:Q-82, Q-85)."""
+        """Whether the group may be taken back (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
         return _preemptible(group.preemptibility, priority)
 
     def kind_preemptible(self, kind: Kind) -> bool:
@@ -240,10 +240,7 @@ class Snapshot:
         return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
 
     def totals(self) -> list[float]:
-        """CPU milli, memory bytes, GPU hundredths of ready nodes, less other schedulers' load (queues:Q-100 to 102).
-
-        Statements: queues:Q-101.
-        """
+        """CPU milli, memory bytes, GPU hundredths of ready nodes, less foreign load (queues:Q-100 to Q-102)."""
         if not len(self.nodes):
             return [0.0] * RESOURCES
         axes = self.axes

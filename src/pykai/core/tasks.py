@@ -240,8 +240,7 @@ def read_task(
         node=node,
         gpu_groups=_reserved(labels) if reservation else _gpu_groups(labels, request) if shape.shared else (),
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
-        # topo:T-4; workloads:PS-1.
-        # cycle:TSK-5.
+        # cycle:TSK-5; topo:T-4; workloads:PS-1.
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,
         ours=ours,

@@ -17,7 +17,7 @@ from pykai.operator.policies import admission_policies
 from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
 
 #: name -> value (workloads:PR-1)
-# queues:Q-84.
+# KAI's classes (queues:Q-84).
 PRIORITY_CLASSES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 NAMESPACES = (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALE_ADJUST_NAMESPACE)
 

@@ -167,7 +167,7 @@ def _priority_class(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: 
     return ""
 
 
-# queues:Q-83.
+# Owners first, then the pod, then the default of the kind (queues:Q-83).
 def _preemptibility(asked: Iterable[Owner], pod: Pod, readers: Readers, unused: list[_Unused]) -> str:
     key = names.PREEMPTIBILITY_LABEL
     for subject, labels in (
@@ -195,7 +195,7 @@ def _kind_defaults(owner: Owner, readers: Readers) -> KindDefaults:
     return known.get(full) or known.get(owner.kind) or KindDefaults()
 
 
-# queues:Q-320.
+# The first owner with a usable value wins, then the pod (queues:Q-320).
 def _duration(asked: Iterable[Owner], pod: Pod, key: str, least_ns: int | None, unused: list[_Unused]) -> int | None:
     for subject, source in (
         *((_owner_subject(owner), owner.metadata.annotations) for owner in asked),

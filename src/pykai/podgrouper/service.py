@@ -307,7 +307,7 @@ class PodGrouper:
 
     async def _group(self, pod: Pod) -> float | None:
         top, owners = await walk(pod, self._glance, self._fetch, self._memory)
-        # workloads:EX-3.
+        # Owners can be asked only after the walk (workloads:EX-3).
         if any(owner.metadata.annotations.get(names.SKIP_POD_GROUPER_ANNOTATION) == "true" for owner in owners):
             return None
         meta = await self._ask(top, pod, owners)

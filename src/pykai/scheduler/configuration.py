@@ -168,7 +168,7 @@ def _actions(value: object, refuse: Report) -> tuple[str, ...]:
     return tuple(found)
 
 
-# cycle:CFG-6.
+# Actions that do not run have no depth (cycle:CFG-6).
 def _queue_depth(value: object, actions: Iterable[str], report: Report, refuse: Report) -> dict[str, int]:
     if value is None:
         return {}

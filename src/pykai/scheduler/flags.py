@@ -281,7 +281,7 @@ FLAGS: tuple[Flag, ...] = (
         "do not start with a configuration file of which any part would be skipped (not in KAI Scheduler)",
         "cycle:CFG-1",
     ),
-    # operations:O-57.
+    # Gates of Kubernetes libraries that are not used here (operations:O-57).
     Flag("feature-gates", "", a_text, "accepted, without effect", ""),
 )
 

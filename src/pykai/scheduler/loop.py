@@ -282,7 +282,7 @@ class Loop:
 
             return await self._in_thread(answer), as_of
 
-    # cycle:PRC-9.
+    # One thread computes at a time (cycle:PRC-9).
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

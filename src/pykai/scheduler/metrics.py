@@ -57,7 +57,7 @@ class SchedulerMetrics:
         )
         self._scheduled = make.tally("podgroups_scheduled_by_action", "PodGroups that got places", ["action"])
         self._acted_on = make.tally("podgroups_acted_on_by_action", "PodGroups that others made room for", ["action"])
-        # cycle:PRE-1.
+        # Counts successes, whatever its name says (cycle:PRE-1).
         self._preemptions = make.tally("total_preemption_attempts", "PodGroups that preempt made room for")
         self._evicted = make.counter(
             "pod_group_evicted_pods",
@@ -66,7 +66,7 @@ class SchedulerMetrics:
         )
         #: PodGroup -> label values of its series
         self._evicted_series: dict[str, set[tuple[str, ...]]] = {}
-        # queues:Q-139.
+        # The figures of all queues change together (queues:Q-139).
         self._queues = make.published(_QUEUE_FAMILIES, ["queue_name", "queue_metadata_name", "queue_display_name"])
         self._action_budget = make.gauge(
             "scenario_search_action_budget_configured_seconds", "Budget of an action, 0 = without end", ["action"]

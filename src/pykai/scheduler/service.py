@@ -100,7 +100,7 @@ class Scheduler:
         client, clock, shard = runtime.client.fenced(self._fence.check), runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
-        # cycle:PRC-11.
+        # The source of events is the scheduler by name (cycle:PRC-11).
         self.recorder = Recorder(client, component=shard.scheduler_name, clock=clock)
         self.writes = StatusWrites(
             client, workers=flags.other["num-of-status-recording-workers"], busy=self._binds_go_out
@@ -237,7 +237,7 @@ class Scheduler:
                 return _DRA_VERSIONS[0]
         return ""
 
-    # operations:O-42, OD-20.
+    # A standby keeps its caches and tables warm (operations:O-42, OD-20).
     async def _lead_or_stand_by(self, stop: asyncio.Event) -> None:
         if self._shadowing:
             log.info("a shadow: what is decided is logged, nothing is written, no lease is taken")

@@ -232,7 +232,7 @@ class StatusBook:
         assert group is not None
         prefix = ""
         if group.scheduling_backoff == names.BACKOFF_ONCE:
-            # cycle:EXP-13.
+            # A group that tries a pool once says which (cycle:EXP-13).
             prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))

@@ -93,7 +93,7 @@ def _read(value: Mapping[Any, Any], report: Report) -> UsageConfig:
     )
 
 
-# queues:Q-345.
+# An unknown kind of window is an error here, not at the first fetch (queues:Q-345).
 def _window(params: Mapping[Any, Any]) -> Window:
     kind = str(params.get("windowType") or SLIDING)
     if kind not in (SLIDING, TUMBLING, CRON):

@@ -126,7 +126,7 @@ def validate(
     return [problem] if problem else []
 
 
-# gpu:G-15.
+# Also where `mps` is set without a share (gpu:G-15).
 def _request_problem(pod: dict[str, Any], rules: SharingRules) -> str:
     annotations = _object(_object(pod, "metadata"), "annotations")
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)

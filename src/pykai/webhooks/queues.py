@@ -119,7 +119,7 @@ def _omissions(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"spec.resources.{field} is missing, so the {called} limit is 0; set limit to -1 for unlimited"
 
 
-# operations:E-4.
+# Warnings only: children may be created before their parents (operations:E-4).
 def _against_parent(own: QueueResources, above: QueueResources, parent: str, siblings: list[Queue]) -> Iterator[str]:
     for field, called, decimals in _RESOURCES:
         quota, over = _quota(own, field), _quota(above, field)

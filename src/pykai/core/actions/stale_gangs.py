@@ -32,7 +32,7 @@ def evict_stale_gangs(session: Session) -> None:
             if group.stale_since_ns is not None:
                 session.recovered.append(key)
             continue
-        # cycle:STL-2.
+        # The clock starts when the gang is first seen broken (cycle:STL-2).
         since = snapshot.now_ns if group.stale_since_ns is None else group.stale_since_ns
         # It cannot have broken in a time to come: believed, that would put off its end (ADR 21).
         since = min(since, snapshot.now_ns)
@@ -65,7 +65,7 @@ def _may_be_stale(entry: GroupEntry) -> bool:
     return not any(task.status is Status.SUCCEEDED for task in entry.tasks.values())
 
 
-# cycle:STL-4.
+# The text of the eviction is KAI's (cycle:STL-4).
 def _message(gang: Gang, task: Task) -> str:
     index = gang.group.leaf_index.get(task.subgroup)
     least = "" if index is None else f" ({gang.leaves[index].minimum})"

@@ -90,7 +90,7 @@ def refused_by_quota(action: str, tree: QueueTree, refusal: Over) -> Verdict:
     return Verdict(action, refusal.rule, tree.names[refusal.queue], RESOURCE_NAMES[refusal.resource], would_have, bound)
 
 
-# cycle:SOL-16.
+# Victims that move are deleted like the others (cycle:SOL-16).
 def _commit(session: Session, gang: Gang, outcome: Outcome, cause: Cause) -> None:
     carry_out(session, outcome, cause)
     changed = {other.key: other for other in (gang, *outcome.touched.values())}

@@ -38,7 +38,7 @@ def may_reclaim(ledger: Ledger, queue: int, required: Amounts, committed: bool) 
     return None
 
 
-# queues.
+# Unlimited is infinite, and comparisons are exact (queues: ).
 def _within(have: list[float], required: Amounts, bound: tuple[float, ...]) -> bool:
     return have[0] + required[0] <= bound[0] and have[1] + required[1] <= bound[1] and have[2] + required[2] <= bound[2]
 

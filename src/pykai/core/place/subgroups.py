@@ -125,7 +125,7 @@ class _Walk:
         for child in self._order(node):
             yield from self._narrowed(child, max(above, depth), topologies)
 
-    # topo:T-36.
+    # Subgroup order, unless retries put the narrowest first (topo:T-36).
     def _order(self, node: BranchRun) -> list[LeafRun | BranchRun]:
         order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
         if not self._retries:

@@ -63,7 +63,7 @@ class MinRuntime:
         )
 
 
-# queues:Q-305.
+# A queue that says 0 has said something (queues:Q-305).
 def _nearest(spans: list[int | None], chain: tuple[int, ...], default_ns: int) -> int:
     return next((found for queue in chain if (found := spans[queue]) is not None), default_ns)
 

@@ -51,7 +51,7 @@ class Numa:
         return Hooks(node_checks=(check,), node_scores=(score,), books=books)
 
 
-# topo:T-58.
+# A refusal makes a node set fail, and the next one is tried (topo:T-58).
 def _refused(books: ZoneBooks, state: State, ask: Ask, rows: Rows) -> IntArray:
     infeasible = books.spans(ask.shape, rows, idle=False) == INFEASIBLE
     codes: IntArray = (infeasible & books.refuses[rows]).astype(np.int64)
