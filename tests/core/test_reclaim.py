@@ -219,6 +219,26 @@ def test_t30_parts_that_do_not_fit_together_are_evicted_for_good() -> None:
     assert result.node_of("new-0") == evicted.node
 
 
+def test_t54_a_part_of_a_gpu_goes_before_a_whole_one() -> None:
+    """gpu:T-54: one GPU is enough, and the part is less."""
+    built = reclaiming(2).queue("q0", quota=1).queue("q1", quota=1)
+    built.gang("whole", queue="q0", gpu=1, on="node-0")
+    built.gang("part", queue="q0", fraction=0.5, on="node-0", device="gpu-0")
+    result = waits(built, "q1", 1).schedule()
+    assert result.evicted_pods() == ["part-0"]
+
+
+@pytest.mark.parametrize(("wanted", "evicted"), [(0.4, 1), (0.8, 2)])
+def test_t54_as_many_parts_as_are_needed(wanted: float, evicted: int) -> None:
+    """gpu:T-54: two halves of one GPU."""
+    built = reclaiming(1).queue("q0", quota=0).queue("q1", quota=1)
+    for index in range(2):
+        built.gang(f"old-{index}", queue="q0", fraction=0.5, on="node-0", device="gpu-0")
+    result = built.gang("new", queue="q1", fraction=wanted).schedule()
+    assert len(result.evicted_pods()) == evicted
+    assert result.node_of("new-0") == "node-0"
+
+
 def test_t31_a_protected_queue_in_front_does_not_end_the_search() -> None:
     """cycle:T-31: the queue first in the order of victims is within its quota."""
     built = reclaiming(4).queue("protected", quota=2, priority=1).queue("over", quota=1).queue("q", quota=1)

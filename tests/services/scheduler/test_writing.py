@@ -162,11 +162,16 @@ def _said(pool: str, number: str, message: str = "why") -> SchedulingCondition:
         ([_said("default", "4"), _said("blue", "9")], [("blue", "9"), ("default", "10")]),
         ([_said("default", "x", "other")], [("default", "1")]),
         ([_said("blue", "2"), _said("default", "3")], None),
+        (
+            [_said("default", "2", "other"), _said("blue", "3"), _said("default", "4", "x")],
+            [("blue", "3"), ("default", "5")],
+        ),
     ],
 )
 def test_the_newest_word_of_a_pool_stands_last(
     existing: list[SchedulingCondition], expected: list[tuple[str, str]] | None
 ) -> None:
+    """cycle:EXP-11, T-42."""
     found = unschedulable(existing, pool="default", message="why", reasons=[], now="now")
     assert (None if found is None else [(each.node_pool, each.transition_id) for each in found]) == expected
 
