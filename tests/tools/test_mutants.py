@@ -86,16 +86,19 @@ def test_late() -> None:
 
 NO_TAX = ("shop:1", "tax is taken off", "net + tax", "net - tax")
 NO_FLOOR = ("shop:2", "a net price may be negative", "net = 0", "pass")
-UNTESTED = ("shop:3", "spare is thrice", "net * 2", "net * 3")
+UNTESTED = ("shop:3", "spare is thrice", "net * 2", "net * 3", "prices:spare")
 
 Run = Callable[..., tuple[int, str]]
 
 
-def table(statement: str, title: str, old: str, new: str, file: str = "src/shop/prices.py", test: str = "") -> str:
+def table(
+    statement: str, title: str, old: str, new: str, where: str = "prices:total", test: str = "", more: str = ""
+) -> str:
     tests = json.dumps([test or "tests/test_prices.py"])
+    anchor = f'file = "{where}"' if "/" in where else f'where = "{where}"'
     return (
-        f'[[mutant]]\nid = "{statement}"\ntitle = "{title}"\nfile = "{file}"\n'
-        f"old = '''{old}'''\nnew = '''{new}'''\ntests = {tests}\n"
+        f'[[mutant]]\nid = "{statement}"\ntitle = "{title}"\n{anchor}\n'
+        f"old = '''{old}'''\nnew = '''{new}'''\ntests = {tests}\n{more}"
     )
 
 
@@ -167,22 +170,22 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
     (shop / "src/shop/late.py").write_text("def answer() -> int:\n    return 42\n")
     (shop / "tests/test_euros.py").write_text(TANGLED_TESTS)
 
-    def of(title: str, old: str, new: str, module: str = "euros") -> str:
-        return table("shop:1", title, old, new, file=f"src/shop/{module}.py", test="tests/test_euros.py")
+    def of(title: str, old: str, new: str, where: str = "euros:in_cents") -> str:
+        return table("shop:1", title, old, new, where=where, test="tests/test_euros.py")
 
     status, output = run(
         of("cents", "euros * 100", "euros * 10"),
-        of("constant", "FACTOR = 2", "FACTOR = 3"),
-        of("collected", "[1, 2, 3]", "[1, 2, 4]"),
-        of("process", "EUR", "USD"),
-        of("late", "42", "41", module="late"),
+        of("constant", "FACTOR = 2", "FACTOR = 3", "euros:"),
+        of("collected", "[1, 2, 3]", "[1, 2, 4]", "euros:rates"),
+        of("process", "f'{euros} EUR'", "f'{euros} USD'", "euros:printed"),
+        of("late", "42", "41", "late:answer"),
         of("harmless", "euros * 100", "100 * euros"),
         of("cents again", "euros * 100", "euros + 100"),
         of("still harmless", "euros * 100", "100 * euros * 1"),
-        of("harmless constant", "FACTOR = 2", "FACTOR = int(2)"),
-        of("harmless order", "[1, 2, 3]", "[3, 2, 1]"),
-        of("no end", "return euros * 100", "while True:\n        pass"),
-        of("death", "return euros * 100", "import os\n    os.abort()"),
+        of("harmless constant", "FACTOR = 2", "FACTOR = int(2)", "euros:"),
+        of("harmless order", "[1, 2, 3]", "[3, 2, 1]", "euros:rates"),
+        of("no end", "return euros * 100", "while True:\n    pass"),
+        of("death", "return euros * 100", "import os\nos.abort()"),
         arguments=("--json", str(shop / "out"), "--timeout", "5", "--jobs", "3"),
     )
     assert status == 1
@@ -212,18 +215,34 @@ def test_mutants_are_caught_wherever_their_code_runs_and_harmless_ones_survive(r
 @pytest.mark.parametrize(
     ("tables", "complaint"),
     [
-        ([table("shop:1", "gone", "net % tax", "0")], "(gone): does not apply: `old` occurs 0 times"),
-        ([table("shop:1", "twice", "net: int", "n")], "(twice): does not apply: `old` occurs 2 times"),
-        ([table(*NO_TAX, file="src/shop/gone.py")], "(tax is taken off): src/shop/gone.py does not exist"),
+        ([table("shop:1", "gone", "net % tax", "0")], "(gone): prices:total has no such code; nearest: `net + tax`"),
+        (
+            [table("shop:1", "twice", "int", "str", "prices:total")],
+            "(twice): 3 places of prices:total look like this (lines 4, 4, 4): say which with `nth`",
+        ),
+        (
+            [table("shop:1", "fourth", "int", "str", more="nth = 4")],
+            "(fourth): `nth` is 4, but 3 places of prices:total look like this",
+        ),
+        (
+            [table("shop:1", "lost", "net % tax", "0", where="prices:totals")],
+            "(lost): prices:totals is gone, and such code is nowhere; nearest: prices:total",
+        ),
         ([table(*NO_TAX, test="tests/test_gone.py::test_x")], "(tax is taken off): tests/test_gone.py does not exist"),
         ([table("shop:1", "idle", "net + tax", "net + tax")], "(idle): changes nothing"),
-        ([table("shop:1", "broken", "net + tax", "net +")], "(broken): is not Python"),
+        ([table("shop:1", "broken", "net + tax", "net +")], "(broken): `new` is not Python"),
+        ([table("shop:1", "stranger", "net + tax", "gross")], "(stranger): `new` uses what is not there: gross"),
+        ([table("shop:1", "field", "net + tax", "net.gross")], "(field): `new` uses what is not there: gross"),
         (
-            [table(*NO_TAX), table("shop:9", "as before", "+ tax", "- tax")],
+            [table(*NO_TAX), table("shop:9", "as before", "return net + tax", "return net - tax")],
             "(as before): is the same as prices.toml: shop:1 (tax is taken off)",
         ),
-        (['[[mutant]]\nid = "shop:1"\ntitle = "short"'], "mutant 1 (shop:1, short): no file, old, new, tests"),
+        (['[[mutant]]\nid = "shop:1"\ntitle = "short"'], "mutant 1 (shop:1, short): no old, new, tests"),
+        ([table(*NO_TAX) + "file = 'x'"], "mutant 1 (shop:1, tax is taken off): either where or file"),
+        ([table(*NO_TAX) + "nth = '1'"], "mutant 1 (shop:1, tax is taken off): nth: expected a number"),
         ([table(*NO_TAX) + "note = 'x'"], "mutant 1 (shop:1, tax is taken off): unknown field note"),
+        ([table("shop:1", "text", "net", "x", where="src/shop/prices.py")], "(text): src/shop/prices.py is Python"),
+        ([table("shop:1", "text", "a", "b", where="src/shop/gone.txt")], "(text): src/shop/gone.txt does not exist"),
         (["[[mutant]"], "prices.toml: not TOML"),
         ([], "no mutants are listed"),
     ],
@@ -251,16 +270,23 @@ def test_recorded_cases_do_not_count(run: Run, shop: Path) -> None:
 
 
 def test_code_that_no_longer_imports_is_invalid_not_caught(run: Run) -> None:
-    status, output = run(table("shop:1", "no import", "def total", "1 / 0\n\n\ndef total"))
+    status, output = run(table("shop:1", "no import", "'Prices.'", "1 / 0", where="prices:"))
     assert status == 1
     assert "INVALID   shop:1" in output
     assert "the tests could not be collected" in output
     assert "ZeroDivisionError" in output
 
 
+def test_code_that_cannot_be_compiled_is_invalid(run: Run) -> None:
+    status, output = run(table("shop:1", "no compiler", "net = 0", "break"), table(*NO_TAX))
+    assert status == 1
+    assert "is not Python: 'break' outside loop" in output
+    assert "caught    shop:1" in output
+
+
 def test_tests_without_end_are_invalid(run: Run) -> None:
     status, output = run(
-        table("shop:1", "no end", "return net + tax", "while True:\n        pass"), arguments=("--timeout", "2")
+        table("shop:1", "no end", "return net + tax", "while True:\n    pass"), arguments=("--timeout", "2")
     )
     assert status == 1
     assert "the tests had not ended after 2 s" in output
@@ -283,6 +309,17 @@ def test_only_and_list_choose_by_id_or_title(run: Run) -> None:
     status, output = run(*tables, arguments=("--only", "shop:4"))
     assert status == 1
     assert "no mutant fits 'shop:4'" in output
+
+
+def test_a_text_that_is_not_python_is_replaced_as_it_is(run: Run, shop: Path) -> None:
+    (shop / "src/shop/limit.txt").write_text("most: 5\n")
+    test = "from pathlib import Path\n\nimport shop\n\n\ndef test_limit() -> None:\n"
+    test += '    assert (Path(shop.__file__).parent / "limit.txt").read_text() == "most: 5\\n"\n'
+    (shop / "tests/test_limit.py").write_text(test)
+    limit = table("shop:4", "no limit", "5", "9", where="src/shop/limit.txt", test="tests/test_limit.py")
+    status, output = run(limit)
+    assert status == 0, output
+    assert "caught    shop:4" in output
 
 
 @pytest.mark.skipif(not (PROJECT / "mutants").exists(), reason="a copy of the tree without its mutants")
