@@ -1,0 +1,1 @@
+"""Renames modules, packages and identifiers across the repository; see `tools/rename.py`."""
