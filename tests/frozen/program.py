@@ -1,0 +1,123 @@
+"""What the frozen lists are read from: the only module here that says where PyKAI keeps something.
+
+A module of PyKAI that moves changes a line here.  What is imported must stay the same thing: a list that is empty
+because it was read from the wrong place would freeze nothing, so `topics.py` refuses empty lists.
+"""
+
+from __future__ import annotations
+
+from pykai.api import names
+from pykai.api.crds import custom_resource_definitions
+from pykai.apiserver.server import ApiServer
+from pykai.binder.options import DEFAULT_PLUGINS as BINDER_PLUGINS
+from pykai.binder.options import FLAGS as BINDER_FLAGS
+from pykai.cli import main as kai
+from pykai.cli.run import _COMMON as COMMON_FLAGS
+from pykai.cli.run import ALL as ALL_SERVICES
+from pykai.cli.run import PARTS as SERVICES
+from pykai.core.actions import ACTIONS
+from pykai.core.decisions import Plan
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore
+from pykai.core.plugins import CATALOGUE as PLUGINS
+from pykai.core.plugins import PLANNED as PLANNED_PLUGINS
+from pykai.core.plugins import PROFILES
+from pykai.core.plugins.orders import ORDERS as ORDER_PLUGINS
+from pykai.core.victims.scenarios import WAYS as GENERATORS
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.resources import PODS
+from pykai.kube.runtime import Runtime
+from pykai.kube.transport import Request
+from pykai.operator.webhooks import webhooks
+from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
+from pykai.podgrouper.options import PodGrouperOptions
+from pykai.podgroups.service import FLAGS as PODGROUPS_FLAGS
+from pykai.podgroups.service import PodGroupsOptions
+from pykai.podgroups.status import POOL_NOT_SERVED
+from pykai.queues.service import FLAGS as QUEUES_FLAGS
+from pykai.queues.service import QueuesOptions
+from pykai.scheduler.bindplan import Planned, encode_plan
+from pykai.scheduler.budgets import _KEYS as BUDGET_KEYS
+from pykai.scheduler.configuration import _KEYS as CONFIGURATION_KEYS
+from pykai.scheduler.configuration import _PLUGIN_SWITCHES as PLUGIN_SWITCHES
+from pykai.scheduler.configuration import ENTRY_POINT_GROUP
+from pykai.scheduler.failedbinds import _Content as FailedBindsContent
+from pykai.scheduler.flags import FLAGS as SCHEDULER_FLAGS
+from pykai.scheduler.flags import read_flags
+from pykai.scheduler.joborder import job_order
+from pykai.scheduler.records import BIND_PLAN as BIND_PLAN_RECORD
+from pykai.scheduler.records import FAILED_BINDS as FAILED_BINDS_RECORD
+from pykai.scheduler.records import Records
+from pykai.scheduler.snapshotfile import ENTRY as SNAPSHOT_ENTRY
+from pykai.scheduler.snapshotfile import LISTS as SNAPSHOT_LISTS
+from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
+from pykai.scheduler.usage import _KEYS as USAGE_KEYS
+from pykai.simulator.cases import Case
+from pykai.simulator.machines.options import FLAGS as MACHINES_FLAGS
+from pykai.simulator.machines.options import MachineOptions
+from pykai.simulator.scenario import Story
+from pykai.simulator.soak.memory import Sampler as MemorySampler
+from pykai.simulator.soak.recording import Recorded
+from pykai.webhooks.options import FLAGS as ADMISSION_FLAGS
+
+__all__ = [
+    "ACTIONS",
+    "ADMISSION_FLAGS",
+    "ALL_SERVICES",
+    "ApiServer",
+    "BINDER_FLAGS",
+    "BINDER_PLUGINS",
+    "BIND_PLAN_RECORD",
+    "BUDGET_KEYS",
+    "COMMON_FLAGS",
+    "CONFIGURATION_KEYS",
+    "Caches",
+    "Case",
+    "Client",
+    "Clock",
+    "ENTRY_POINT_GROUP",
+    "FAILED_BINDS_RECORD",
+    "FailedBindsContent",
+    "GENERATORS",
+    "Hooks",
+    "MACHINES_FLAGS",
+    "MachineOptions",
+    "MemorySampler",
+    "NodeCheck",
+    "NodeScore",
+    "ORDER_PLUGINS",
+    "PLANNED_PLUGINS",
+    "PLUGINS",
+    "PLUGIN_SWITCHES",
+    "PODGROUPER_FLAGS",
+    "PODGROUPS_FLAGS",
+    "PODS",
+    "POOL_NOT_SERVED",
+    "PROFILES",
+    "Plan",
+    "Planned",
+    "PodGrouperOptions",
+    "PodGroupsOptions",
+    "QUEUES_FLAGS",
+    "QueuesOptions",
+    "Recorded",
+    "Records",
+    "Request",
+    "Runtime",
+    "SCHEDULER_FLAGS",
+    "SERVICES",
+    "SNAPSHOT_ENTRY",
+    "SNAPSHOT_LISTS",
+    "Story",
+    "USAGE_KEYS",
+    "custom_resource_definitions",
+    "encode_plan",
+    "job_order",
+    "kai",
+    "names",
+    "read_flags",
+    "read_snapshot",
+    "snapshot_zip",
+    "webhooks",
+]
