@@ -32,9 +32,9 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.decode import Object, decode_object
-from pykai.core.cycle import schedule
-from pykai.core.memory import Memory
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.memory import Memory
+from pykai.core.schedule import schedule
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.quiet import collector_paused
 

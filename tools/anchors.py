@@ -5,7 +5,7 @@ looked for inside one function or class (`where`), first as it is written; if it
 identifier may have become another one, as long as equal ones stay equal and different ones different; if that fails
 too, the contents of strings may differ as well. What the identifiers have become is applied to the replacement.
 
-    where = "core.place.gang:place_gang"    module below the package, and the qualified name of a function or class;
+    where = "core.placing.gang:place_gang"    module below the package, and the qualified name of a function or class;
                                             nothing behind the colon: the module outside of both
     old   = "len(batch) > 1"                an expression, or statements
     new   = "len(batch) > 0"                what stands there instead; empty: the statements are gone

@@ -3,10 +3,10 @@
     [[mutant]]
     id = "cycle:PG-5"                       # the statement it switches off
     title = "a set needs no satisfied children"
-    where = "core.gangs:Gang.satisfied"     # see tools/anchors.py for where, old, new and nth
+    where = "core.cycle.gangs:Gang.satisfied"     # see tools/anchors.py for where, old, new and nth
     old = "satisfied >= self.minimum"
     new = "True"
-    tests = ["tests/core/test_gangs.py"]    # files or node ids of which at least one test must fail
+    tests = ["tests/core/cycle/test_gangs.py"]    # files or node ids of which at least one test must fail
 
 A file that is not Python is named by `file` instead of `where`; there `old` is a text that occurs exactly once.
 `mutants/required.txt` lists the statements that must have at least one mutant. `mutants/survivors.toml` has tables

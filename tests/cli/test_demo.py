@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from pykai.cli import demo, main
 from pykai.core.actions import ACTIONS
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
 from tests.patience import PROGRAM_S

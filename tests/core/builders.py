@@ -24,19 +24,19 @@ from typing import Any
 
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
-from pykai.core.claims.books import ClaimBooks, Held
-from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
-from pykai.core.explain import group_text
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.session import Session
 from pykai.core.hooks import EVERY_NODE, Ask
-from pykai.core.numa.books import ZoneBooks
+from pykai.core.ledgers.claims.ledger import ClaimBooks, Held
+from pykai.core.ledgers.numa.ledger import ZoneBooks
+from pykai.core.ledgers.volumes.ledger import VolumeBooks
+from pykai.core.model.shard import Shard
+from pykai.core.model.status import Status
+from pykai.core.plan import reckon
 from pykai.core.policy import Policy
-from pykai.core.reckoning import reckon
-from pykai.core.session import Session
-from pykai.core.shard import Shard
-from pykai.core.status import Status
-from pykai.core.tables import Tables
-from pykai.core.volumes.books import VolumeBooks
+from pykai.core.report.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
+from pykai.core.report.sentences import group_text
+from pykai.core.schedule import open_session, run
 from pykai.scheduler.configuration import default_configuration, read_configuration
 
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z

@@ -9,8 +9,8 @@ import pytest
 from pykai.api.decode import DecodeError
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.cycle import schedule
-from pykai.core.decisions import BrokenTree, NoQueue, OrphanPod, StrayPod
+from pykai.core.report.decisions import BrokenTree, NoQueue, OrphanPod, StrayPod
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster
 
 

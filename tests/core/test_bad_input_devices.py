@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.core.badinput import beside_haven, still_fine, told
 from tests.core.builders import Cluster, Raw, Result, allocation_of
-from tests.core.claimed import wants
-from tests.core.hostile import beside_haven, still_fine, told
+from tests.core.deviceclusters import wants
 
 BIG = 2**63 - 1
 DRIVER = "gpu.example.com"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.api.topology import LABELS_ARE_UNIQUE, MOST_LEVELS
+from tests.core.badinput import beside_haven, still_fine, told
 from tests.core.builders import Cluster, Raw, leaf
-from tests.core.hostile import beside_haven, still_fine, told
 from tests.core.topologies import inside, topology
 
 BIG = 2**63 - 1

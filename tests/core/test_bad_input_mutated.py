@@ -16,11 +16,11 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
 from pykai.api.decode import Object, decode_each
-from pykai.core.cycle import schedule
+from pykai.core.cluster.tables import Tables
 from pykai.core.policy import Policy
-from pykai.core.tables import Tables
+from pykai.core.schedule import schedule
+from tests.core.badinput import everything, with_haven
 from tests.core.builders import NOW_NS, Cluster, Raw, allocation_of, cluster
-from tests.core.hostile import everything, with_haven
 from tests.core.topologies import inside, topology
 
 #: What a damaged place holds instead; the first stands for a field that is gone.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.api.decode import decode_object
+from tests.core.badinput import beside_haven, still_fine, told
 from tests.core.builders import Cluster, Raw
-from tests.core.hostile import beside_haven, still_fine, told
 
 MAKER = "csi.example.com"
 

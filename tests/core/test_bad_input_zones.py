@@ -7,10 +7,10 @@ import json
 import pytest
 
 from pykai.api import names
-from pykai.core.numa.alignment import STEPS, align
-from pykai.core.numa.zones import MOST_RESOURCES, MOST_ZONES, ZonePolicy
+from pykai.core.ledgers.numa.alignment import STEPS, align
+from pykai.core.model.zones import MOST_RESOURCES, MOST_ZONES, ZonePolicy
+from tests.core.badinput import beside_haven, still_fine, told
 from tests.core.builders import Cluster, Raw
-from tests.core.hostile import beside_haven, still_fine, told
 
 Amounts = dict[str, str | int]
 ZONE: Amounts = {"cpu": 8, "memory": "8Gi", "nvidia.com/gpu": 1}

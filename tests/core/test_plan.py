@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Bind, Nominate, OrphanPod
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.hooks import Hooks
+from pykai.core.model.tasks import Task
 from pykai.core.policy import NamedPlugin
-from pykai.core.snapshot import Snapshot
-from pykai.core.tasks import Task
+from pykai.core.report.decisions import Bind, Nominate, OrphanPod
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Result, cluster
 
 ROOT = Path(__file__).resolve().parents[2]

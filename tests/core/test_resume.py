@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pykai.core.model.status import Status
 from pykai.core.resume import Place, Resumed, Unfinished, resume
-from pykai.core.status import Status
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pykai.core.explain import detailed_group_text
-from pykai.core.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.cycle.session import Session
 from pykai.core.hooks import EVERY_NODE, NodeSet, NoSets
-from pykai.core.session import Session
+from pykai.core.report.sentences import detailed_group_text
 from tests.core.builders import Cluster, Part, Raw, Result, cluster
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from pykai.core.plugins import DEFAULT_PLUGINS
-from tests.core.claimed import devices, waits_for
+from tests.core.deviceclusters import devices, waits_for
 
 DOC = (Path(__file__).parents[2] / "docs" / "dra.md").read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from pykai.core.volumes.asks import UNBOUND_IMMEDIATE
+from pykai.core.model.volumerequests import UNBOUND_IMMEDIATE
 from pykai.scheduler.configuration import read_configuration
 
 DOC = (Path(__file__).parents[2] / "docs" / "volumes.md").read_text(encoding="utf-8")

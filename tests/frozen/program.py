@@ -16,13 +16,13 @@ from pykai.cli.run import _COMMON as COMMON_FLAGS
 from pykai.cli.run import ALL as ALL_SERVICES
 from pykai.cli.run import PARTS as SERVICES
 from pykai.core.actions import ACTIONS
-from pykai.core.decisions import Plan
+from pykai.core.eviction.scenarios import WAYS as GENERATORS
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore
 from pykai.core.plugins import CATALOGUE as PLUGINS
 from pykai.core.plugins import PLANNED as PLANNED_PLUGINS
 from pykai.core.plugins import PROFILES
 from pykai.core.plugins.orders import ORDERS as ORDER_PLUGINS
-from pykai.core.victims.scenarios import WAYS as GENERATORS
+from pykai.core.report.decisions import Plan
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock

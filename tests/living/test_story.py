@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pykai.api import names
-from pykai.core.decisions import Plan
+from pykai.core.report.decisions import Plan
 from pykai.kube.resources import BIND_REQUESTS, JOBS, PODS
 from pykai.operator.install import installation
 from pykai.simulator.living import LivingCluster, LivingOptions

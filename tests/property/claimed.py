@@ -14,7 +14,7 @@ from typing import Any
 
 from pykai.api.core import Pod
 from pykai.api.resource import Device, ResourceClaim, ResourceSliceSpec
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
 from tests.core.builders import Cluster, Raw
 
 GPU, NIC = "gpu.example.com", "nic.example.com"

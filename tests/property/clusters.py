@@ -22,7 +22,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pykai.api.quantity import milli, whole
-from pykai.core.decisions import Bind, Nominate, Plan
+from pykai.core.report.decisions import Bind, Nominate, Plan
 from tests.core.builders import Cluster, Raw, cluster, resource_list, stamp
 
 GPU = "nvidia.com/gpu"

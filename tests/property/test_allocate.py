@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from pykai.core.decisions import Bind, Nominate, NoPlace, Plan
-from pykai.core.place.gang import place_gang, try_tasks
+from pykai.core.placing.gang import place_gang, try_tasks
+from pykai.core.report.decisions import Bind, Nominate, NoPlace, Plan
 from tests.core.builders import Cluster
-from tests.core.test_state import content
+from tests.core.cycle.test_state import content
 from tests.property.clusters import Model, clusters
 
 EXAMPLES = settings(max_examples=120, deadline=None)

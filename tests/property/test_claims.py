@@ -13,17 +13,17 @@ from pykai.api.decode import Object, decode_object
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import BindRequest, BindRequestSpec, ResourceClaimAllocation
 from pykai.api.timestamp import format_timestamp
-from pykai.core import validate
-from pykai.core.claims.books import ClaimBooks
-from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Plan
-from pykai.core.place.gang import place_gang
-from pykai.core.reckoning import reckon
-from pykai.core.session import Session
-from pykai.core.snapshot import Snapshot
-from pykai.core.status import Status
-from pykai.core.tables import Tables
-from pykai.core.validate import check_state
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle import validate
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import check_state
+from pykai.core.ledgers.claims.ledger import ClaimBooks
+from pykai.core.model.status import Status
+from pykai.core.placing.gang import place_gang
+from pykai.core.plan import reckon
+from pykai.core.report.decisions import Bind, Plan
+from pykai.core.schedule import open_session, run
 from pykai.simulator.cases import Case
 from pykai.simulator.claims import reserve
 from pykai.simulator.conformance import CaseRun

@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.devices import LIVE, PIPELINED, RELEASING, DeviceUse, Seat, seat
+from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, DeviceUse, Seat, seat
 from tests.core.builders import Cluster, Result, cluster
 
 GPU_MIB = 100

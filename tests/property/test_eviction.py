@@ -14,9 +14,9 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pykai.core.decisions import Bind, Evict, Nominate, Plan
-from pykai.core.place.gang import try_tasks
-from pykai.core.session import Session
+from pykai.core.cycle.session import Session
+from pykai.core.placing.gang import try_tasks
+from pykai.core.report.decisions import Bind, Evict, Nominate, Plan
 from tests.core.builders import Cluster, cluster
 from tests.property.clusters import (
     ACTIONS,

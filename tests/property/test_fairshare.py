@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.fairshare.tree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree, fair_shares, roll_up
-from pykai.core.fairshare.waterfill import Claim, divide, divide_explained
-from pykai.core.problems import Problem
+from pykai.core.model.problems import Problem
+from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree, fair_shares, roll_up
+from pykai.core.queueing.waterfill import Claim, divide, divide_explained
 
 
 @dataclass

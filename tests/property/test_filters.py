@@ -15,12 +15,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykai.core.cluster.nodematching import selected, tainted
+from pykai.core.cycle.session import Session
 from pykai.core.hooks import Ask
-from pykai.core.place.affinity import affinity_index
-from pykai.core.place.constraints import selected, tainted
-from pykai.core.place.ports import conflict
-from pykai.core.session import Session
-from pykai.core.shapes import HostPort
+from pykai.core.model.shapes import HostPort
+from pykai.core.placing.affinity import affinity_index
+from pykai.core.placing.ports import conflict
 from tests.core.builders import Cluster, Raw, Result, cluster
 
 KEYS = ("a", "b")

@@ -13,8 +13,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
-from pykai.core.cycle import schedule
-from pykai.core.memory import Memory
+from pykai.core.cycle.memory import Memory
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster, stamp
 
 LEAVES = ("a", "b")

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
 from pykai.api.duration import SECOND
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
-from pykai.core.memory import Memory
-from pykai.core.status import Status
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.memory import Memory
+from pykai.core.model.status import Status
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 from tests.property.clusters import clusters, tight_clusters
 

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykai.core.cycle.session import Session
 from pykai.core.hooks import EVERY_NODE
-from pykai.core.place.gang import place_gang, try_tasks
-from pykai.core.place.ranking import Rankings
-from pykai.core.session import Session
+from pykai.core.placing.gang import place_gang, try_tasks
+from pykai.core.placing.ranking import Rankings
 from tests.core.builders import Cluster, Raw, ask_of, cluster
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"

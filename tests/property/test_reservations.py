@@ -15,8 +15,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 
 APP = {"app": "kai-resource-reservation"}

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 
-from pykai.core.reckoning import reckon
-from pykai.core.status import Status
+from pykai.core.model.status import Status
+from pykai.core.plan import reckon
 from pykai.simulator.cases import Case, Cycles
 from pykai.simulator.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster, stamp

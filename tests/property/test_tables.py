@@ -19,17 +19,17 @@ from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import Object, decode_object
-from pykai.core.cycle import open_session, run
-from pykai.core.fairshare.tree import QueueTree
-from pykai.core.reckoning import reckon
-from pykai.core.shapes import GpuKind, Shape
-from pykai.core.shard import Shard
-from pykai.core.snapshot import Snapshot
-from pykai.core.status import Status
-from pykai.core.tables import Tables
-from pykai.core.tasks import Task
-from pykai.core.validate import check_state
-from pykai.core.vectors import FREE, IDLE, RELEASING, USED
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.validate import check_state
+from pykai.core.model.shapes import GpuKind, Shape
+from pykai.core.model.shard import Shard
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
+from pykai.core.plan import reckon
+from pykai.core.queueing.queuetree import QueueTree
+from pykai.core.schedule import open_session, run
 from pykai.scheduler.configuration import default_configuration
 from tests.core.builders import NOW_NS, stamp
 

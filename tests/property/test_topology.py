@@ -10,17 +10,17 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
-from pykai.core.decisions import Bind, Nominate, Plan, WaysSpent
-from pykai.core.order.standing import standing_of
-from pykai.core.place.gang import place_gang, try_tasks
-from pykai.core.reckoning import reckon
-from pykai.core.victims.bounds import Bounds, Freed
-from pykai.core.victims.trial import Preemptor, Victim, feasible_nodes, run_trial
-from pykai.core.victims.units import victims_of
+from pykai.core.eviction.bounds import Bounds, Freed
+from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes, run_trial
+from pykai.core.eviction.victims import victims_of
+from pykai.core.placing.gang import place_gang, try_tasks
+from pykai.core.plan import reckon
+from pykai.core.queueing.waitinglines import standing_of
+from pykai.core.report.decisions import Bind, Nominate, Plan, WaysSpent
 from pykai.simulator.cases import Case, Cycles
 from pykai.simulator.conformance import CaseRun
 from tests.core.builders import Cluster, Raw, stamp
-from tests.core.test_state import content
+from tests.core.cycle.test_state import content
 from tests.property.clusters import DRAWN
 from tests.property.topologies import Problem, Wish, add_job, busy_clusters, gang_problems, kept_by, mixed_gang
 

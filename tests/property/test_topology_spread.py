@@ -14,9 +14,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykai.core.cycle.session import Session
 from pykai.core.hooks import EVERY_NODE, Ask
 from pykai.core.plugins import DEFAULT_PLUGINS
-from pykai.core.session import Session
 from tests.core.builders import Cluster, Raw, cluster
 
 KEYS = ("zone", "rack")

@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import Object, decode_object
-from pykai.core.cycle import open_session, run
-from pykai.core.devices import holding_of
-from pykai.core.journal import Books, Placement
-from pykai.core.place.gang import place_gang
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.journal import Books, Placement
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import check_state
+from pykai.core.ledgers.volumes.ledger import AttachBooks, Share, Use, VolumeBooks
+from pykai.core.model.sharedgpus import holding_of
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.placing.gang import place_gang
+from pykai.core.plan import reckon
 from pykai.core.plugins import DEFAULT_PLUGINS
-from pykai.core.reckoning import reckon
-from pykai.core.session import Session
-from pykai.core.status import Status
-from pykai.core.tables import Tables
-from pykai.core.tasks import Task
-from pykai.core.validate import check_state
-from pykai.core.volumes.books import AttachBooks, Share, Use, VolumeBooks
+from pykai.core.schedule import open_session, run
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 GI = 1 << 30

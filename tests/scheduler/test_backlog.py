@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
-from pykai.core.status import Status
+from pykai.core.model.status import Status
 from pykai.scheduler.backlog import Backlog, Operation
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pykai.core.model.problems import Problem
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.core.problems import Problem
 from pykai.scheduler.budgets import read_budgets
 from tests.core.builders import Cluster, cluster
 

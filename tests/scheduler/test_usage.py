@@ -8,9 +8,9 @@ import pytest
 
 from pykai.api.duration import DAY, HOUR, MINUTE, SECOND, WEEK
 from pykai.api.timestamp import parse_timestamp
-from pykai.core.fairshare.cron import parse_cron
-from pykai.core.fairshare.history import Window
-from pykai.core.problems import Problem
+from pykai.core.model.problems import Problem
+from pykai.core.queueing.cron import parse_cron
+from pykai.core.queueing.usagehistory import Window
 from pykai.scheduler.configuration import load_configuration
 from pykai.scheduler.usage import UsageConfig, read_usage
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
-from pykai.core.status import Status
+from pykai.core.model.status import Status
 from pykai.simulator.cases import Case
 from pykai.simulator.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster
-from tests.core.claimed import devices
+from tests.core.deviceclusters import devices
 
 
 def run_of(world: Cluster, *actions: str) -> CaseRun:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.status import Status
+from pykai.core.model.status import Status
 from pykai.simulator.cases import Case
 from pykai.simulator.conformance import CaseRun, run_case
 from pykai.simulator.settings import read_settings

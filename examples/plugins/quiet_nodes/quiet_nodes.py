@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
 
 
 @dataclass(frozen=True)

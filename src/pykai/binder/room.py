@@ -5,7 +5,7 @@ BindRequests in its namespace.  So nothing in it is trusted that would fill a no
 
 - the pod asks for our scheduler, and a share of a GPU goes only to a pod that asks for one, on as many GPUs and of no
   larger portion than it asks (`agrees`);
-- the node has room for the pod's requests (`core.load`);
+- the node has room for the pod's requests (`core.placing.nodeload`);
 - each GPU of a group has room for the pod's share beside those of the pods that are in the group on that node.
 
 Subtle: the cache shows a bound pod a moment after its Binding, and many attempts run side by side.  A pod that passed
@@ -25,11 +25,11 @@ from pykai.binder.attempt import Attempt
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
 from pykai.binder.sync import GROUP_INDEX
-from pykai.core.devices import portion_hundredths, tenant_mib
-from pykai.core.load import Load, capacity, shape_or_nothing
-from pykai.core.nodes import NodeFacts, read_node
-from pykai.core.shapes import Shape, ShapeRegister
-from pykai.core.tasks import has_ended
+from pykai.core.model.nodes import NodeFacts, read_node
+from pykai.core.model.shapes import Shape, ShapeRegister
+from pykai.core.model.sharedgpus import portion_hundredths, tenant_mib
+from pykai.core.model.tasks import has_ended
+from pykai.core.placing.nodeload import Load, capacity, shape_or_nothing
 from pykai.kube.store import Change, Store
 
 #: index of the pods' store: those on a node

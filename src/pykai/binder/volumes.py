@@ -24,10 +24,10 @@ from pykai.binder.attempt import Attempt
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import VOLUME_BINDING
 from pykai.binder.waiting import Wakes, woken
-from pykai.core.place.constraints import meets
-from pykai.core.volumes.asks import Place, VolumeAsk
-from pykai.core.volumes.placing import fits
-from pykai.core.volumes.storage import Storage, Volume
+from pykai.core.cluster.nodematching import meets
+from pykai.core.cluster.storage import Storage, Volume
+from pykai.core.ledgers.volumes.candidates import fits
+from pykai.core.model.volumerequests import Place, VolumeAsk
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, NotFound

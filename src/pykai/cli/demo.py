@@ -19,16 +19,16 @@ from rich.table import Table
 from rich.text import Text
 
 from pykai.cli.picture import save_picture
-from pykai.core.axes import IntArray
-from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
-from pykai.core.explain import group_text, verdict_text
-from pykai.core.reckoning import reckon
-from pykai.core.session import Session
-from pykai.core.shapes import GpuKind, Shape
-from pykai.core.snapshot import Snapshot
-from pykai.core.tables import Tables
-from pykai.core.vectors import IDLE, RELEASING
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.session import Session
+from pykai.core.model.axes import IntArray
+from pykai.core.model.shapes import GpuKind, Shape
+from pykai.core.model.vectors import IDLE, RELEASING
+from pykai.core.plan import reckon
+from pykai.core.report.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
+from pykai.core.report.sentences import group_text, verdict_text
+from pykai.core.schedule import open_session, run
 from pykai.scheduler.configuration import default_configuration
 from pykai.simulator.lab import NOW_NS, lab
 

@@ -18,11 +18,11 @@ import click
 import msgspec
 
 from pykai.core.actions import ACTIONS
-from pykai.core.cycle import open_session
-from pykai.core.decisions import Plan
-from pykai.core.explain import group_text, orphan_text
-from pykai.core.reckoning import reckon
-from pykai.core.snapshot import Snapshot
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.plan import reckon
+from pykai.core.report.decisions import Plan
+from pykai.core.report.sentences import group_text, orphan_text
+from pykai.core.schedule import open_session
 from pykai.scheduler.quiet import collector_paused
 from pykai.scheduler.snapshotfile import MOST_PACKED, Recording, SnapshotError, read_snapshot
 

@@ -18,7 +18,7 @@ from pykai.api.scheduling import PodGroup
 from pykai.cli.board import draw, summary
 from pykai.cli.picture import save_picture
 from pykai.cli.view import View, happened, look
-from pykai.core.decisions import Plan
+from pykai.core.report.decisions import Plan
 from pykai.kube import resources
 from pykai.simulator.living import LivingCluster
 

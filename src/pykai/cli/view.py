@@ -15,8 +15,8 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.quantity import QuantityError, RawQuantity, whole
 from pykai.api.scheduling import PodGroup
-from pykai.core.decisions import Plan, QueueFigures
-from pykai.core.explain import group_text
+from pykai.core.report.decisions import Plan, QueueFigures
+from pykai.core.report.sentences import group_text
 
 _ENDED = ("Succeeded", "Failed")
 #: length of a dash and a uid

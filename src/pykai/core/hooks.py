@@ -23,18 +23,18 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from pykai.core.axes import BoolArray, FloatArray, IntArray
-from pykai.core.decisions import Refusal as Refused
-from pykai.core.decisions import Verdict
-from pykai.core.devices import DeviceUse
-from pykai.core.fairshare.ledger import Amounts, Refusal
-from pykai.core.gangs import BranchRun, Gang, LeafRun
-from pykai.core.journal import Books, Observer
-from pykai.core.shapes import Shape
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
-from pykai.core.tasks import Task, by_age
-from pykai.core.vectors import Vector
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun
+from pykai.core.cycle.journal import Books, Observer
+from pykai.core.cycle.state import State
+from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.shapes import Shape
+from pykai.core.model.sharedgpus import DeviceUse
+from pykai.core.model.tasks import Task, by_age
+from pykai.core.model.vectors import Vector
+from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.report.decisions import Refusal as Refused
+from pykai.core.report.decisions import Verdict
 
 #: Node rows a hook is asked about.
 Rows = slice | IntArray

@@ -23,24 +23,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pykai.core.axes import IntArray
-from pykai.core.carrying import carry_out
-from pykai.core.cycle import open_session
-from pykai.core.decisions import Bind
-from pykai.core.explain import refusal_text
-from pykai.core.gangs import Batch, Gang
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import Batch, Gang
+from pykai.core.cycle.recording import carry_out
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
+from pykai.core.cycle.validate import check_state
 from pykai.core.hooks import Ask, NodeCheck, NodeSet, Rows, Scope
-from pykai.core.place.capacity import over_capacity
-from pykai.core.place.gang import try_tasks
-from pykai.core.place.reasons import node_refusals
-from pykai.core.place.task import ask_of, unmet_text
+from pykai.core.model.axes import IntArray
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.placing.capacity import over_capacity
+from pykai.core.placing.gang import try_tasks
+from pykai.core.placing.reasons import node_refusals
+from pykai.core.placing.task import ask_of, unmet_text
 from pykai.core.policy import Policy
-from pykai.core.session import Session
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
-from pykai.core.status import Status
-from pykai.core.tasks import Task
-from pykai.core.validate import check_state
+from pykai.core.report.decisions import Bind
+from pykai.core.report.sentences import refusal_text
+from pykai.core.schedule import open_session
 
 
 class Place(NamedTuple):

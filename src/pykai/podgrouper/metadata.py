@@ -20,7 +20,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.meta import ObjectMeta, OwnerReference
 from pykai.api.scheduling import PodGroup, SubGroup, TopologyConstraint
-from pykai.core.problems import Problem
+from pykai.core.model.problems import Problem
 
 
 class GroupingError(Exception):

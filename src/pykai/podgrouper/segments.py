@@ -30,7 +30,7 @@ from pykai.api.decode import DecodeError, decode_as
 from pykai.api.leniency import shown
 from pykai.api.meta import Int64, ObjectMeta, Wire
 from pykai.api.scheduling import SubGroup
-from pykai.core.problems import Problem
+from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import Annotations, segment_constraint
 
 MOST_SEGMENTS: Final = 10_000

@@ -23,8 +23,8 @@ from pykai.api.core import Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError
 from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import PodGroup, Queue
-from pykai.core.claims.counting import GpuCount, spec_gpus
-from pykai.core.shapes import ShapeRegister
+from pykai.core.cluster.claims.counting import GpuCount, spec_gpus
+from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import options, resources
 from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import Recorder, Reference

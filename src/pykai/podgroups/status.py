@@ -22,8 +22,8 @@ from pykai.api.amounts import Amounts, add_amounts, amounts_patch
 from pykai.api.conditions import Standing, merged
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
-from pykai.core.claims.counting import GpuCount
-from pykai.core.groups import Branch, Leaf, build_root
+from pykai.core.cluster.claims.counting import GpuCount
+from pykai.core.model.groups import Branch, Leaf, build_root
 from pykai.podgroups.tally import Part, Tally
 
 Document = dict[str, Any]

@@ -1,7 +1,7 @@
 """What one pod asks for and holds, as its group counts it (workloads:PC-3 to PC-6).
 
-Requests are read by the scheduler's own reader (`core.shapes`), so that group, queue and scheduler see the same: init
-and sidecar containers, overhead, GPU shares.  A share of a GPU counts as that part of a GPU where the pod says a
+Requests are read by the scheduler's own reader (`core.model.shapes`), so that group, queue and scheduler see the same:
+init and sidecar containers, overhead, GPU shares.  A share of a GPU counts as that part of a GPU where the pod says a
 fraction, and as memory where it says memory; once the pod has its share, memory becomes the part it is of a GPU of its
 node.
 
@@ -20,8 +20,8 @@ from pykai.api import names
 from pykai.api.amounts import Amounts
 from pykai.api.core import Pod
 from pykai.api.quantity import QuantityError, nano
-from pykai.core.axes import amount
-from pykai.core.shapes import GpuKind, RequestError, Shape, ShapeRegister
+from pykai.core.model.axes import amount
+from pykai.core.model.shapes import GpuKind, RequestError, Shape, ShapeRegister
 
 _NANO = 10**9
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")

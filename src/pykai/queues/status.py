@@ -18,7 +18,7 @@ from pykai.api.amounts import Amounts, amounts_patch, format_amount
 from pykai.api.conditions import Standing, merged
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue
-from pykai.core.axes import is_gpu, is_mig, mig_gpus
+from pykai.core.model.axes import is_gpu, is_mig, mig_gpus
 from pykai.queues.forest import Forest
 
 Document = dict[str, Any]

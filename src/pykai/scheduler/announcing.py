@@ -17,8 +17,8 @@ from pykai.api.core import Pod
 from pykai.api.decode import GROUPS
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import format_timestamp
-from pykai.core.decisions import Evict
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
+from pykai.core.report.decisions import Evict
 from pykai.kube import resources
 from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.api.core import Pod
-from pykai.core.problems import Problem
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.problems import Problem
 
 log = logging.getLogger(__name__)
 

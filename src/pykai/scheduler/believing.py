@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.core import Node
 from pykai.api.quantity import QuantityError, whole
-from pykai.core.axes import is_gpu
-from pykai.core.problems import Problem
+from pykai.core.model.axes import is_gpu
+from pykai.core.model.problems import Problem
 
 #: Shared or sliced, a real machine offers some hundreds.
 MOST_GPUS = 4096

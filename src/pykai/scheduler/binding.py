@@ -26,7 +26,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import (

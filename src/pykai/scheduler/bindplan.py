@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from pykai.api.scheduling import BindRequestSpec
-from pykai.core.groups import Branch, Leaf
+from pykai.core.model.groups import Branch, Leaf
 from pykai.core.resume import Place
 from pykai.scheduler.records import MOST_CHARACTERS
 

@@ -24,8 +24,8 @@ from pykai.api.scheduling import (
     ReceivedGpu,
     ResourceClaimAllocation,
 )
-from pykai.core.decisions import Bind
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
+from pykai.core.report.decisions import Bind
 
 _LONGEST_LABEL = 63
 _HASH_DIGITS = 8

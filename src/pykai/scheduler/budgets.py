@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pykai.api.duration import DurationError, parse_duration
-from pykai.core.groups import Report
+from pykai.core.eviction.scenarios import WAYS
+from pykai.core.model.groups import Report
+from pykai.core.model.problems import Problem
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.core.problems import Problem
-from pykai.core.victims.scenarios import WAYS
 
 _SUBJECT = "scheduler configuration"
 _PATH = "scenarioSearchBudgets"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from pykai.api import names
 from pykai.api.decode import KINDS, DecodeError
-from pykai.core.problems import Problem
+from pykai.core.model.problems import Problem
 from pykai.scheduler.announcing import WARNING
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.outlets import NewsOutlet

@@ -25,11 +25,11 @@ import yaml
 
 from pykai.api.suggestions import did_you_mean
 from pykai.core.actions import ACTIONS
-from pykai.core.groups import Report
+from pykai.core.model.groups import Report
+from pykai.core.model.problems import Problem
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PLANNED, PROFILES, built_in, known_plugins
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
-from pykai.core.problems import Problem
 from pykai.scheduler.budgets import read_budgets
 from pykai.scheduler.usage import UsageConfig, read_usage
 

@@ -27,9 +27,9 @@ import msgspec
 
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.core.decisions import Bind, Evict, Plan
-from pykai.core.shard import Shard
-from pykai.core.tasks import instant_or_zero
+from pykai.core.model.shard import Shard
+from pykai.core.model.tasks import instant_or_zero
+from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock

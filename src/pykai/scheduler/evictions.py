@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Condition, Pod
-from pykai.core.decisions import Evict
+from pykai.core.report.decisions import Evict
 
 _SECOND = 1_000_000_000
 

@@ -3,7 +3,7 @@
 A pod that can never be bound (its claim is broken, an admission rule refuses it, the binder gives up on it) would find
 victims again and again: they are evicted for it, the bind fails, they come back.  So failed binds are counted by
 PodGroup and cause.  After `MOST_FAILURES` of one cause the group is *confined*: the engine places it on free resources
-only (`core.decisions.FreeRoomOnly`), and an event and its condition say why.
+only (`core.report.decisions.FreeRoomOnly`), and an event and its condition say why.
 
 The count outlives the pod, because a controller makes a new one, and the scheduler, because it is kept in a record
 (`records`), written only when a bind has failed.  It is cleared when a pod like the one that failed is bound, or the
@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.core import Container, Pod, PodSpec
 from pykai.api.scheduling import PodGroup
-from pykai.core.decisions import FreeRoomOnly
+from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.store import Change
 from pykai.scheduler.announcing import WARNING, Announcer, is_waiting
 from pykai.scheduler.gangbinding import group_key as key_of_group

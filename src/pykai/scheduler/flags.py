@@ -19,10 +19,10 @@ from typing import Any
 from pykai.api import names
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.suggestions import did_you_mean
+from pykai.core.model.problems import Problem
+from pykai.core.model.shard import Shard
 from pykai.core.plugins import PROFILES
 from pykai.core.policy import Policy
-from pykai.core.problems import Problem
-from pykai.core.shard import Shard
 
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))

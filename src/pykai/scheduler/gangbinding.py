@@ -26,10 +26,10 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.api.timestamp import format_timestamp
-from pykai.core.decisions import Bind
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.policy import Policy
+from pykai.core.report.decisions import Bind
 from pykai.core.resume import Place, Resumed, Unfinished, resume
-from pykai.core.snapshot import Snapshot
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change

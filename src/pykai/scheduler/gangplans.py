@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.core.groups import build_root
+from pykai.core.model.groups import build_root
 from pykai.scheduler.bindplan import Planned, encode_plan, whole
 
 

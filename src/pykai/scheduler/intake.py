@@ -42,11 +42,11 @@ from pykai.api.storage import (
     StorageClass,
 )
 from pykai.api.topology import Topology
-from pykai.core.decisions import FreeRoomOnly
-from pykai.core.problems import Problem
-from pykai.core.shard import Shard
-from pykai.core.status import Status
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.problems import Problem
+from pykai.core.model.shard import Shard
+from pykai.core.model.status import Status
+from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key

@@ -6,9 +6,9 @@ from typing import Any
 
 from pykai.api import names
 from pykai.core.actions.allocate import walk_of
-from pykai.core.cycle import open_session
+from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.policy import Policy
-from pykai.core.snapshot import Snapshot
+from pykai.core.schedule import open_session
 
 
 def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from functools import partial
 from typing import TypeVar
 
 from pykai.api.scheduling import PodGroup
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
-from pykai.core.memory import Memory
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.memory import Memory
+from pykai.core.model.problems import Problem
 from pykai.core.policy import Policy
-from pykai.core.problems import Problem
-from pykai.core.snapshot import Snapshot
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.observe.logs import context

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.scheduling import PodGroup
-from pykai.core.decisions import Evict, Plan
+from pykai.core.eviction.scenarios import WAYS
 from pykai.core.policy import UNITS_PER_SECOND, Policy
-from pykai.core.victims.scenarios import WAYS
+from pykai.core.report.decisions import Evict, Plan
 from pykai.observe.metrics import Metrics
 
 _MILLISECONDS = tuple(5.0 * 2**power for power in range(10))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from pykai.core.decisions import Plan
+from pykai.core.report.decisions import Plan
 from pykai.scheduler.gangbinding import Consult
 from pykai.scheduler.status import News
 

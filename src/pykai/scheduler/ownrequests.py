@@ -27,9 +27,9 @@ from pykai.api.core import Node, Pod
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest, BindRequestSpec, PodGroup
 from pykai.api.sharing import gpu_groups
-from pykai.core.load import shape_or_nothing
-from pykai.core.shapes import ShapeRegister
-from pykai.core.shard import Shard
+from pykai.core.model.shapes import ShapeRegister
+from pykai.core.model.shard import Shard
+from pykai.core.placing.nodeload import shape_or_nothing
 from pykai.kube.store import Store
 
 _UNDECIDED = "the scheduler has not decided it"

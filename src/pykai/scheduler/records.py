@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pykai.api import names
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import (

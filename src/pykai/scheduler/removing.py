@@ -15,7 +15,7 @@ from pykai.api.core import Pod
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import format_timestamp
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock

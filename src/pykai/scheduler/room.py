@@ -7,7 +7,7 @@ known.  So each bind is looked at right before it goes out.
 
 That is cheap, because hardly ever did anything happen: the intake counts what came to a node without us, and a node to
 which nothing came since the decision has the room that the engine saw.  Otherwise the requests of everybody who is
-there or on the way are added up (`core.load`), and `obstacle` says what is missing.
+there or on the way are added up (`core.placing.nodeload`), and `obstacle` says what is missing.
 
 Subtle: a pod that shares a GPU of which no reservation pod is known yet needs a whole one of the node.
 """
@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.scheduling import BindRequest
-from pykai.core.load import Load, shape_or_nothing
-from pykai.core.shapes import ShapeRegister
-from pykai.core.tasks import has_ended
+from pykai.core.model.shapes import ShapeRegister
+from pykai.core.model.tasks import has_ended
+from pykai.core.placing.nodeload import Load, shape_or_nothing
 from pykai.scheduler.believing import believable
 from pykai.scheduler.bindplan import Planned
 from pykai.scheduler.gangplans import GangPlan, is_whole

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.core.decisions import Bind, Evict, Plan
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
+from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.kube.turns import in_turns

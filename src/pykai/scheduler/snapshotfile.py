@@ -41,9 +41,9 @@ from pykai.api.storage import (
 )
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.api.topology import Topology
-from pykai.core.decisions import FreeRoomOnly
+from pykai.core.cluster.tables import Tables
 from pykai.core.policy import Policy
-from pykai.core.tables import Tables
+from pykai.core.report.decisions import FreeRoomOnly
 from pykai.scheduler.configuration import Configuration, read_configuration
 from pykai.scheduler.flags import Flags, read_flags
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.timestamp import TimestampError, parse_timestamp
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.model.status import ACTIVE_USED
 from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.policy import Policy
-from pykai.core.snapshot import Snapshot
-from pykai.core.status import ACTIVE_USED
 
 
 def longest_ns(policy: Policy, snapshot: Snapshot) -> int:

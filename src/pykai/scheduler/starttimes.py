@@ -28,9 +28,9 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
-from pykai.core.groups import Branch, Leaf, build_root
-from pykai.core.problems import Problem
-from pykai.core.tasks import has_ended
+from pykai.core.model.groups import Branch, Leaf, build_root
+from pykai.core.model.problems import Problem
+from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change
 
 _START = names.LAST_START_TIMESTAMP_ANNOTATION

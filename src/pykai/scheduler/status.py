@@ -26,10 +26,22 @@ from typing import NamedTuple
 
 from pykai.api import names
 from pykai.api.timestamp import format_timestamp
-from pykai.core.census import GroupEntry
-from pykai.core.content import Content
-from pykai.core.decisions import NoPlace, NotReady, OverCapacity, Plan, QueueFigures, Refusal, StrayPod, Unscheduled
-from pykai.core.explain import (
+from pykai.core.cluster.changetokens import Content
+from pykai.core.cluster.groupindex import GroupEntry
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.model.status import ACTIVE_ALLOCATED, Status
+from pykai.core.model.tasks import Task
+from pykai.core.report.decisions import (
+    NoPlace,
+    NotReady,
+    OverCapacity,
+    Plan,
+    QueueFigures,
+    Refusal,
+    StrayPod,
+    Unscheduled,
+)
+from pykai.core.report.sentences import (
     UNABLE_POD,
     detailed_group_text,
     detailed_task_text,
@@ -41,9 +53,6 @@ from pykai.core.explain import (
     stale_text,
     task_text,
 )
-from pykai.core.snapshot import Snapshot
-from pykai.core.status import ACTIVE_ALLOCATED, Status
-from pykai.core.tasks import Task
 from pykai.scheduler.starts import without_start
 
 _SECOND = 1_000_000_000

@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.sharing import ReservationRule, gpu_groups, group_labels, shares_gpu
-from pykai.core.problems import Problem
-from pykai.core.shard import Shard
+from pykai.core.model.problems import Problem
+from pykai.core.model.shard import Shard
 from pykai.kube.store import Change, Store
 
 _RESERVED = "reservations by group and node"

@@ -26,8 +26,8 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup, PodGroupSpec, Queue
-from pykai.core.shard import Shard
-from pykai.core.tasks import has_ended
+from pykai.core.model.shard import Shard
+from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change, Store
 
 #: index of the pods: the node they are on

@@ -12,10 +12,10 @@ from typing import Any
 
 from pykai.api.duration import MINUTE, SECOND, DurationError, parse_duration, parse_extended_duration
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.fairshare.cron import CronError, CronSchedule, parse_cron
-from pykai.core.fairshare.history import CRON, SLIDING, TUMBLING, Window
-from pykai.core.groups import Report
-from pykai.core.problems import Problem
+from pykai.core.model.groups import Report
+from pykai.core.model.problems import Problem
+from pykai.core.queueing.cron import CronError, CronSchedule, parse_cron
+from pykai.core.queueing.usagehistory import CRON, SLIDING, TUMBLING, Window
 
 BUILT_IN, PROMETHEUS = "built-in", "prometheus"
 #: Upstream's own test clients are accepted; they have no usage to tell.

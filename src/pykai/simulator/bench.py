@@ -50,10 +50,10 @@ from pykai.api.scheduling import (
     TopologyConstraint,
 )
 from pykai.api.topology import Topology, TopologyLevel, TopologySpec
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
-from pykai.core.memory import Memory
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.memory import Memory
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.quiet import collector_paused
 

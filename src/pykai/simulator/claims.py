@@ -14,9 +14,9 @@ from pykai.api.resource import (
     ResourceClaimSpec,
     ResourceClaimStatus,
 )
-from pykai.core.decisions import Bind
-from pykai.core.tables import Tables
-from pykai.core.tasks import Task
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.tasks import Task
+from pykai.core.report.decisions import Bind
 
 
 def reserve(tables: Tables, task: Task, bind: Bind) -> str:

@@ -18,21 +18,21 @@ from typing import Any, cast
 from pykai.api import names
 from pykai.api.decode import decode_object
 from pykai.core.actions import ACTIONS
-from pykai.core.cycle import open_session, run
-from pykai.core.decisions import Bind, Unscheduled
-from pykai.core.explain import detailed_group_text
-from pykai.core.fairshare.tree import CPU, GPU, MEMORY
-from pykai.core.journal import Placement
-from pykai.core.numa.books import Content, ZoneBooks
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.journal import Placement
+from pykai.core.cycle.session import Session
+from pykai.core.ledgers.numa.ledger import Content, ZoneBooks
+from pykai.core.model.shapes import GpuKind
+from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, Status
+from pykai.core.model.tasks import Task
+from pykai.core.model.vectors import IDLE, RELEASING
 from pykai.core.plugins import DEFAULT_PROFILE, PLANNED, PROFILES
 from pykai.core.policy import Policy
-from pykai.core.session import Session
-from pykai.core.shapes import GpuKind
-from pykai.core.snapshot import Snapshot
-from pykai.core.status import ACTIVE_USED, STATUS_NAMES, Status
-from pykai.core.tables import Tables
-from pykai.core.tasks import Task
-from pykai.core.vectors import IDLE, RELEASING
+from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
+from pykai.core.report.decisions import Bind, Unscheduled
+from pykai.core.report.sentences import detailed_group_text
+from pykai.core.schedule import open_session, run
 from pykai.scheduler.configuration import read_configuration
 from pykai.scheduler.flags import Flags
 from pykai.simulator.cases import Case, CaseError, Raw

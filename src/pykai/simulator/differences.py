@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from pykai.core.decisions import Unscheduled
-from pykai.core.explain import group_text, verdict_text
-from pykai.core.fairshare.tree import RESOURCES
-from pykai.core.reckoning import reckon
-from pykai.core.session import Session
-from pykai.core.status import Status
+from pykai.core.cycle.session import Session
+from pykai.core.model.status import Status
+from pykai.core.plan import reckon
+from pykai.core.queueing.queuetree import RESOURCES
+from pykai.core.report.decisions import Unscheduled
+from pykai.core.report.sentences import group_text, verdict_text
 from pykai.simulator.cases import Case
 from pykai.simulator.conformance import CaseRun
 

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.core.decisions import NotReady, Plan, Unscheduled
-from pykai.core.explain import group_text
+from pykai.core.report.decisions import NotReady, Plan, Unscheduled
+from pykai.core.report.sentences import group_text
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change
 from pykai.scheduler.service import Scheduler

@@ -12,7 +12,7 @@ from pykai.api.core import Node
 from pykai.api.decode import decode_as
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykai.binder.volumes import OFFER_INDEX, _offers, offered, reaches
-from pykai.core.volumes.asks import place_of_selector
+from pykai.core.model.volumerequests import place_of_selector
 from pykai.kube.resources import PERSISTENT_VOLUMES
 from pykai.kube.store import Store
 

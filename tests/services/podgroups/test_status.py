@@ -9,7 +9,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
-from pykai.core.claims.counting import GpuCount
+from pykai.core.cluster.claims.counting import GpuCount
 from pykai.podgroups.status import Surroundings, is_preemptible, status_patch
 from pykai.podgroups.tally import Tally
 from pykai.podgroups.usage import Member

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
-from pykai.core.shapes import ShapeRegister
+from pykai.core.model.shapes import ShapeRegister
 from pykai.podgroups.usage import Member, gpu_memory_mib, read_member, same_member
 
 N = 10**9

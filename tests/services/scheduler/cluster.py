@@ -24,7 +24,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client

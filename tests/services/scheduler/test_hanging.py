@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client

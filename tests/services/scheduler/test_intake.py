@@ -9,10 +9,10 @@ import pytest
 
 from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
-from pykai.core.decisions import FreeRoomOnly
-from pykai.core.shard import Shard
-from pykai.core.status import Status
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.shard import Shard
+from pykai.core.model.status import Status
+from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.store import Store

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pykai.api.scheduling import PodGroup
-from pykai.core.decisions import Evict, Plan
+from pykai.core.report.decisions import Evict, Plan
 from pykai.kube import resources
 from pykai.kube.resources import Resource
 from pykai.kube.transport import Request

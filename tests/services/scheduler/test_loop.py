@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core import tables as core_tables
+from pykai.core.cluster import tables as core_tables
 from pykai.kube import resources
 from pykai.scheduler.configuration import ConfigurationError
 from tests.servers import ensure_namespace

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.decode import DecodeError
-from pykai.core.decisions import Bind, Evict, Plan
-from pykai.core.problems import Problem
-from pykai.core.shard import Shard
+from pykai.core.model.problems import Problem
+from pykai.core.model.shard import Shard
+from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykai.api import names
-from pykai.core import tables as core_tables
+from pykai.core.cluster import tables as core_tables
 from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock

@@ -15,8 +15,8 @@ from aiohttp import ClientSession, TCPConnector
 from click.testing import CliRunner
 
 from pykai.cli.replay import replay
-from pykai.core.cycle import schedule
-from pykai.core.decisions import FreeRoomOnly
+from pykai.core.report.decisions import FreeRoomOnly
+from pykai.core.schedule import schedule
 from pykai.kube import resources
 from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pykai.api.core import Condition, Pod, PodStatus
 from pykai.api.meta import ObjectMeta
 from pykai.api.timestamp import parse_timestamp
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.starts import earliest_bind_ns, longest_ns, without_start
 from pykai.simulator import build

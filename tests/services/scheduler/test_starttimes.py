@@ -9,7 +9,7 @@ import pytest
 
 from pykai.api import names
 from pykai.api.timestamp import format_timestamp, parse_timestamp
-from pykai.core.tables import Tables
+from pykai.core.cluster.tables import Tables
 from pykai.kube import resources
 from pykai.scheduler.announcing import now_ns
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip

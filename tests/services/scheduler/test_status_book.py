@@ -11,11 +11,11 @@ from msgspec.structs import replace as changed
 from pykai.api import names
 from pykai.api.scheduling import SubGroup
 from pykai.api.timestamp import format_timestamp
-from pykai.core.cycle import schedule
-from pykai.core.decisions import Plan
-from pykai.core.memory import Memory
-from pykai.core.snapshot import Snapshot
-from pykai.core.tables import Tables
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.memory import Memory
+from pykai.core.report.decisions import Plan
+from pykai.core.schedule import schedule
 from pykai.scheduler.configuration import default_configuration
 from pykai.scheduler.status import CALM_NS, GATHERING_NS, HEARTBEAT_NS, SWEEP_NS, News, StatusBook
 from pykai.simulator import build

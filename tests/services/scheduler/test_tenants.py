@@ -12,7 +12,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.sharing import reservation_name
 from pykai.apiserver.server import ApiServer
-from pykai.core.shard import Shard
+from pykai.core.model.shard import Shard
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock

@@ -24,9 +24,9 @@ from pykai.api.core import (
 from pykai.api.meta import ObjectMeta
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import PodGroup, PodGroupSpec, SchedulingCondition, SubGroup
-from pykai.core.decisions import Bind
-from pykai.core.groups import build_root
-from pykai.core.shard import Shard
+from pykai.core.model.groups import build_root
+from pykai.core.model.shard import Shard
+from pykai.core.report.decisions import Bind
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import ConnectionLost

@@ -9,7 +9,7 @@ from pykai.core.actions.consolidate import consolidate
 from pykai.core.actions.preempt import preempt
 from pykai.core.actions.reclaim import reclaim
 from pykai.core.actions.stale_gangs import evict_stale_gangs
-from pykai.core.session import Session
+from pykai.core.cycle.session import Session
 
 #: Upstream's names.
 ACTIONS: dict[str, Callable[[Session], None]] = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykai.core.carrying import carry_out
-from pykai.core.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
-from pykai.core.gangs import BranchRun, Gang, Judged, LeafRun, judge
-from pykai.core.order.queues import QueueWalk, in_line, lines_of
-from pykai.core.place.gang import place_gang
-from pykai.core.session import Session
-from pykai.core.validate import check_state
+from pykai.core.cycle.gangs import BranchRun, Gang, Judged, LeafRun, judge
+from pykai.core.cycle.recording import carry_out
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import check_state
+from pykai.core.placing.gang import place_gang
+from pykai.core.queueing.queuewalk import QueueWalk, in_line, lines_of
+from pykai.core.report.decisions import BrokenTree, NoQueue, NotLeafQueue, NotReady, NotSupported
 
 
 def allocate(session: Session) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykai.core.actions.taking import Method, refused_by_quota, take_back
-from pykai.core.decisions import Verdict
-from pykai.core.fairshare.tree import GPU
-from pykai.core.gangs import Gang
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.session import Session
+from pykai.core.eviction.evictionaction import Method, refused_by_quota, take_back
+from pykai.core.eviction.search import Aim
+from pykai.core.eviction.trial import total_free_gpus
+from pykai.core.eviction.victims import placed_in_cycle, victims_of
 from pykai.core.hooks import Taking
-from pykai.core.session import Session
-from pykai.core.tasks import Task
-from pykai.core.victims.search import Aim
-from pykai.core.victims.trial import total_free_gpus
-from pykai.core.victims.units import placed_in_cycle, victims_of
+from pykai.core.model.tasks import Task
+from pykai.core.queueing.queuetree import GPU
+from pykai.core.report.decisions import Verdict
 
 #: amounts that sums of fractions may differ by
 _SLACK = 1e-6

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykai.core.actions.taking import Method, refused_by_quota, take_back
-from pykai.core.decisions import Verdict
-from pykai.core.gangs import Gang
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.session import Session
+from pykai.core.eviction.evictionaction import Method, refused_by_quota, take_back
+from pykai.core.eviction.search import Aim
 from pykai.core.hooks import Taking
-from pykai.core.session import Session
-from pykai.core.tasks import Task
-from pykai.core.victims.search import Aim
+from pykai.core.model.tasks import Task
+from pykai.core.report.decisions import Verdict
 
 
 def preempt(session: Session) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykai.core.actions.taking import Method, take_back
-from pykai.core.decisions import Verdict
-from pykai.core.explain import queue_line
-from pykai.core.gangs import Gang
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.session import Session
+from pykai.core.eviction.evictionaction import Method, take_back
+from pykai.core.eviction.search import Aim
+from pykai.core.eviction.victims import victims_of
 from pykai.core.hooks import Taking
-from pykai.core.reckoning import figures_of
-from pykai.core.session import Session
-from pykai.core.tasks import Task
-from pykai.core.victims.search import Aim
-from pykai.core.victims.units import victims_of
+from pykai.core.model.tasks import Task
+from pykai.core.plan import figures_of
+from pykai.core.report.decisions import Verdict
+from pykai.core.report.sentences import queue_line
 
 
 def reclaim(session: Session) -> None:

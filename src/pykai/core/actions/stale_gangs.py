@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pykai.api import names
-from pykai.core.carrying import Cause, carry_out
-from pykai.core.census import GroupEntry, may_break
-from pykai.core.decisions import StaleGang
-from pykai.core.gangs import Gang
-from pykai.core.session import Session
-from pykai.core.status import Status
-from pykai.core.tasks import Task
-from pykai.core.validate import check_state
+from pykai.core.cluster.groupindex import GroupEntry, may_break
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.recording import Cause, carry_out
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import check_state
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.report.decisions import StaleGang
 
 
 def evict_stale_gangs(session: Session) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.api import names
-from pykai.core.groups import Report
 from pykai.core.hooks import Plugin
+from pykai.core.model.groups import Report
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.plugins.dynamicresources import DynamicResources
 from pykai.core.plugins.kubernetes import NodeAffinity, TaintToleration, TopologySpread

@@ -12,8 +12,8 @@ from typing import Any
 
 from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.api.suggestions import did_you_mean
-from pykai.core.groups import Report
-from pykai.core.problems import Problem
+from pykai.core.model.groups import Report
+from pykai.core.model.problems import Problem
 
 Reader = Callable[[str], Any]
 

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from pykai.core.axes import FloatArray, IntArray
-from pykai.core.claims.asks import Refusal, may_administer
-from pykai.core.claims.books import ELSEWHERE, NO_DEVICES, ClaimBooks
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Planes, PreFailure, Rows, Scope
+from pykai.core.ledgers.claims.ledger import ELSEWHERE, NO_DEVICES, ClaimBooks
+from pykai.core.model.axes import FloatArray, IntArray
+from pykai.core.model.claimrequests import Refusal, may_administer
 from pykai.core.plugins.arguments import Reader, a_count
 from pykai.core.plugins.scores import AVAILABILITY
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
 
 _TEXTS = (
     "node(s) didn't have enough resources: GPUs",

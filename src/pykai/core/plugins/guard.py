@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pykai.core.decisions import Verdict
-from pykai.core.fairshare.ledger import Refusal
-from pykai.core.groups import Report
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.journal import Books, Observer
+from pykai.core.cycle.state import State
+from pykai.core.eviction.scenarios import WAYS
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, NoSets, Plugin, PreFailure, Rows
-from pykai.core.journal import Books, Observer
-from pykai.core.problems import Problem
-from pykai.core.shapes import Shape
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
-from pykai.core.tasks import Task
-from pykai.core.victims.scenarios import WAYS
+from pykai.core.model.groups import Report
+from pykai.core.model.problems import Problem
+from pykai.core.model.shapes import Shape
+from pykai.core.model.tasks import Task
+from pykai.core.queueing.queueledger import Refusal
+from pykai.core.report.decisions import Verdict
 
 Answer = TypeVar("Answer")
 

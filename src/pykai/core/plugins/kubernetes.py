@@ -17,14 +17,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from pykai.core.axes import FloatArray
+from pykai.core.cluster.nodematching import candidates, discouraged, discourages, preferred
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
-from pykai.core.place.constraints import candidates, discouraged, discourages, preferred
-from pykai.core.place.spread import Crowding, spread_index
+from pykai.core.model.axes import FloatArray
+from pykai.core.model.shapes import SOFT_SPREAD
+from pykai.core.placing.spread import Crowding, spread_index
 from pykai.core.plugins.arguments import Reader
-from pykai.core.shapes import SOFT_SPREAD
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
 
 #: What a point of kube-scheduler is worth here.
 POINT = 100.0

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from pykai.core.fairshare.ledger import Amounts
-from pykai.core.fairshare.tree import QueueTree
-from pykai.core.gangs import Gang
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Hooks, Taking
 from pykai.core.plugins.arguments import Reader, a_long_span, one_of
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
+from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queuetree import QueueTree
 
 LCA, QUEUE = "lca", "queue"
 

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pykai.core.axes import FloatArray, IntArray
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, Rows
-from pykai.core.numa.books import INFEASIBLE, UNACCOUNTED, ZoneBooks
+from pykai.core.ledgers.numa.ledger import INFEASIBLE, UNACCOUNTED, ZoneBooks
+from pykai.core.model.axes import FloatArray, IntArray
 from pykai.core.plugins.arguments import Reader, a_flag, a_list
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
 
 #: gpu:N-13
 TEXT = "node cannot NUMA-align the pod's resources under its Topology Manager policy"

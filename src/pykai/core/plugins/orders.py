@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pykai.core.gangs import Gang
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import Gang
 from pykai.core.hooks import Hooks
+from pykai.core.model.tasks import Task
 from pykai.core.plugins.arguments import Reader
-from pykai.core.snapshot import Snapshot
-from pykai.core.tasks import Task
 
 
 def by_priority(gang: Gang) -> tuple[float, ...]:

@@ -13,23 +13,23 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.api.names import DRA_GPU
-from pykai.core.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
-from pykai.core.claims.feasible import least_of
-from pykai.core.explain import number, raw_number
+from pykai.core.cluster.nodematching import selected, tainted
+from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeCheck, Observers, PreFailure, Rows, Scope
-from pykai.core.place.affinity import AFFINITY_TEXTS, affinity_index
-from pykai.core.place.capacity import describe_over_capacity, node_over_capacity
-from pykai.core.place.constraints import selected, tainted
-from pykai.core.place.fit import row_numbers
-from pykai.core.place.gpus import choose_devices
-from pykai.core.place.ports import taken_ports
-from pykai.core.place.reasons import PODS_EXCEEDED
-from pykai.core.place.spread import SPREAD_TEXTS, spread_index
+from pykai.core.ledgers.claims.feasible import least_of
+from pykai.core.model.axes import PODS, BoolArray, IntArray, amount, is_gpu, is_mig
+from pykai.core.model.shapes import GpuKind, Shape
+from pykai.core.placing.affinity import AFFINITY_TEXTS, affinity_index
+from pykai.core.placing.capacity import describe_over_capacity, node_over_capacity
+from pykai.core.placing.fit import row_numbers
+from pykai.core.placing.gpus import choose_devices
+from pykai.core.placing.ports import taken_ports
+from pykai.core.placing.reasons import PODS_EXCEEDED
+from pykai.core.placing.spread import SPREAD_TEXTS, spread_index
 from pykai.core.plugins.arguments import Reader, a_flag
 from pykai.core.plugins.volumes import both_keys, volume_hooks
-from pykai.core.shapes import GpuKind, Shape
-from pykai.core.snapshot import NodeTable, Snapshot
-from pykai.core.state import State
+from pykai.core.report.sentences import number, raw_number
 
 _NODES = Scope.NODES
 

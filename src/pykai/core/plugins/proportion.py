@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from pykai.core.decisions import Verdict
-from pykai.core.fairshare import reclaiming as fairness
-from pykai.core.fairshare.ledger import Amounts, Refusal
-from pykai.core.gangs import Gang
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Hooks, Loss, Taking
 from pykai.core.plugins.arguments import Reader, a_flag, a_number
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
+from pykai.core.queueing import reclaimrules as fairness
+from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.report.decisions import Verdict
 
 
 def _k_value(text: str) -> float:

@@ -12,16 +12,16 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from pykai.core.axes import CPU, BoolArray, FloatArray, IntArray
-from pykai.core.devices import DeviceUse
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Planes, Rows, Scope
-from pykai.core.place.affinity import affinity_index
-from pykai.core.place.fit import devices_with_room, fits_in
+from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray
+from pykai.core.model.shapes import GpuKind
+from pykai.core.model.sharedgpus import DeviceUse
+from pykai.core.model.vectors import FREE, IDLE, fits_within
+from pykai.core.placing.affinity import affinity_index
+from pykai.core.placing.fit import devices_with_room, fits_in
 from pykai.core.plugins.arguments import Reader, a_flag, one_of
-from pykai.core.shapes import GpuKind
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
-from pykai.core.vectors import FREE, IDLE, fits_within
 
 NOMINATED_NODE = 10_000_000.0
 POD_AFFINITY = 1_000_000.0

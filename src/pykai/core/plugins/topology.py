@@ -15,11 +15,14 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.api.scheduling import TopologyConstraint
-from pykai.core.axes import BoolArray, FloatArray, IntArray
-from pykai.core.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
-from pykai.core.gangs import BranchRun, Gang, LeafRun
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeSet, NoSets
-from pykai.core.place.topology import (
+from pykai.core.model.axes import BoolArray, FloatArray, IntArray
+from pykai.core.model.shapes import Shape
+from pykai.core.model.tasks import Task
+from pykai.core.placing.topology import (
     ROOT,
     Demand,
     DomainTree,
@@ -32,10 +35,7 @@ from pykai.core.place.topology import (
     tree_of,
 )
 from pykai.core.plugins.arguments import Reader, a_flag, one_of
-from pykai.core.shapes import Shape
-from pykai.core.snapshot import Snapshot
-from pykai.core.state import State
-from pykai.core.tasks import Task
+from pykai.core.report.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 
 #: What the emptiest preferred domain is worth; the others of its level get equal steps less (cycle:SCO-2).
 _BAND = 1_000_000.0

@@ -13,14 +13,14 @@ from typing import ClassVar
 import numpy as np
 
 from pykai.api import names
-from pykai.core.axes import BoolArray, IntArray
+from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cycle.state import State
 from pykai.core.hooks import Ask, Hooks, NodeCheck, PreFailure, Rows, Scope
+from pykai.core.ledgers.volumes.candidates import in_zones, reached
+from pykai.core.ledgers.volumes.ledger import AttachBooks, VolumeBooks
+from pykai.core.model.axes import BoolArray, IntArray
+from pykai.core.model.volumerequests import VolumeAsk
 from pykai.core.plugins.arguments import Reader
-from pykai.core.snapshot import NodeTable, Snapshot
-from pykai.core.state import State
-from pykai.core.volumes.asks import VolumeAsk
-from pykai.core.volumes.books import AttachBooks, VolumeBooks
-from pykai.core.volumes.placing import in_zones, reached
 
 
 def unusable_claims(state: State, ask: Ask) -> PreFailure | None:

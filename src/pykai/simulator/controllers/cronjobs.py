@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pykai.api import names
 from pykai.api.workloads import CronJob, Job
-from pykai.core.fairshare.cron import CronError, parse_cron
+from pykai.core.queueing.cron import CronError, parse_cron
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import CRON_JOBS, JOBS
 from pykai.kube.runtime import Runtime, Service

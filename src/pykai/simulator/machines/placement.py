@@ -22,10 +22,10 @@ import numpy as np
 from pykai.api import names
 from pykai.api.core import Node, NodeSelectorTerm, Toleration
 from pykai.api.workloads import MachinePod
-from pykai.core.nodes import NodeFacts, Taint, read_node
-from pykai.core.place.constraints import some_term, tolerates
-from pykai.core.problems import Problem
-from pykai.core.snapshot import NodeTable
+from pykai.core.cluster.nodematching import some_term, tolerates
+from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.model.nodes import NodeFacts, Taint, read_node
+from pykai.core.model.problems import Problem
 from pykai.simulator.machines.asks import Asks, asks_of
 from pykai.simulator.machines.books import Machine
 

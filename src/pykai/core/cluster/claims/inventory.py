@@ -1,0 +1,427 @@
+"""All devices of the cluster as columns, made from ResourceSlices (gpu:D-6, D-19).
+
+A driver publishes a pool of devices as slices.  Only the newest generation of a pool counts, and only when all of its
+slices are there; a pool that is incomplete or contradicts itself offers nothing and is reported (`broken`).  Devices
+stand in the order in which they are given out: driver, pool, name of the slice, position in it (gpu:D-21).
+
+A device can be reached from one node (`row` tells which), from all nodes, or from those that a node selector matches;
+a slice may say so for each of its devices on its own.
+
+Partitions of a larger device share counters: `limits[counter]` is what there is, `uses[device]` what a device takes
+from it, both in billionths, because a quantity may be finer than a unit.
+
+An inventory depends on slices and node labels alone.  Keep it as long as neither changes: what was once asked about all
+devices (a selector, an attribute) is remembered in it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pykai.api.core import NodeSelector, Toleration
+from pykai.api.quantity import QuantityError, nano
+from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
+from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, qualified, typed
+from pykai.core.cluster.memo import Made, Memo
+from pykai.core.cluster.nodematching import some_term, tolerates
+from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.model.axes import BoolArray, IntArray
+from pykai.core.model.claimrequests import FEATURES, Alternative, Features
+from pykai.core.model.nodes import Taint
+
+#: What a selector says of a device.
+Verdicts = NDArray[np.int8]
+
+#: Values of `row` besides the numbers of nodes.
+EVERYWHERE: Final = -1
+SELECTED: Final = -2
+NOWHERE: Final = -3
+
+#: Verdicts: not selected, selected, the selector failed (`Inventory.failure` says why).
+NO: Final = 0
+YES: Final = 1
+FAILED: Final = 2
+
+_HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
+#: Values of the attribute `type` that mean a whole GPU; drivers call partitions and passed-through devices otherwise.
+_WHOLE_GPU_TYPES: Final = ("gpu", "amdgpu")
+
+
+class DeviceId(NamedTuple):
+    """How claims name a device."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class BrokenPool(NamedTuple):
+    """A pool whose devices are not used for now."""
+
+    driver: str
+    pool: str
+    text: str
+    #: slices are missing (they may still come), as opposed to contradicting each other
+    incomplete: bool
+
+    def __str__(self) -> str:
+        return f"pool {self.pool} of {self.driver} {self.text}"
+
+
+class Selection(NamedTuple):
+    """What CEL expressions say of all devices."""
+
+    #: [device] NO, YES or FAILED
+    verdicts: Verdicts
+    #: device -> why it FAILED
+    failures: dict[int, str]
+
+
+class NodeSet(NamedTuple):
+    """Nodes that a selector matches, and the devices that are reached from them."""
+
+    selector: NodeSelector
+    rows: IntArray
+    devices: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inventory:
+    """Devices in the order they are given out; columns are [device]."""
+
+    node_names: Sequence[str]
+    ids: list[DeviceId]
+    devices: list[Device]
+    #: the node it is reached from, or EVERYWHERE, SELECTED, NOWHERE
+    row: IntArray
+    #: for SELECTED: index in `sets`
+    set_of: IntArray
+    sets: list[NodeSet]
+    #: numbers of devices with taints, none when these are ignored
+    tainted: tuple[int, ...]
+    #: waits for nothing outside of the scheduler (`bindingConditions`) before it can be used
+    plain: BoolArray
+    #: device -> (counter, billionths) it takes while in use
+    uses: dict[int, tuple[tuple[int, int], ...]]
+    #: [counter] billionths there are
+    limits: list[int]
+    #: [counter] devices that take from it
+    users: list[list[int]]
+    broken: tuple[BrokenPool, ...]
+    #: node row or EVERYWHERE -> broken pools with a slice for it
+    broken_for: dict[int, list[BrokenPool]]
+    #: devices reached from one node, by row: `_local[_start[row] : _start[row + 1]]`
+    _local: IntArray
+    _start: IntArray
+    _everywhere: IntArray
+    #: node row -> sets it belongs to
+    _sets_for: dict[int, list[int]]
+    memo: Memo = field(default_factory=Memo)
+
+    @classmethod
+    def of(cls, slices: Iterable[ResourceSlice], nodes: NodeTable, features: Features = FEATURES) -> Inventory:
+        """The devices these slices offer to these nodes."""
+        return _Builder(nodes, features).build(slices)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+        """A value that depends on the inventory alone, made on first use."""
+        return self.memo.remember(key, make)
+
+    @property
+    def index(self) -> dict[DeviceId, int]:
+        """Device number by name, for allocations read from claims: `taken[inventory.index[id]] = True`."""
+        return self.remember("index", lambda: {device: number for number, device in enumerate(self.ids)})
+
+    def at(self, row: int) -> IntArray:
+        """Devices that can be reached from a node, in order."""
+        local = self._local[self._start[row] : self._start[row + 1]]
+        sets = self._sets_for.get(row)
+        if sets is None and not len(self._everywhere):
+            return local
+        return np.sort(np.concatenate([local, self._everywhere, *(self.sets[number].devices for number in sets or ())]))
+
+    def count_by_node(self, chosen: BoolArray) -> IntArray:
+        """[node] how many of the chosen devices can be reached from each node."""
+        local = self._local[chosen[self._local]]
+        counts = np.bincount(self.row[local], minlength=len(self.node_names)).astype(np.int64)
+        counts += int(chosen[self._everywhere].sum())
+        for nodes in self.sets:
+            counts[nodes.rows] += int(chosen[nodes.devices].sum())
+        return counts
+
+    def selection(self, selectors: tuple[str, ...]) -> Selection:
+        """What CEL expressions say, asked one after the other until one says no (gpu:D-20)."""
+        return self.remember(("selection", selectors), lambda: self._selection(selectors))
+
+    def _selection(self, selectors: tuple[str, ...]) -> Selection:
+        verdicts = np.full(len(self), YES, dtype=np.int8)
+        failures: dict[int, str] = {}
+        for expression in selectors:
+            asked = np.flatnonzero(verdicts == YES).tolist()
+            try:
+                selector = compile_selector(expression)
+            except SelectorError as error:
+                verdicts[asked] = FAILED
+                failures.update(dict.fromkeys(asked, str(error)))
+                break
+            for number in asked:
+                try:
+                    verdicts[number] = YES if selector.matches(self.ids[number].driver, self.devices[number]) else NO
+                except SelectorError as error:
+                    verdicts[number] = FAILED
+                    failures[number] = f"device {'/'.join(self.ids[number])}: {error}"
+        return Selection(verdicts, failures)
+
+    def tolerated(self, alternative: Alternative) -> BoolArray:
+        """[device] has no taint that keeps this request away."""
+
+        def make() -> BoolArray:
+            bears = [item.wire() for item in alternative.tolerations]
+            column = np.ones(len(self), dtype=np.bool_)
+            for number in self.tainted:
+                column[number] = _tolerated(self.devices[number], bears)
+            return column
+
+        return self.remember(("tolerated", alternative.tolerations), make)
+
+    def attribute(self, name: str) -> IntArray:
+        """[device] a number for the value of an attribute, equal for equal type and value; 0 = has it not."""
+
+        def make() -> IntArray:
+            domain, slash, identifier = name.partition("/")
+            codes: dict[object, int] = {None: 0}
+            numbers = []
+            for identity, device in zip(self.ids, self.devices, strict=True):
+                driver = identity.driver
+                value = _value(device, driver, domain, identifier) if slash else _value(device, driver, driver, name)
+                numbers.append(codes.setdefault(value, len(codes)))
+            return np.array(numbers, dtype=np.int64)
+
+        return self.remember(("attribute", name), make)
+
+    def whole_gpus(self) -> BoolArray:
+        """[device] a whole GPU of one node's own (gpu:D-6); a driver is one of GPUs when its name says so."""
+
+        def make() -> BoolArray:
+            kinds = [
+                is_gpu(identity.driver) and _whole_gpu(device, identity.driver)
+                for identity, device in zip(self.ids, self.devices, strict=True)
+            ]
+            return np.array(kinds, dtype=np.bool_) & (self.row >= 0)
+
+        return self.remember("whole GPUs", make)
+
+    def gpu_capacity(self) -> IntArray:
+        """[node] whole GPUs of its own."""
+        return np.bincount(self.row[self.whole_gpus()], minlength=len(self.node_names)).astype(np.int64)
+
+    def broken_at(self, row: int) -> list[BrokenPool]:
+        """Pools with a slice for this node that are not used."""
+        return [*self.broken_for.get(EVERYWHERE, ()), *self.broken_for.get(row, ())]
+
+    def left(self, counters: Iterable[int], taken: BoolArray) -> dict[int, int]:
+        """What is left of counters when the taken devices are in use."""
+        left = {counter: self.limits[counter] for counter in counters}
+        users = np.array(sorted({number for counter in left for number in self.users[counter]}), dtype=np.int64)
+        for number in users[taken[users]].tolist():
+            for counter, amount in self.uses[number]:
+                if counter in left:
+                    left[counter] -= amount
+        return left
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a driver or device class is one of GPUs: its name says so (gpu:D-3, D-6)."""
+    return "gpu" in name.lower()
+
+
+def _whole_gpu(device: Device, driver: str) -> bool:
+    kind = _value(device, driver, driver, "type")
+    return kind is None or str(kind[1]).lower() in _WHOLE_GPU_TYPES
+
+
+def _tolerated(device: Device, tolerations: list[Toleration]) -> bool:
+    return all(
+        any(tolerates(toleration, Taint(taint.key, taint.value, taint.effect)) for toleration in tolerations)
+        for taint in device.taints
+        if taint.effect in _HARD_EFFECTS
+    )
+
+
+def _value(device: Device, driver: str, domain: str, name: str) -> tuple[str, object] | None:
+    """Type and value of an attribute."""
+    attribute = qualified(device.attributes, driver, domain, name)
+    return None if attribute is None else typed(attribute)
+
+
+class _Pool(NamedTuple):
+    """The slices of the newest generation."""
+
+    driver: str
+    name: str
+    slices: list[ResourceSlice]
+
+    def problem(self) -> tuple[str, bool] | None:
+        """What is wrong with it, and whether it is only incomplete."""
+        expected = self.slices[0].spec.pool.resource_slice_count
+        if len(self.slices) != expected:
+            return f"has {len(self.slices)} of {expected} slices", True
+        seen: set[str] = set()
+        for item in self.slices:
+            for device in item.spec.devices:
+                if device.name in seen:
+                    return f"has two devices called {device.name}", False
+                seen.add(device.name)
+        return None
+
+
+class _Builder:
+    def __init__(self, nodes: NodeTable, features: Features) -> None:
+        self.nodes = nodes
+        self.features = features
+        self.ids: list[DeviceId] = []
+        self.devices: list[Device] = []
+        self.row: list[int] = []
+        self.set_of: list[int] = []
+        #: selectors with their nodes and devices, and their numbers by text
+        self.sets: list[tuple[NodeSelector, IntArray, list[int]]] = []
+        self.set_numbers: dict[str, int] = {}
+        self.uses: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.limits: list[int] = []
+        self.broken: list[BrokenPool] = []
+        self.broken_for: dict[int, list[BrokenPool]] = defaultdict(list)
+
+    def build(self, slices: Iterable[ResourceSlice]) -> Inventory:
+        for pool in _newest(slices):
+            problem = pool.problem() or self.add(pool)
+            if problem is not None:
+                self.refuse(pool, BrokenPool(pool.driver, pool.name, *problem))
+        row = np.array(self.row, dtype=np.int64)
+        own = np.flatnonzero(row >= 0)
+        by_row = own[np.argsort(row[own], kind="stable")]
+        start = np.searchsorted(row[by_row], np.arange(len(self.nodes) + 1)).astype(np.int64)
+        users: list[list[int]] = [[] for _ in self.limits]
+        for number, uses in self.uses.items():
+            for counter, _ in uses:
+                users[counter].append(number)
+        sets = [NodeSet(selector, rows, np.array(members, np.int64)) for selector, rows, members in self.sets]
+        sets_for: dict[int, list[int]] = defaultdict(list)
+        for number, nodes in enumerate(sets):
+            for node_row in nodes.rows.tolist():
+                sets_for[node_row].append(number)
+        taints = self.features.device_taints
+        return Inventory(
+            node_names=self.nodes.names,
+            ids=self.ids,
+            devices=self.devices,
+            row=row,
+            set_of=np.array(self.set_of, dtype=np.int64),
+            sets=sets,
+            tainted=tuple(number for number, device in enumerate(self.devices) if device.taints and taints),
+            plain=np.array([not device.binding_conditions for device in self.devices], dtype=np.bool_),
+            uses=self.uses,
+            limits=self.limits,
+            users=users,
+            broken=tuple(self.broken),
+            broken_for=dict(self.broken_for),
+            _local=by_row,
+            _start=start,
+            _everywhere=np.flatnonzero(row == EVERYWHERE),
+            _sets_for=dict(sets_for),
+        )
+
+    def add(self, pool: _Pool) -> tuple[str, bool] | None:
+        """Append the devices of a pool; what is wrong with their counters, if anything."""
+        try:
+            counters = self.counters(pool)
+            shares = [
+                [_shares(device, counters) if device.consumes_counters else () for device in item.spec.devices]
+                for item in pool.slices
+            ]
+        except (QuantityError, KeyError) as error:
+            return (f"has counters that do not add up: {error.args[0]}", False)
+        for item, item_shares in zip(pool.slices, shares, strict=True):
+            spec = item.spec
+            place = None if spec.per_device_node_selection else self.reach(spec)
+            for device, share in zip(spec.devices, item_shares, strict=True):
+                row, nodes = self.reach(device) if place is None else place
+                if share:
+                    self.uses[len(self.ids)] = share
+                self.ids.append(DeviceId(pool.driver, pool.name, device.name))
+                self.devices.append(device)
+                self.row.append(row)
+                self.set_of.append(nodes)
+                if nodes >= 0:
+                    self.sets[nodes][2].append(len(self.ids) - 1)
+        return None
+
+    def counters(self, pool: _Pool) -> dict[tuple[str, str], int]:
+        numbers: dict[tuple[str, str], int] = {}
+        for item in pool.slices:
+            for counter_set in item.spec.shared_counters:
+                for name, counter in counter_set.counters.items():
+                    numbers[counter_set.name, name] = len(self.limits)
+                    self.limits.append(nano(counter.value))
+        return numbers
+
+    def reach(self, said: ResourceSliceSpec | Device) -> tuple[int, int]:
+        """Row and node set of what a slice or device says about nodes."""
+        if said.node_name:
+            return self.nodes.rows.get(said.node_name, NOWHERE), -1
+        if said.all_nodes:
+            return EVERYWHERE, -1
+        if said.node_selector is None:
+            return NOWHERE, -1
+        key = repr(said.node_selector)
+        number = self.set_numbers.setdefault(key, len(self.sets))
+        if number == len(self.sets):
+            rows = np.flatnonzero(some_term(self.nodes, said.node_selector.node_selector_terms))
+            self.sets.append((said.node_selector, rows, []))
+        return SELECTED, number
+
+    def refuse(self, pool: _Pool, broken: BrokenPool) -> None:
+        self.broken.append(broken)
+        rows: set[int] = set()
+        for item in pool.slices:
+            for said in item.spec.devices if item.spec.per_device_node_selection else [item.spec]:
+                row, number = self.reach(said)
+                rows.update(self.sets[number][1].tolist() if row == SELECTED else [row])
+        for row in [EVERYWHERE] if EVERYWHERE in rows else sorted(rows - {NOWHERE}):
+            self.broken_for[row].append(broken)
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> list[_Pool]:
+    """Pools in order, each with the slices of its newest generation in order of their names."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
+    for item in slices:
+        pools[item.spec.driver, item.spec.pool.name].append(item)
+    found = []
+    for (driver, name), items in sorted(pools.items()):
+        newest = max(item.spec.pool.generation for item in items)
+        current = [item for item in items if item.spec.pool.generation == newest]
+        found.append(_Pool(driver, name, sorted(current, key=lambda item: item.metadata.name)))
+    return found
+
+
+def _shares(device: Device, counters: dict[tuple[str, str], int]) -> tuple[tuple[int, int], ...]:
+    """What a partition takes, by number of the counter."""
+    amounts: dict[int, int] = {}
+    for consumed in device.consumes_counters:
+        for name, counter in consumed.counters.items():
+            try:
+                number = counters[consumed.counter_set, name]
+            except KeyError:
+                raise KeyError(
+                    f"device {device.name} takes from {consumed.counter_set}/{name}, which is not there"
+                ) from None
+            amounts[number] = amounts.get(number, 0) + nano(counter.value)
+    return tuple(sorted(amounts.items()))

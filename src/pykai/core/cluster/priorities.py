@@ -1,0 +1,51 @@
+"""PodGroups whose priority class does not exist.
+
+They get the default priority, which may make them preemptible or put them behind everyone; KAI does so silently
+(queues:Q-80).  A class may be created or deleted at any time, so every cycle asks the census which groups name an
+unknown one: kinds of groups are few, and groups are looked at only where a kind is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import nsmallest
+
+from pykai.api import names
+from pykai.api.core import PriorityClass
+from pykai.core.cluster.groupindex import Census
+from pykai.core.model.problems import Problem
+
+#: Groups that are reported at a time; the others are reported when these are gone or corrected.
+_MOST_TOLD = 100
+
+
+def default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
+    """The class of groups that name none, None when there is no such."""
+    defaults = [item for item in classes.values() if item.global_default]
+    return min(defaults, key=lambda item: item.metadata.name, default=None)
+
+
+def default_priority(classes: Mapping[str, PriorityClass]) -> int:
+    """Priority of groups whose class is not known (queues:Q-80)."""
+    chosen = default_class(classes)
+    return names.DEFAULT_JOB_PRIORITY if chosen is None else chosen.value
+
+
+def unknown_classes(census: Census, classes: Mapping[str, PriorityClass]) -> tuple[Problem, ...]:
+    """What is wrong with groups that wait and name a class that does not exist."""
+    unknown = {kind.priority_class for kind in census.kinds} - classes.keys() - {""}
+    if not unknown:
+        return ()
+    waiting = (
+        (key, entry.group.priority_class)
+        for key, entry in census.waiting.items()
+        if entry.group is not None and entry.group.priority_class in unknown
+    )
+    chosen = default_class(classes)
+    instead = f"priority {default_priority(classes)} is used instead"
+    if chosen is not None:
+        instead += f", that of the default class {chosen.metadata.name}"
+    return tuple(
+        Problem(f"PodGroup/{key}", "spec.priorityClassName", f"priority class {name!r} does not exist; {instead}")
+        for key, name in nsmallest(_MOST_TOLD, waiting)
+    )

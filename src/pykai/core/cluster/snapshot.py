@@ -1,0 +1,274 @@
+"""What a cycle sees: nodes in name order, queues, groups, and sums over them.
+
+A snapshot borrows the records of the tables (they are immutable and replaced, never changed) and copies the node
+columns, which the cycle changes.  Node rows are in name order, because equal scores go to the smaller name
+(cycle:SCO-1): the first maximum of a score column is then the right node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pykai.api import names
+from pykai.api.core import PriorityClass
+from pykai.api.topology import Topology
+from pykai.core.cluster.changetokens import Content
+from pykai.core.cluster.groupindex import Census, GroupEntry, Kind, QueueCount
+from pykai.core.cluster.memo import Made, Memo
+from pykai.core.cluster.priorities import default_priority
+from pykai.core.cluster.storage import Storage
+from pykai.core.model.affinityterms import TermStore
+from pykai.core.model.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
+from pykai.core.model.groups import Group
+from pykai.core.model.nodes import NodeFacts
+from pykai.core.model.problems import Problem
+from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
+from pykai.core.model.shard import Shard
+from pykai.core.model.sharedgpus import DeviceUse, portion_hundredths
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.model.vectors import Vectors
+from pykai.core.model.zones import NodeZones
+from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree
+from pykai.core.report.decisions import FreeRoomOnly
+
+if TYPE_CHECKING:
+    # Its inventory of devices is laid out over the node table below.
+    from pykai.core.cluster.claims.index import ClaimIndex
+
+
+@dataclass(slots=True)
+class NodeTable:
+    """Facts of all nodes as columns; rows are in name order."""
+
+    names: list[str]
+    rows: dict[str, int]
+    facts: list[NodeFacts]
+    #: MiB of one GPU, floored
+    gpu_mib: IntArray
+    #: MiB of one GPU as labelled
+    gpu_label_mib: IntArray
+    #: whether the label was there
+    gpu_mib_known: BoolArray
+    #: GPUs by label, else allocatable
+    gpu_count: IntArray
+    #: no GPU of any form
+    cpu_only: BoolArray
+    #: no reason against starting pods here
+    ready: BoolArray
+    #: anything worth keeping as long as no node changes (filter results by constraint)
+    memo: Memo = field(default_factory=Memo)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, NodeFacts]) -> NodeTable:
+        """The table of these nodes."""
+        ordered = [facts[name] for name in sorted(facts)]
+        return cls(
+            names=[node.name for node in ordered],
+            rows={node.name: row for row, node in enumerate(ordered)},
+            facts=ordered,
+            gpu_mib=np.array([node.gpu_mib for node in ordered], dtype=np.int64),
+            gpu_label_mib=np.array([node.gpu_label_mib for node in ordered], dtype=np.int64),
+            gpu_mib_known=np.array([node.gpu_mib_known for node in ordered], dtype=np.bool_),
+            gpu_count=np.array([node.gpu_count for node in ordered], dtype=np.int64),
+            cpu_only=np.array([node.cpu_only for node in ordered], dtype=np.bool_),
+            ready=np.array([not node.blocked for node in ordered], dtype=np.bool_),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def remember(self, key: object, make: Callable[[], Made]) -> Made:
+        """A value that depends on the nodes alone, made on first use."""
+        return self.memo.remember(key, make)
+
+    def label_keys(self) -> frozenset[str]:
+        """Labels that any node has."""
+        return self.remember("label keys", lambda: frozenset(key for node in self.facts for key in node.labels))
+
+    def label_codes(self, label: str) -> tuple[IntArray, list[str | None]]:
+        """A label as a column of small numbers and what they stand for; None stands for "not there".
+
+        Labels that no node has share one answer: pods may name as many of them as they like.
+        """
+        if label not in self.label_keys():
+            label = ""
+        return self.remember(("label", label), lambda: _encode([node.labels.get(label) for node in self.facts]))
+
+    def per_label(self, label: str, test: Callable[[str | None], bool]) -> BoolArray:
+        """A test on the value of a label, evaluated once per distinct value."""
+        codes, values = self.label_codes(label)
+        verdicts = np.array([test(value) for value in values], dtype=np.bool_)
+        return verdicts[codes] if len(values) else np.zeros(0, dtype=np.bool_)
+
+
+def _encode(column: list[str | None]) -> tuple[IntArray, list[str | None]]:
+    values: dict[str | None, int] = {}
+    codes = [values.setdefault(value, len(values)) for value in column]
+    return np.array(codes, dtype=np.int64), list(values)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything one cycle reads."""
+
+    now_ns: int
+    #: stands for everything below
+    content: Content
+    shard: Shard
+    axes: Axes
+    #: by whom shapes were numbered
+    shapes: ShapeRegister
+    vectors: Vectors
+    nodes: NodeTable
+    #: [axis, node]
+    allocatable: IntArray
+    #: [plane, axis, node], see vectors.py; a copy the cycle may change
+    columns: IntArray
+    #: node row -> shared GPU id -> its tenants
+    devices: dict[int, dict[str, DeviceUse]]
+    #: node row -> host port -> how many pods hold it
+    ports: dict[int, dict[HostPort, int]]
+    #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
+    foreign: dict[int, tuple[int, ...]]
+    tree: QueueTree
+    #: all groups, for those who know which they look for; everyone else asks `groups`
+    entries: Mapping[str, GroupEntry]
+    #: the same, counted
+    census: Census
+    #: all tasks and who is on which node, for those who tell nobody; everyone else asks `tasks` and `tasks_on`
+    records: Mapping[str, Task]
+    residents: Mapping[str, Mapping[str, Task]]
+    tasks_with_affinity: Mapping[str, Task]
+    #: what these say about other pods
+    terms: TermStore
+    #: tasks with persistent volume claims
+    tasks_with_volumes: Mapping[str, Task]
+    #: tasks with claims of devices, or extended resources that a device class stands behind
+    tasks_with_claims: Mapping[str, Task]
+    #: tasks that name no PodGroup
+    tasks_without_group: Mapping[str, Task]
+    #: tasks with a legacy MIG annotation
+    legacy_mig_tasks: Mapping[str, Task]
+    #: tasks that leave to make room for a group
+    victims: Mapping[str, Task]
+    priority_classes: Mapping[str, PriorityClass]
+    topologies: Mapping[str, Topology]
+    #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard
+    numa: Mapping[str, NodeZones]
+    storage: Storage
+    claims: ClaimIndex
+    config_maps: set[str]
+    namespaces: Mapping[str, dict[str, str]]
+    problems: tuple[Problem, ...]
+    #: groups that may use free resources only, and why
+    confined: Mapping[str, FreeRoomOnly]
+    #: things plugins share within a cycle
+    memo: dict[Hashable, object] = field(default_factory=dict)
+    #: whether anybody has looked at work that runs, beyond its sums
+    looked: bool = False
+
+    @property
+    def groups(self) -> Mapping[str, GroupEntry]:
+        """All groups."""
+        self.looked = True
+        return self.entries
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """All tasks."""
+        self.looked = True
+        return self.records
+
+    @property
+    def tasks_on(self) -> Mapping[str, Mapping[str, Task]]:
+        """Node name -> the tasks on it."""
+        self.looked = True
+        return self.residents
+
+    def running(self, count: QueueCount, kind: Kind) -> Iterable[GroupEntry]:
+        """The groups of a queue that run, of one kind."""
+        self.looked = True
+        return count.running.get(kind, {}).values()
+
+    def ungrouped(self) -> Iterator[Task]:
+        """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""
+        for task in self.tasks_without_group.values():
+            if task.ours and task.status is Status.PENDING:
+                yield task
+        for entry in self.census.ungrouped.values():
+            yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
+
+    def priority_of(self, group: Group) -> int:
+        """Priority of a group (queues:Q-80)."""
+        return self.class_priority(group.priority_class)
+
+    def class_priority(self, name: str) -> int:
+        """Priority of groups that name this class (cycle:SNP-12, POL-1)."""
+        own = self.priority_classes.get(name) if name else None
+        if own is not None:
+            return own.value
+        return self.default_priority
+
+    @property
+    def default_priority(self) -> int:
+        """Priority of groups whose class is not known."""
+        found = self.memo.get("default priority")
+        if not isinstance(found, int):
+            found = self.memo["default priority"] = default_priority(self.priority_classes)
+        return found
+
+    def preemptible(self, group: Group, priority: int) -> bool:
+        """Whether the group may be taken back (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
+        return _preemptible(group.preemptibility, priority)
+
+    def kind_preemptible(self, kind: Kind) -> bool:
+        """The same for all groups of a kind."""
+        return _preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
+
+    def amounts_on(self, shape: Shape, row: int) -> tuple[float, float, float]:
+        """What a task of this shape costs its queue on a node: cpu milli, memory bytes, GPU hundredths (gpu:C-8)."""
+        vector = self.vectors[shape]
+        ask = shape.gpu
+        if not ask.memory_mib or row < 0:
+            return vector.amounts
+        facts = self.nodes.facts[row]
+        return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
+
+    def totals(self) -> list[float]:
+        """CPU milli, memory bytes, GPU hundredths of ready nodes, less foreign load (queues:Q-100 to Q-102)."""
+        if not len(self.nodes):
+            return [0.0] * RESOURCES
+        axes = self.axes
+        # Floats, because absurd nodes times the GPUs of a slice overflow; sane figures are exact.
+        gpus: FloatArray = np.zeros(len(self.nodes))
+        for axis in axes.gpu_axes:
+            gpus += self.allocatable[axis] * 100.0
+        for axis in axes.mig_axes:
+            gpus += self.allocatable[axis] * (100.0 * mig_gpus(axes.names[axis]))
+        if self.shard.restrict_nodes:
+            label = self.shard.gpu_worker_label
+            gpus = np.where(self.nodes.per_label(label, lambda value: value is not None), gpus, 0)
+        own = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
+        for row, load in self.foreign.items():
+            own[:, row] -= load
+        # A node loaded beyond what it offers takes nothing from the others (queues:7, Do better).
+        own = np.maximum(own, 0)
+        return [float(own[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
+
+    def gpu_memory_range(self) -> tuple[int, int] | None:
+        """Smallest and largest MiB per GPU of nodes that tell it (gpu:C-6); None when none does."""
+        known = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
+        return (int(known.min()), int(known.max())) if known.size else None
+
+
+def _preemptible(preemptibility: str, priority: int) -> bool:
+    if preemptibility == names.PREEMPTIBLE:
+        return True
+    if preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):
+        return False
+    return priority < names.NON_PREEMPTIBLE_PRIORITY

@@ -1,0 +1,418 @@
+"""The storage objects of a cluster, and what the claims of a pod amount to (cycle:FLT-2 VolumeBinding).
+
+`apply` and `remove` take one object and answer with the pods whose asks it may have changed; `use` does the same when
+a pod comes or goes, because a claim that several pods use is no longer anonymous.  `resolve` gives the asks of a pod, a
+function of the current objects.  How a claim is read is Kubernetes': it is bound once its volume is named and the
+binding marked complete, it waits if its class says WaitForFirstConsumer, and anything else cannot be used yet.
+
+What choices are made from is kept by class: volumes nobody has claimed, room that drivers publish, claims whose volumes
+are being made.
+
+Statements: cycle:SNP-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.quantity import SATURATED, QuantityError, RawQuantity, whole
+from pykai.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from pykai.core.model.problems import Problem
+from pykai.core.model.volumerequests import (
+    UNBOUND_IMMEDIATE,
+    Place,
+    VolumeAsk,
+    place_of_labels,
+    place_of_selector,
+    place_of_topologies,
+    selector_requirements,
+    zones_of,
+)
+
+StorageObject = PersistentVolume | PersistentVolumeClaim | StorageClass | CSIDriver | CSINode | CSIStorageCapacity
+STORAGE_KINDS = (
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "StorageClass",
+    "CSIDriver",
+    "CSINode",
+    "CSIStorageCapacity",
+)
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """The facts of a PersistentVolume."""
+
+    name: str
+    size: int
+    storage_class: str
+    access_modes: frozenset[str]
+    volume_mode: str
+    attributes_class: str
+    labels: dict[str, str]
+    place: Place
+    zones: tuple[tuple[str, tuple[str, ...]], ...]
+    driver: str
+    #: key of the claim it is bound to or kept for, "" when nobody's
+    claim: str
+    #: uid of that claim, "" for whoever takes the name
+    claim_uid: str
+    #: may be given to a claim that fits
+    available: bool
+    deleting: bool
+
+
+class Pool(NamedTuple):
+    """Room for volumes of one class (a CSIStorageCapacity)."""
+
+    name: str
+    #: bytes of the largest volume, if the driver tells
+    largest: int
+    #: bytes altogether, if the driver tells
+    room: int
+    place: Place
+
+
+class Making(NamedTuple):
+    """A claim whose volume is being made."""
+
+    claim: str
+    node: str
+    size: int
+
+
+def _bytes(raw: RawQuantity | None) -> int | None:
+    try:
+        return None if raw is None else max(0, whole(raw))
+    except QuantityError:
+        return None
+
+
+def subject_of(kind: str, namespace: str, name: str) -> str:
+    """What problems call a storage object."""
+    return "/".join(part for part in (kind, namespace, name) if part)
+
+
+def size_problems(item: StorageObject) -> list[Problem]:
+    """Sizes of an object that cannot be read, and what happens instead."""
+    sizes: list[tuple[str, RawQuantity | None]] = []
+    instead = "counted as not told"
+    if isinstance(item, PersistentVolume):
+        sizes, instead = [("spec.capacity[storage]", item.spec.capacity.get(names.STORAGE))], "counted as 0"
+    elif isinstance(item, PersistentVolumeClaim):
+        sizes = [("spec.resources.requests[storage]", item.spec.resources.requests.get(names.STORAGE))]
+        instead = "pods that use the claim wait until this is mended"
+    elif isinstance(item, CSIStorageCapacity):
+        sizes = [("capacity", item.capacity), ("maximumVolumeSize", item.maximum_volume_size)]
+    subject = subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name)
+    problems: list[Problem] = []
+    for path, raw in sizes:
+        try:
+            whole(0 if raw is None else raw)
+        except QuantityError as error:
+            problems.append(Problem(subject, path, f"{error}; {instead}"))
+    return problems
+
+
+def _class_name(annotations: Mapping[str, str], named: str | None) -> str:
+    return annotations.get(names.STORAGE_CLASS_ANNOTATION) or named or ""
+
+
+def _read_volume(volume: PersistentVolume) -> Volume:
+    spec, meta = volume.spec, volume.metadata
+    reference = spec.claim_ref
+    deleting = meta.deletion_timestamp is not None
+    return Volume(
+        name=meta.name,
+        # A volume whose size cannot be read is never chosen for a claim that asks for some.
+        size=_bytes(spec.capacity.get(names.STORAGE)) or 0,
+        storage_class=_class_name(meta.annotations, spec.storage_class_name),
+        access_modes=frozenset(spec.access_modes),
+        volume_mode=spec.volume_mode or "Filesystem",
+        attributes_class=spec.volume_attributes_class_name,
+        labels=meta.labels,
+        place=place_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None),
+        zones=zones_of(meta.labels),
+        driver=spec.csi.driver if spec.csi is not None else "",
+        claim=f"{reference.namespace}/{reference.name}" if reference is not None else "",
+        claim_uid=reference.uid if reference is not None else "",
+        available=reference is None and volume.status.phase == "Available" and not deleting,
+        deleting=deleting,
+    )
+
+
+def _put(index: dict[_Key, dict[str, _Value]], key: _Key, name: str, value: _Value) -> None:
+    index.setdefault(key, {})[name] = value
+
+
+def _drop(index: dict[_Key, dict[str, _Value]], key: _Key, name: str) -> None:
+    there = index.get(key)
+    if there is not None:
+        there.pop(name, None)
+        if not there:
+            del index[key]
+
+
+class Storage:
+    """All storage objects, with the indexes that keep a change cheap."""
+
+    def __init__(self) -> None:
+        self.volumes: dict[str, Volume] = {}
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.classes: dict[str, StorageClass] = {}
+        #: drivers that publish how much room is left
+        self.telling_drivers: set[str] = set()
+        #: node -> driver -> most volumes it attaches there
+        self.limits: dict[str, dict[str, int]] = {}
+        #: class -> volumes nobody has claimed
+        self.unclaimed: dict[str, dict[str, Volume]] = {}
+        #: class -> room its driver publishes
+        self.pools: dict[str, dict[str, Pool]] = {}
+        #: class -> claims whose volumes are being made
+        self.making: dict[str, dict[str, Making]] = {}
+        self._pool_class: dict[str, str] = {}
+        #: volume -> claims that name it
+        self._bound_to: dict[str, dict[str, None]] = {}
+        #: claim -> volumes kept for it
+        self._kept_for: dict[str, dict[str, None]] = {}
+        #: class -> its claims
+        self._of_class: dict[str, dict[str, None]] = {}
+        #: claim -> pods that use it
+        self._users: dict[str, dict[str, None]] = {}
+        #: pod -> claims it uses
+        self._uses: dict[str, tuple[str, ...]] = {}
+
+    # -- taking changes in ------------------------------------------------------------------------------------------
+
+    def apply(self, item: StorageObject) -> set[str]:
+        """Take in one object as it is now; returns the keys of pods whose asks may have changed."""
+        name = item.metadata.name
+        if isinstance(item, PersistentVolume):
+            return self._set_volume(name, _read_volume(item))
+        if isinstance(item, PersistentVolumeClaim):
+            return self._set_claim(f"{item.metadata.namespace}/{name}", item)
+        if isinstance(item, StorageClass):
+            return self._set_class(name, item)
+        if isinstance(item, CSIDriver):
+            (self.telling_drivers.add if item.spec.storage_capacity else self.telling_drivers.discard)(name)
+        elif isinstance(item, CSINode):
+            self.limits[name] = {
+                driver.name: max(0, driver.allocatable.count)
+                for driver in item.spec.drivers
+                if driver.allocatable is not None and driver.allocatable.count is not None
+            }
+        else:
+            self._set_pool(f"{item.metadata.namespace}/{name}", item)
+        return set()
+
+    def remove(self, kind: str, namespace: str, name: str) -> set[str]:
+        """Forget one object; returns the keys of pods whose asks may have changed."""
+        key = f"{namespace}/{name}"
+        if kind == "PersistentVolume":
+            return self._set_volume(name, None)
+        if kind == "PersistentVolumeClaim":
+            return self._set_claim(key, None)
+        if kind == "StorageClass":
+            return self._set_class(name, None)
+        if kind == "CSIDriver":
+            self.telling_drivers.discard(name)
+        elif kind == "CSINode":
+            self.limits.pop(name, None)
+        elif kind == "CSIStorageCapacity":
+            self._set_pool(key, None)
+        return set()
+
+    def use(self, pod_key: str, pod: Pod | None) -> set[str]:
+        """A pod came, changed or (None) went; returns the keys of other pods whose asks may have changed."""
+        before = self._uses.pop(pod_key, ())
+        after = tuple(dict.fromkeys(claim for claim, _ in _claims_of(pod))) if pod is not None else ()
+        touched: set[str] = set()
+        for claim in before:
+            if claim not in after:
+                _drop(self._users, claim, pod_key)
+                touched.update(self._users.get(claim, ()))
+        for claim in after:
+            touched.update(self._users.get(claim, ()))
+            _put(self._users, claim, pod_key, None)
+        if after:
+            self._uses[pod_key] = after
+        touched.discard(pod_key)
+        return touched
+
+    def _set_volume(self, name: str, volume: Volume | None) -> set[str]:
+        before = self.volumes.pop(name, None)
+        claims = set(self._bound_to.get(name, ()))
+        if before is not None:
+            _drop(self.unclaimed, before.storage_class, name)
+            _drop(self._kept_for, before.claim, name)
+            claims.add(before.claim)
+        if volume is not None:
+            self.volumes[name] = volume
+            if volume.available:
+                _put(self.unclaimed, volume.storage_class, name, volume)
+            if volume.claim:
+                _put(self._kept_for, volume.claim, name, None)
+                claims.add(volume.claim)
+        return self._pods_of(claims)
+
+    def _set_claim(self, key: str, claim: PersistentVolumeClaim | None) -> set[str]:
+        before = self.claims.pop(key, None)
+        if before is not None:
+            _drop(self._bound_to, before.spec.volume_name, key)
+            _drop(self._of_class, self._class_of(before), key)
+            _drop(self.making, self._class_of(before), key)
+        if claim is not None:
+            self.claims[key] = claim
+            if claim.spec.volume_name:
+                _put(self._bound_to, claim.spec.volume_name, key, None)
+            _put(self._of_class, self._class_of(claim), key, None)
+            node = claim.metadata.annotations.get(names.SELECTED_NODE_ANNOTATION)
+            if node and not claim.spec.volume_name:
+                size = _bytes(claim.spec.resources.requests.get(names.STORAGE)) or 0
+                _put(self.making, self._class_of(claim), key, Making(key, node, size))
+        return self._pods_of((key,))
+
+    def _set_class(self, name: str, item: StorageClass | None) -> set[str]:
+        if item is None:
+            self.classes.pop(name, None)
+        else:
+            self.classes[name] = item
+        return self._pods_of(self._of_class.get(name, ()))
+
+    def _set_pool(self, key: str, item: CSIStorageCapacity | None) -> None:
+        _drop(self.pools, self._pool_class.pop(key, ""), key)
+        if item is None:
+            return
+        room, largest = _bytes(item.capacity), _bytes(item.maximum_volume_size)
+        if room is None and largest is None:
+            # A driver that has not found out yet has nothing to give.
+            return
+        self._pool_class[key] = item.storage_class_name
+        pool = Pool(
+            name=key,
+            largest=largest if largest is not None else SATURATED,
+            room=room if room is not None else SATURATED,
+            place=place_of_labels(item.node_topology),
+        )
+        _put(self.pools, item.storage_class_name, key, pool)
+
+    def _pods_of(self, claims: Iterable[str]) -> set[str]:
+        return {pod for claim in claims for pod in self._users.get(claim, ())}
+
+    @staticmethod
+    def _class_of(claim: PersistentVolumeClaim) -> str:
+        return _class_name(claim.metadata.annotations, claim.spec.storage_class_name)
+
+    # -- questions --------------------------------------------------------------------------------------------------
+
+    def provisioner(self, storage_class: str) -> str:
+        """Who makes volumes of a class, "" when nobody does."""
+        found = self.classes.get(storage_class)
+        return found.provisioner if found is not None and found.provisioner != names.NO_PROVISIONER else ""
+
+    def made_where(self, storage_class: str) -> Place:
+        """Where volumes of a class may be made."""
+        found = self.classes.get(storage_class)
+        return () if found is None else place_of_topologies(found.allowed_topologies)
+
+    def resolve(self, pod: Pod) -> tuple[VolumeAsk, ...]:
+        """What the claims of a pod amount to; problems first, in the order Kubernetes would meet them."""
+        asks = {claim: self._ask(pod, claim, ephemeral) for claim, ephemeral in _claims_of(pod)}
+        if not asks:
+            return ()
+        broken = [ask for ask in asks.values() if ask.problem]
+        broken.sort(key=lambda ask: ask.problem == UNBOUND_IMMEDIATE)
+        return (*broken, *sorted((ask for ask in asks.values() if not ask.problem), key=repr))
+
+    def _ask(self, pod: Pod, key: str, ephemeral: bool) -> VolumeAsk:
+        claim = self.claims.get(key)
+        shared = key if len(self._users.get(key, ())) > 1 else ""
+        name = key.partition("/")[2]
+        if claim is None:
+            if ephemeral:
+                wait = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+                return VolumeAsk(problem=wait)
+            return VolumeAsk(problem=f'persistentvolumeclaim "{name}" not found')
+        problem = _problem(pod, claim, ephemeral)
+        spec, annotations = claim.spec, claim.metadata.annotations
+        storage_class = self._class_of(claim)
+        size = _bytes(spec.resources.requests.get(names.STORAGE, 0))
+        once = names.READ_WRITE_ONCE_POD in spec.access_modes
+        if spec.volume_name and names.BIND_COMPLETED_ANNOTATION in annotations:
+            volume = self.volumes.get(spec.volume_name)
+            return VolumeAsk(
+                problem=problem,
+                bound=True,
+                lost=volume is None,
+                place=volume.place if volume is not None else None,
+                zones=volume.zones if volume is not None else (),
+                driver=volume.driver if volume is not None else "",
+                shared=shared,
+                once=once,
+                own=ephemeral,
+                storage_class=storage_class if ephemeral else "",
+                size=size or 0 if ephemeral else 0,
+            )
+        if not problem and size is None:
+            problem = f'persistentvolumeclaim "{name}" asks for a size that cannot be read'
+        found = self.classes.get(storage_class)
+        waits = found is not None and found.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
+        if not problem and (not waits or spec.volume_name):
+            problem = UNBOUND_IMMEDIATE
+        if problem:
+            return VolumeAsk(problem=problem, shared=shared, once=once)
+        kept = (self.volumes[volume] for volume in sorted(self._kept_for.get(key, ())))
+        return VolumeAsk(
+            driver=self.provisioner(storage_class),
+            shared=shared,
+            once=once,
+            storage_class=storage_class,
+            size=size or 0,
+            access_modes=tuple(sorted(spec.access_modes)),
+            volume_mode=spec.volume_mode or "Filesystem",
+            attributes_class=spec.volume_attributes_class_name,
+            selector=selector_requirements(spec.selector) if spec.selector is not None else None,
+            reserved=tuple(volume.name for volume in kept if volume.claim_uid in ("", claim.metadata.uid)),
+            selected_node=annotations.get(names.SELECTED_NODE_ANNOTATION, ""),
+        )
+
+
+def _claims_of(pod: Pod) -> list[tuple[str, bool]]:
+    """Keys of the claims a pod uses, and whether each is made for it alone."""
+    namespace = pod.metadata.namespace
+    found: list[tuple[str, bool]] = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            found.append((f"{namespace}/{volume.persistent_volume_claim.claim_name}", False))
+        elif volume.ephemeral is not None:
+            found.append((f"{namespace}/{pod.metadata.name}-{volume.name}", True))
+    return found
+
+
+def _problem(pod: Pod, claim: PersistentVolumeClaim, ephemeral: bool) -> str:
+    """Why a claim that is there cannot be used, "" when it can (cycle:FLT-9)."""
+    meta = claim.metadata
+    if claim.status.phase == "Lost":
+        missing = claim.spec.volume_name
+        return f'persistentvolumeclaim "{meta.name}" bound to non-existent persistentvolume "{missing}"'
+    if meta.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{meta.name}" is being deleted'
+    owners = [owner.uid for owner in meta.owner_references if owner.controller]
+    if ephemeral and pod.metadata.uid not in owners:
+        return f"PVC {meta.namespace}/{meta.name} was not created for pod {{pod}} (pod is not owner)"
+    return ""

@@ -1,0 +1,650 @@
+"""The cluster as tables, kept up to date object by object.
+
+`Tables.apply` takes one object as it changed, `Tables.remove` one that is gone; both cost the same however large the
+cluster is.  Building from a list of objects is applying them one by one, in any order: everything kept here is a
+function of the set of current objects, never of their history (a property test compares both).  `Tables.snapshot` gives
+the view a cycle works on.
+
+Kept per node: the facts of the object and its figures (`columns.py`).  Kept per group: its tasks and what they use and
+want (`groupindex.py`).  An object that says what is known already changes nothing, not even the token of the content.
+Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
+object and never disturb the others.
+
+Statements: increments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
+from pykai.api.decode import Object
+from pykai.api.numa import NodeResourceTopology
+from pykai.api.scheduling import BindRequest, PodGroup, Queue
+from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
+from pykai.core.cluster.bindrequests import BindRequests
+from pykai.core.cluster.changetokens import Content
+from pykai.core.cluster.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
+from pykai.core.cluster.claims.inventory import Inventory
+from pykai.core.cluster.groupindex import Census, GroupEntry, count_leaving
+from pykai.core.cluster.nodecolumns import NodeColumns
+from pykai.core.cluster.priorities import unknown_classes
+from pykai.core.cluster.snapshot import NodeTable, Snapshot
+from pykai.core.cluster.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
+from pykai.core.model.affinityterms import TermStore
+from pykai.core.model.axes import Axes
+from pykai.core.model.groups import Group, read_group
+from pykai.core.model.nodes import NodeFacts, read_node
+from pykai.core.model.problems import Problem
+from pykai.core.model.shapes import GpuKind, RequestError, Resolved, Shape, ShapeRegister
+from pykai.core.model.shard import Shard
+from pykai.core.model.sharedgpus import portion_hundredths
+from pykai.core.model.status import LEAVING, QUEUE_ALLOCATED, Status
+from pykai.core.model.tasks import Task, has_ended, read_task, reads_alike, same_facts
+from pykai.core.model.vectors import Vectors
+from pykai.core.model.zones import NodeZones, read_zones
+from pykai.core.queueing.queuetree import QueueTree, build_tree
+from pykai.core.report.decisions import FreeRoomOnly
+
+#: Shapes beyond twice those in use before the others are forgotten.
+_SPARE_SHAPES = 4096
+
+
+class Tables:
+    """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change (cycle:PERF-1)."""
+
+    def __init__(self, shard: Shard | None = None, objects: Iterable[Object] = ()) -> None:
+        self.shard = shard or Shard()
+        self.axes = Axes()
+        self.shapes = ShapeRegister()
+        self.vectors = Vectors(self.axes)
+        self.groups: dict[str, GroupEntry] = {}
+        self._census = Census()
+        #: groups that have changed since the census was taken
+        self._uncounted: dict[str, None] = {}
+        self.queues: dict[str, Queue] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
+        self.topologies: dict[str, Topology] = {}
+        self.numa: dict[str, NodeZones] = {}
+        self.storage = Storage()
+        self.claims = ClaimIndex(self.shard.queue_label)
+        self.config_maps: set[str] = set()
+        self.namespaces: dict[str, dict[str, str]] = {}
+        # Tokens, replaced with every change of their kind: see `changetokens.py`.
+        self._waiting = object()
+        self._running = object()
+        self._rest = object()
+        self._unreadable = self.shapes.unreadable()
+        self._most_shapes = _SPARE_SHAPES
+        self._pods: dict[str, Pod] = {}
+        self._tasks: dict[str, Task] = {}
+        self._forced: dict[str, Status] = {}
+        #: groups that may use free resources only
+        self._confined: dict[str, FreeRoomOnly] = {}
+        self._requests = BindRequests()
+        self._tasks_on: dict[str, dict[str, Task]] = {}
+        self._terminating: dict[str, Task] = {}
+        #: tasks that leave to make room for a group
+        self._victims: dict[str, Task] = {}
+        self._with_affinity: dict[str, Task] = {}
+        self._terms = TermStore()
+        self._with_volumes: dict[str, Task] = {}
+        self._with_claims: dict[str, Task] = {}
+        #: node -> GPUs that its ResourceSlices offer
+        self._dra_gpus: dict[str, int] = {}
+        #: the devices these were counted from
+        self._counted: Inventory | None = None
+        self._without_group: dict[str, Task] = {}
+        self._legacy_mig: dict[str, Task] = {}
+        self._problems: dict[str, list[Problem]] = {}
+        self._facts: dict[str, NodeFacts] = {}
+        self._columns = NodeColumns(self.axes, self.vectors)
+        self._node_table: NodeTable | None = None
+        self._tree: QueueTree | None = None
+        for item in objects:
+            self.apply(item)
+
+    # -- taking changes in ------------------------------------------------------------------------------------------
+
+    def apply(self, item: Object) -> None:
+        """Take in one object as it is now.
+
+        Kinds that change often without meaning anything here (heartbeats, conditions, figures in a status) are compared
+        with what is known; any other object counts as a change.
+        """
+        if isinstance(item, Pod):
+            self._apply_pod(item)
+        elif isinstance(item, Node):
+            self._apply_node(item)
+        elif isinstance(item, PodGroup):
+            self._apply_group(item)
+        elif isinstance(item, Queue):
+            self._apply_queue(item)
+        elif isinstance(item, BindRequest):
+            for pod_key in sorted(self._requests.apply(item)):
+                self._reread(pod_key)
+        elif isinstance(item, ConfigMap):
+            self._apply_config_map(f"{item.metadata.namespace}/{item.metadata.name}")
+        elif isinstance(item, Namespace):
+            self._apply_namespace(item)
+        else:
+            self._rest = object()
+            self._apply_seldom(item)
+
+    def _apply_seldom(self, item: Object) -> None:
+        """Objects that hardly ever change without meaning it."""
+        if isinstance(item, PriorityClass):
+            self.priority_classes = {**self.priority_classes, item.metadata.name: item}
+        elif isinstance(item, Topology):
+            self._apply_topology(item)
+        elif isinstance(item, NodeResourceTopology):
+            self._apply_zones(item)
+        elif isinstance(item, StorageObject):
+            self._set_problems(
+                subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name), size_problems(item)
+            )
+            self._reread_volumes(self.storage.apply(item))
+        elif isinstance(item, ClaimObject):
+            self._reread_claims(self.claims.apply(item))
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """Forget one object; unknown ones are ignored."""
+        key = f"{namespace}/{name}"
+        if kind == "Pod":
+            self._remove_pod(key)
+        elif kind == "Node":
+            self._remove_node(name)
+        elif kind == "PodGroup":
+            self._set_group(key, None, elsewhere=False)
+            self._set_problems(f"PodGroup/{key}", [])
+        elif kind == "Queue":
+            self._remove_queue(name)
+        elif kind == "BindRequest":
+            self._reread(self._requests.forget(key))
+        else:
+            self._rest = object()
+            self._remove_seldom(kind, namespace, name)
+
+    def _remove_seldom(self, kind: str, namespace: str, name: str) -> None:
+        key = f"{namespace}/{name}"
+        if kind == "PriorityClass":
+            self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
+        elif kind == "ConfigMap":
+            self.config_maps.discard(key)
+        elif kind == "Namespace":
+            self.namespaces.pop(name, None)
+        elif kind == "Topology":
+            self.topologies.pop(name, None)
+            self._problems.pop(f"Topology/{name}", None)
+        elif kind == "NodeResourceTopology":
+            self.numa.pop(name, None)
+            self._problems.pop(f"NodeResourceTopology/{name}", None)
+        elif kind in STORAGE_KINDS:
+            self._problems.pop(subject_of(kind, namespace, name), None)
+            self._reread_volumes(self.storage.remove(kind, namespace, name))
+        elif kind in CLAIM_KINDS:
+            self._reread_claims(self.claims.remove(kind, namespace, name))
+
+    def assume(self, pod_key: str, status: Status | None) -> None:
+        """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
+
+        The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
+        A pod that is not known is not assumed anything about.
+        """
+        if status is None:
+            self._forced.pop(pod_key, None)
+        elif pod_key in self._pods:
+            self._forced[pod_key] = status
+        self._reread(pod_key)
+
+    def confine(self, group_key: str, why: FreeRoomOnly | None) -> None:
+        """Keep a group from triggering evictions; None ends that."""
+        if self._confined.get(group_key) == why:
+            return
+        self._waiting = object()
+        self._confined = {key: known for key, known in self._confined.items() if key != group_key}
+        if why is not None:
+            self._confined[group_key] = why
+
+    # -- pods -------------------------------------------------------------------------------------------------------
+
+    def _apply_pod(self, pod: Pod) -> None:
+        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        before = self._pods.get(key)
+        self._pods[key] = pod
+        if before is not None:
+            if reads_alike(before, pod):
+                return
+            if before.metadata.uid != pod.metadata.uid:
+                self._forced.pop(key, None)
+        others = self.storage.use(key, pod)
+        self.claims.use(key, pod)
+        self._reread(key)
+        self._reread_volumes(others)
+
+    def _reread_volumes(self, keys: set[str]) -> None:
+        """Make the tasks of pods anew whose claims now mean something else."""
+        for key in sorted(keys):
+            task = self._tasks.get(key)
+            if task is None or task.shape.volumes != self.storage.resolve(self._pods[key]):
+                self._reread(key)
+
+    def _reread_claims(self, keys: set[str]) -> None:
+        """The same for claims of devices."""
+        for key in sorted(keys):
+            self.claims.use(key, self._pods[key])
+            self._reread(key)
+
+    def _reread(self, key: str, settled: Status | None = None, *, overdue: bool = False) -> None:
+        """Make the task of a pod anew, in the `settled` state if one is given; an equal one changes nothing."""
+        old = self._tasks.get(key)
+        pod = self._pods.get(key)
+        if pod is None:
+            if old is not None:
+                del self._tasks[key]
+                self._detach(old)
+            return
+        problems: list[Problem] = []
+        subject = f"Pod/{key}"
+        request = self._requests.live(key, pod, self._facts)
+        claimed = self.claims.resolve(pod, placed=bool(pod.spec.node_name) or request is not None)
+        try:
+            shape = self.shapes.shape_of(
+                pod,
+                Resolved(self.storage.resolve(pod), claimed.claims, claimed.extended, claimed.backed),
+            )
+        except RequestError as error:
+            problems.append(Problem(subject, "", f"{error}; the pod waits until this is mended"))
+            shape = self._unreadable
+        task = read_task(
+            pod,
+            shape,
+            request,
+            self._assumed(key, pod) if settled is None else settled,
+            self.shard.scheduler_name,
+            self.shard.reservation_app,
+            problems.append,
+            claimed.keys if shape.claims else (),
+            claimed.synthetic,
+            overdue=overdue,
+        )
+        if old is not None and same_facts(old, task) and problems == self._problems.get(subject, []):
+            return
+        self._set_problems(subject, problems)
+        if old is not None:
+            self._detach(old)
+        self._tasks[key] = task
+        self._attach(task)
+
+    def _assumed(self, key: str, pod: Pod) -> Status | None:
+        """What is assumed about a pod; an eviction no longer once the object itself shows that the pod goes."""
+        forced = self._forced.get(key)
+        if forced is Status.RELEASING and (pod.metadata.deletion_timestamp is not None or has_ended(pod)):
+            return None
+        return forced
+
+    def _remove_pod(self, key: str) -> None:
+        self._forced.pop(key, None)
+        self._set_problems(f"Pod/{key}", [])
+        if self._pods.pop(key, None) is not None:
+            others = self.storage.use(key, None)
+            self.claims.use(key, None)
+            self._reread(key)
+            self._reread_volumes(others)
+
+    def _notice(self, task: Task) -> None:
+        """A task comes, goes or changes; what that means to its group the census will say."""
+        shape = task.shape
+        if (
+            task.gpu_groups
+            or task.reservation
+            or shape.host_ports
+            or shape.affinity is not None
+            or shape.volumes
+            or shape.claims
+            or shape.extended is not None
+            or shape.gpu.legacy_mig
+            or task.evicted_for
+        ):
+            # Those who wait are told of it by other ways than sums.
+            self._rest = object()
+        elif not task.group_key and task.ours and task.status is Status.PENDING:
+            self._waiting = object()
+        else:
+            self._running = object()
+
+    def _attach(self, task: Task) -> None:
+        self._notice(task)
+        if task.group_key:
+            entry = self.groups.get(task.group_key)
+            if entry is None:
+                entry = self.groups[task.group_key] = GroupEntry()
+            entry.tasks[task.key] = task
+            self._count(entry, task, 1)
+            self._uncounted[task.group_key] = None
+        else:
+            self._without_group[task.key] = task
+        if task.node:
+            self._tasks_on.setdefault(task.node, {})[task.key] = task
+            self._charge(task, 1)
+        if task.deletion_ns is not None and LEAVING[task.status]:
+            self._terminating[task.key] = task
+        if task.evicted_for and LEAVING[task.status]:
+            self._victims[task.key] = task
+        if task.shape.affinity is not None:
+            self._with_affinity[task.key] = task
+            # Read now: a cycle has no time for it.
+            self._terms.of(task.shape)
+        if task.shape.volumes:
+            self._with_volumes[task.key] = task
+        if task.shape.claims or task.shape.extended is not None:
+            self._with_claims[task.key] = task
+        if task.shape.gpu.legacy_mig:
+            self._legacy_mig[task.key] = task
+
+    def _detach(self, task: Task) -> None:
+        self._notice(task)
+        if task.group_key:
+            entry = self.groups[task.group_key]
+            del entry.tasks[task.key]
+            self._count(entry, task, -1)
+            self._uncounted[task.group_key] = None
+            self._drop_if_void(task.group_key, entry)
+        if task.node:
+            self._charge(task, -1)
+            there = self._tasks_on[task.node]
+            del there[task.key]
+            if not there:
+                del self._tasks_on[task.node]
+        self._terminating.pop(task.key, None)
+        self._victims.pop(task.key, None)
+        self._with_affinity.pop(task.key, None)
+        self._with_volumes.pop(task.key, None)
+        self._with_claims.pop(task.key, None)
+        self._without_group.pop(task.key, None)
+        self._legacy_mig.pop(task.key, None)
+
+    def _count(self, entry: GroupEntry, task: Task, sign: int) -> None:
+        """Add to or take from what the group's tasks use and want."""
+        status = task.status
+        vector = self.vectors[task.shape]
+        if status is Status.PENDING:
+            entry.pending += sign * task.ours
+            if entry.group is not None and task.subgroup not in entry.group.leaf_index:
+                # It can never be placed, so it is no demand (cycle:PG-4).
+                return
+            wanted = entry.wanted
+            wanted[0] += sign * vector.cpu
+            wanted[1] += sign * vector.memory
+            wanted[2] += sign * task.shape.gpu_hundredths
+            if task.shape.gpu.kind is GpuKind.MEMORY:
+                entry.wanted_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
+        elif status is Status.GATED:
+            entry.gated += sign * task.ours
+        elif QUEUE_ALLOCATED[status]:
+            allocated = entry.allocated
+            allocated[0] += sign * vector.cpu
+            allocated[1] += sign * vector.memory
+            allocated[2] += sign * self._accepted(task.shape, task.node)
+        elif LEAVING[status] and task.node:
+            held = (vector.cpu, vector.memory, self._accepted(task.shape, task.node))
+            count_leaving(entry, held, sign, lasts=task.lasts(self.shard.stuck_after_ns))
+
+    def _accepted(self, shape: Shape, node: str) -> int:
+        """Hundredths of a GPU a task has on its node (gpu:C-8; cycle:TSK-6; queues:Q-106)."""
+        if not shape.shared:
+            return shape.gpu_hundredths
+        facts = self._facts.get(node)
+        if facts is None:
+            return shape.gpu_hundredths
+        return shape.gpu.devices * portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def _apply_node(self, node: Node) -> None:
+        name = node.metadata.name
+        if not self.shard.covers_node(node.metadata):
+            self._remove_node(name)
+            return
+        problems: list[Problem] = []
+        facts = read_node(node, self.shard.mig_label, problems.append).with_dra_gpus(self._dra_gpus.get(name, 0))
+        self._set_problems(f"Node/{name}", problems)
+        if self._facts.get(name) != facts:
+            self._replace_node(name, facts)
+
+    def _remove_node(self, name: str) -> None:
+        self._set_problems(f"Node/{name}", [])
+        if name in self._facts:
+            self._replace_node(name, None)
+
+    def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
+        """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
+        self._rest = object()
+        touched = sorted({*self._tasks_on.get(name, ()), *self._requests.pods_for(name)})
+        for key in touched:
+            old = self._tasks.pop(key, None)
+            if old is not None:
+                self._detach(old)
+        self._columns.drop(name)
+        self._facts.pop(name, None)
+        self._node_table = None
+        if facts is not None:
+            self._facts[name] = facts
+            self._columns.put(facts)
+        for key in touched:
+            self._reread(key)
+
+    def _charge(self, task: Task, sign: int) -> None:
+        """Add a task to or take it from its node, if the node is known."""
+        facts = self._facts.get(task.node)
+        if facts is not None and task.holds_node:
+            self._columns.charge(facts, task, sign)
+
+    def _apply_topology(self, topology: Topology) -> None:
+        """Take in a topology; whatever is wrong with it is told, one with absurdly many levels counts as absent."""
+        name = topology.metadata.name
+        subject = f"Topology/{name}"
+        levels = len(topology.spec.levels)
+        if levels > MOST_LEVELS:
+            text = f"{levels} levels, at most {MOST_LEVELS} are allowed; the topology counts as absent"
+            self.topologies.pop(name, None)
+            self._problems[subject] = [Problem(subject, "spec.levels", text)]
+            return
+        self.topologies[name] = topology
+        texts = [*validate_topology(topology), *filter(None, [alias_problems(topology)])]
+        self._set_problems(subject, [Problem(subject, "", text) for text in texts])
+
+    def _set_problems(self, subject: str, problems: list[Problem]) -> None:
+        if problems == self._problems.get(subject, []):
+            return
+        self._rest = object()
+        if problems:
+            self._problems[subject] = problems
+        else:
+            del self._problems[subject]
+
+    def _apply_config_map(self, key: str) -> None:
+        if key not in self.config_maps:
+            self._rest = object()
+            self.config_maps.add(key)
+
+    def _apply_namespace(self, namespace: Namespace) -> None:
+        name, labels = namespace.metadata.name, namespace.metadata.labels
+        if self.namespaces.get(name) != labels:
+            self._rest = object()
+            self.namespaces[name] = dict(labels)
+
+    def _apply_zones(self, topology: NodeResourceTopology) -> None:
+        name = topology.metadata.name
+        problems: list[Problem] = []
+        zones = read_zones(topology, problems.append)
+        if zones is None:
+            self.numa.pop(name, None)
+        else:
+            self.numa[name] = zones
+        self._problems[f"NodeResourceTopology/{name}"] = problems
+
+    # -- groups, queues ----------------------------------------------------------------------------------------------
+
+    def _apply_group(self, podgroup: PodGroup) -> None:
+        key = f"{podgroup.metadata.namespace}/{podgroup.metadata.name}"
+        problems: list[Problem] = []
+        group = None
+        if self.shard.covers(podgroup.metadata):
+            group = read_group(podgroup, self.shard.node_pool_key, problems.append)
+        self._set_problems(f"PodGroup/{key}", problems)
+        self._set_group(key, group, elsewhere=group is None)
+
+    def _set_group(self, key: str, group: Group | None, *, elsewhere: bool) -> None:
+        entry = self.groups.get(key)
+        if entry is None:
+            if group is None and not elsewhere:
+                return
+            entry = self.groups[key] = GroupEntry()
+        elif entry.group == group and entry.elsewhere == elsewhere:
+            return
+        self._running = object()
+        # Which tasks count depends on the subgroups of the group.
+        for task in entry.tasks.values():
+            self._count(entry, task, -1)
+        entry.group = group
+        for task in entry.tasks.values():
+            self._count(entry, task, 1)
+        entry.elsewhere = elsewhere
+        self._uncounted[key] = None
+        self._drop_if_void(key, entry)
+
+    def _drop_if_void(self, key: str, entry: GroupEntry) -> None:
+        if entry.group is None and not entry.elsewhere and not entry.tasks:
+            del self.groups[key]
+
+    def _apply_queue(self, queue: Queue) -> None:
+        name = queue.metadata.name
+        known = self.queues.get(name)
+        if not self.shard.covers(queue.metadata):
+            self._remove_queue(name)
+            return
+        self.queues[name] = queue
+        born = queue.metadata.creation_timestamp
+        if known is None or known.spec != queue.spec or known.metadata.creation_timestamp != born:
+            self._rest = object()
+            self._tree = None
+
+    def _remove_queue(self, name: str) -> None:
+        if self.queues.pop(name, None) is not None:
+            self._rest = object()
+            self._tree = None
+
+    def dead_requests(self) -> list[str]:
+        """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
+        return self._requests.dead(self._facts, self.shard.covers)
+
+    # -- the view of a cycle ----------------------------------------------------------------------------------------
+
+    def _settle_terminating(self, now_ns: int) -> None:
+        """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
+        for key, task in list(self._terminating.items()):
+            assert task.deletion_ns is not None
+            overdue = now_ns - task.deletion_ns > self.shard.stuck_after_ns
+            # One that never ran is never stuck, and goes on promising its place.
+            wanted = Status.STUCK_IN_RELEASING if overdue and task.running else Status.RELEASING
+            if task.status is not wanted or task.overdue != overdue:
+                if self._assumed(key, self._pods[key]) is None:
+                    self._reread(key, wanted, overdue=overdue)
+
+    def _current_nodes(self) -> NodeTable:
+        """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed.
+
+        Statements: cycle:SNP-5.
+        """
+        if self._node_table is None:
+            self._node_table = NodeTable.of(self._facts)
+        table = self._node_table
+        if not self.claims.slices and not self._dra_gpus:
+            self._problems.pop("ResourceSlice", None)
+            self._counted = None
+            return table
+        inventory = self.claims.inventory(table)
+        if inventory is self._counted:
+            return table
+        self._counted = inventory
+        offered = {table.names[row]: int(count) for row, count in enumerate(inventory.gpu_capacity()) if count}
+        self._problems["ResourceSlice"] = [
+            Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken
+        ]
+        if offered != self._dra_gpus:
+            before, self._dra_gpus = self._dra_gpus, offered
+            for name in sorted(before.keys() | offered.keys()):
+                if name in self._facts and before.get(name, 0) != offered.get(name, 0):
+                    self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
+            table = self._node_table = NodeTable.of(self._facts)
+        return table
+
+    def queue_tree(self) -> QueueTree:
+        """The forest of queues, built anew only when a queue changed."""
+        if self._tree is None:
+            problems: list[Problem] = []
+            # The synthetic parent of a flat hierarchy has no siblings, so its age is never compared with anything.
+            self._tree = build_tree(
+                self.queues.values(), full_hierarchy=self.shard.full_hierarchy, now_ns=0, report=problems.append
+            )
+            self._problems["Queue"] = problems
+        return self._tree
+
+    def tidy(self) -> None:
+        """Count what has changed and forget what nobody asks for any more; whoever takes no snapshots does this."""
+        if self._census.refresh(self.groups, self._uncounted):
+            self._waiting = object()
+        self._uncounted.clear()
+        if len(self.shapes.shapes) > self._most_shapes:
+            used = {task.shape for task in self._tasks.values()} | {self._unreadable}
+            self.shapes.keep(used)
+            self.vectors.keep(used)
+            self._terms.keep(used)
+            self._most_shapes = 2 * len(used) + _SPARE_SHAPES
+
+    def snapshot(self, now_ns: int) -> Snapshot:
+        """The view a cycle works on; valid until the next change of the tables."""
+        # Nodes first: a change of them reads their tasks anew, as their objects are.
+        table = self._current_nodes()
+        self._settle_terminating(now_ns)
+        tree = self.queue_tree()
+        self.tidy()
+        return Snapshot(
+            now_ns=now_ns,
+            content=Content(self._waiting, self._running, self._rest),
+            shard=self.shard,
+            axes=self.axes,
+            shapes=self.shapes,
+            vectors=self.vectors,
+            nodes=table,
+            allocatable=self._columns.allocatable(table),
+            columns=self._columns.planes(table),
+            devices=self._columns.devices(table),
+            ports=self._columns.ports(table),
+            foreign=self._columns.foreign(table),
+            tree=tree,
+            entries=self.groups,
+            census=self._census,
+            records=self._tasks,
+            residents=self._tasks_on,
+            tasks_with_affinity=self._with_affinity,
+            terms=self._terms,
+            tasks_with_volumes=self._with_volumes,
+            tasks_with_claims=self._with_claims,
+            tasks_without_group=self._without_group,
+            legacy_mig_tasks=self._legacy_mig,
+            victims=self._victims,
+            priority_classes=self.priority_classes,
+            topologies=self.topologies,
+            numa=self.numa,
+            storage=self.storage,
+            claims=self.claims,
+            config_maps=self.config_maps,
+            namespaces=self.namespaces,
+            confined=self._confined,
+            problems=(
+                *(problem for key in sorted(self._problems) for problem in self._problems[key]),
+                *unknown_classes(self._census, self.priority_classes),
+            ),
+        )

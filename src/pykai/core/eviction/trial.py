@@ -1,0 +1,247 @@
+"""Trying one set of victims in the journal (cycle:13.5).
+
+Everyone of the set is evicted; then the victims and the preemptor are served in the fair order, each once, on promises
+only.  A victim that outranks the preemptor is therefore served first: what allocate would undo in the next cycle does
+not happen.  A victim that finds its own place again is kept and never notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from pykai.core.cycle.gangs import Batch, Gang
+from pykai.core.cycle.session import Session
+from pykai.core.eviction.victims import Member
+from pykai.core.hooks import EVERY_NODE, Loss, NodeSet
+from pykai.core.model.axes import BoolArray, FloatArray
+from pykai.core.model.status import Status
+from pykai.core.placing.gang import try_tasks
+from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queuewalk import Line, QueueWalk
+from pykai.core.queueing.waitinglines import NOBODY, Standing, TrialLine, standing_of
+
+
+class Victim(NamedTuple):
+    """A task of a set, with its gang."""
+
+    gang: Gang
+    member: Member
+
+
+class Preemptor(NamedTuple):
+    """For whom, with the tasks to place now."""
+
+    gang: Gang
+    batches: list[Batch]
+    #: what they ask of their queue
+    required: Amounts
+    #: [node] where victims that need no GPU may go; None = anywhere (cycle:SOL-4)
+    feasible: BoolArray | None
+    #: those who wait, as they stood before the trial
+    standing: Standing
+
+
+def holds_later(session: Session, preemptor: Preemptor, victims: list[Victim]) -> bool:
+    """Whether the preemptor would find a place once the victims are gone, too.
+
+    In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
+    idle, and if it then prefers it, the move was in vain and would be repeated for ever.  Nor may a gang too large for
+    what is free settle where the movers were before they come back.
+    """
+    rivals = _rivals(session, victims)
+    if rivals:
+        rivals |= _all_gone(session, {victim.member.task.key for victim in victims})
+        rivals.pop(preemptor.gang.key, None)
+    return run_trial(session, preemptor, victims, gone=True, rivals=rivals)
+
+
+def _rivals(session: Session, victims: list[Victim]) -> dict[str, Gang]:
+    """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
+    state = session.state
+    standing = standing_of(session)
+    free = total_free_gpus(session)
+    if standing.largest_ask() <= free:
+        return {}
+    moving = sum(victim.member.amounts[2] for victim in victims)
+    for key, moved in state.moved.items():
+        if moved.status is Status.PIPELINED:
+            moving += state.amounts_on(session.snapshot.tasks[key].shape, moved.row)[2]
+    return {
+        gang.key: gang
+        for line in standing.lines.values()
+        for gang, ask in zip(line.gangs, line.asks, strict=True)
+        if free < ask[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
+    }
+
+
+def _all_gone(session: Session, victims: set[str]) -> dict[str, Gang]:
+    """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned.
+
+    The victims of the trial itself are left to it.
+    """
+    state = session.state
+    found: dict[str, Gang] = {}
+    for key, moved in list(state.moved.items()):
+        if key in victims or (moved.status is not Status.PIPELINED and key not in state.leaving):
+            continue
+        task = session.snapshot.tasks[key]
+        entry = session.snapshot.groups[task.group_key]
+        gang = session.gang(entry)
+        leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
+        if moved.status is Status.PIPELINED:
+            state.evict(gang, leaf, task)
+        if key in state.leaving:
+            state.vacate(gang, leaf, task)
+        found[gang.key] = gang
+    return found
+
+
+def run_trial(
+    session: Session,
+    preemptor: Preemptor,
+    victims: Iterable[Victim],
+    *,
+    gone: bool = False,
+    rivals: Mapping[str, Gang] | None = None,
+) -> bool:
+    """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
+
+    With `gone` it is the next cycle that is tried: victims have left and everyone starts anew, `rivals` too.  The
+    caller has set a mark and rolls back.
+
+    Statements: topo:T-50, T-51.
+    """
+    state = session.state
+    gangs: dict[str, Gang] = {}
+    rows: set[int] = set()
+    for victim, member in victims:
+        state.work += 1
+        state.evict(victim, member.leaf, member.task)
+        if gone and member.task.key in state.leaving:
+            state.vacate(victim, member.leaf, member.task)
+        gangs[victim.key] = victim
+        rows.add(member.row)
+    nodes = _cpu_nodes(session, preemptor, rows)
+
+    served = False
+    outstanding = len({*gangs, preemptor.gang.key})
+    walk = _walk(session, preemptor, {**(rivals or {}), **gangs})
+    while outstanding and (gang := walk.pop()) is not None:
+        counts = gang is preemptor.gang or gang.key in gangs
+        outstanding -= counts
+        if gang is preemptor.gang:
+            if not try_tasks(session, gang, preemptor.batches, pipeline_only=not gone):
+                return False
+            served = True
+            continue
+        batches = session.next_tasks(gang)
+        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
+        if batches and try_tasks(session, gang, batches, where, pipeline_only=not gone) and _has_more(session, gang):
+            # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
+            walk.push(gang)
+            outstanding += counts
+    return served
+
+
+def _has_more(session: Session, gang: Gang) -> bool:
+    """Whether some victim of a gang has no place yet."""
+    return any(session.state.is_open(task) for leaf in gang.leaves for task in leaf.evicted)
+
+
+def _walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
+    """The fair order of those who take part."""
+    tree = session.snapshot.tree
+    waiting = preemptor.standing.lines
+    asks = {preemptor.gang.key: preemptor.required}
+    by_leaf: dict[int, dict[str, Gang]] = {}
+    for gang in {**victims, preemptor.gang.key: preemptor.gang}.values():
+        by_leaf.setdefault(gang.queue, {})[gang.key] = gang
+    leaves = list(by_leaf)
+    if len(leaves) == 1:
+        # Queues need not be compared, and whoever takes no part is passed over.
+        return session.queue_walk({leaf: TrialLine(session, NOBODY, by_leaf[leaf], asks) for leaf in leaves})
+    top = _common_ancestor(tree.chains, leaves)
+    lines: dict[int, Line] = {
+        leaf: TrialLine(session, waiting.get(leaf, NOBODY), by_leaf.get(leaf, {}), asks)
+        for leaf in _relevant(tree.chains, leaves, top, waiting)
+    }
+    return session.queue_walk(lines, top)
+
+
+def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
+    """The lowest queue above all of these, -1 when there is none."""
+    common = set(chains[leaves[0]])
+    for leaf in leaves[1:]:
+        common &= set(chains[leaf])
+    return next((row for row in chains[leaves[0]] if row in common), -1)
+
+
+def _relevant(chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: Iterable[int]) -> list[int]:
+    """Leaves whose lines decide who of these is served first: themselves, and others below the same child of `top`."""
+
+    def child(leaf: int) -> int:
+        chain = chains[leaf]
+        return chain[-1] if top < 0 else chain[chain.index(top) - 1]
+
+    children = {child(leaf) for leaf in leaves}
+    others = [leaf for leaf in waiting if (top < 0 or top in chains[leaf]) and child(leaf) in children]
+    return sorted({*leaves, *others})
+
+
+def _cpu_nodes(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
+    if preemptor.feasible is None:
+        return None
+    mask = preemptor.feasible.copy()
+    mask[sorted(rows)] = True
+    return NodeSet(mask)
+
+
+def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
+    """What the victims lose now that everyone was served; those that are kept lose nothing."""
+    state = session.state
+    found: dict[str, tuple[Gang, list[Loss]]] = {}
+    for gang, member in victims:
+        if member.task.key not in state.leaving and state.status_of(member.task) is not Status.PENDING:
+            continue
+        moves = state.status_of(member.task) is Status.PIPELINED
+        found.setdefault(gang.key, (gang, []))[1].append(Loss(member.leaf, member.task, member.amounts, moves))
+    for gang, losses in found.values():
+        losses.sort(key=lambda loss: gang.task_key(loss.task))
+    return list(found.values())
+
+
+def total_free_gpus(session: Session) -> float:
+    """GPUs idle or being released on nodes that may start pods, in hundredths."""
+    free = free_gpus(session)
+    return float(free[session.snapshot.nodes.ready].clip(0).sum())
+
+
+def free_gpus(session: Session) -> FloatArray:
+    """[node] GPUs idle or being released, in hundredths, the rest of shared ones included (gpu:C-10)."""
+    state, snapshot = session.state, session.snapshot
+    free: FloatArray = 100.0 * state.free[snapshot.axes.gpu_axes].sum(axis=0)
+    for row, devices in state.devices.items():
+        mib = snapshot.nodes.facts[row].gpu_mib
+        for device in devices.values():
+            if device.live or device.releasing != device.pipelined:
+                free[row] += 100.0 * max(0, mib - device.allocated_mib + device.releasing_mib) / mib
+    return free
+
+
+def feasible_nodes(session: Session, batches: list[Batch]) -> BoolArray | None:
+    """[node] nodes with a GPU to give, if all tasks want one (cycle:SOL-4; gpu:C-13; topo:T-52)."""
+    if any(task.shape.cpu_only for batch in batches for task in batch.tasks):
+        return None
+    state = session.state
+    axes = [*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes]
+    free: BoolArray = np.zeros(len(session.snapshot.nodes), dtype=np.bool_)
+    for axis in axes:
+        free |= state.free[axis] > 0
+    for row, devices in state.devices.items():
+        mib = session.snapshot.nodes.facts[row].gpu_mib
+        if any(device.used_mib < mib or device.releasing for device in devices.values()):
+            free[row] = True
+    return free

@@ -1,0 +1,1 @@
+"""Discrete resources, granted one by one: devices of claims, NUMA zones, volumes."""

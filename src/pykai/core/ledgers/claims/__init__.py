@@ -1,0 +1,1 @@
+"""Which pod holds which device of dynamic resource allocation."""

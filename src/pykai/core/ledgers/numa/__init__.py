@@ -1,0 +1,1 @@
+"""Which pod holds what of which NUMA zone."""

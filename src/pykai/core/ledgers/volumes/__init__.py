@@ -1,0 +1,1 @@
+"""Which pod gets which persistent volume."""

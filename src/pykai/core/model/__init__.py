@@ -1,0 +1,1 @@
+"""Immutable records of one object each: pods, nodes, groups, shapes and what they request."""

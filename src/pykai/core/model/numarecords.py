@@ -1,0 +1,91 @@
+"""Where a pod's cores and devices lie, as it is written down (gpu:N-15).
+
+Two may have written it: the exporter on the node, which saw it (annotation "observed"), and the scheduler, which
+foresaw it (the BindRequest while the pod is being bound, then the annotation "predicted").  What was seen beats what
+was foreseen.  A record that cannot be read is reported and the next one is used; without any the pod is not accounted
+for, since a guess would be wrong twice: in the zone it fills and in the one it leaves empty.
+
+Subtle: a tenant may have written it too, where no policy of the API server forbids that.  So a record counts up to what
+the pod asks for and no further: a lie can move a pod's charge between zones of its node, and fill no zone for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.api.quantity import QuantityError
+from pykai.api.scheduling import BindRequest, NumaZonePlacement
+from pykai.core.model.axes import amount, is_tracked
+from pykai.core.model.groups import Report
+from pykai.core.model.numarequests import Need
+from pykai.core.model.problems import Problem
+
+#: Zone id -> what the pod has of it, in the order it was written down.
+Record = tuple[tuple[str, Need], ...]
+
+_DECODER = msgspec.json.Decoder(list[NumaZonePlacement])
+
+
+def read_record(pod: Pod, request: BindRequest | None, asked: Need, report: Report) -> Record:
+    """The record that counts, up to what the pod asks for; () when there is none."""
+    subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
+    for source, content in _sources(pod, request):
+        try:
+            return _within(asked, _read(_DECODER.decode(content) if isinstance(content, str) else content))
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            report(Problem(subject, source, f"no NUMA placement: {error}; the next record of the pod is used, if any"))
+    return ()
+
+
+def _sources(pod: Pod, request: BindRequest | None) -> Iterator[tuple[str, str | Sequence[NumaZonePlacement]]]:
+    annotations = pod.metadata.annotations
+    observed = annotations.get(names.NUMA_OBSERVED_ANNOTATION)
+    if observed is not None:
+        yield f"metadata.annotations[{names.NUMA_OBSERVED_ANNOTATION}]", observed
+    if request is not None and request.spec.predicted_numa_zones:
+        yield f"BindRequest {request.metadata.name}: spec.predictedNUMAZones", request.spec.predicted_numa_zones
+    predicted = annotations.get(names.NUMA_PREDICTED_ANNOTATION)
+    if predicted is not None:
+        yield f"metadata.annotations[{names.NUMA_PREDICTED_ANNOTATION}]", predicted
+
+
+def _read(placements: Sequence[NumaZonePlacement]) -> Record:
+    found: dict[str, dict[str, int]] = {}
+    for placement in placements:
+        if not placement.zone:
+            raise ValueError("a zone without a name")
+        there = found.setdefault(placement.zone, {})
+        for name, raw in placement.amount.items():
+            if not is_tracked(name):
+                continue
+            try:
+                value = amount(name, raw)
+            except QuantityError as error:
+                raise ValueError(f"zone {placement.zone}, {name}: {error}") from None
+            if value < 0:
+                raise ValueError(f"zone {placement.zone}, {name}: less than nothing ({raw})")
+            there[name] = there.get(name, 0) + value
+    record = tuple(
+        (zone, tuple(sorted((name, value) for name, value in there.items() if value)))
+        for zone, there in found.items()
+        if any(there.values())
+    )
+    if not record:
+        raise ValueError("it names no zone with an amount")
+    return record
+
+
+def _within(asked: Need, record: Record) -> Record:
+    """The record up to these amounts, the zones that were written down first taking theirs first."""
+    left = dict(asked)
+    bounded = []
+    for zone, need in record:
+        taken = tuple((name, min(value, left.get(name, 0))) for name, value in need)
+        for name, value in taken:
+            left[name] = left.get(name, 0) - value
+        bounded.append((zone, tuple(part for part in taken if part[1])))
+    return tuple(bounded)

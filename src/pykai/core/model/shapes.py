@@ -1,0 +1,503 @@
+"""What a pod asks for, once for all pods that ask for the same.
+
+A *shape* is everything about a pod that decides where it may run and what it costs there: requests, GPU sharing, node
+selector and affinity, tolerations, host ports, pod (anti-)affinity, spread constraints, config maps.  The engine
+filters and scores once per shape, so pods of one job cost hardly more than one pod.  Names, labels and owners are not
+part of it; labels matter only to affinity and spread, and travel beside the shape.
+
+`ShapeRegister` interns shapes in two steps: equal raw specs are found by their bytes (the common case, a few
+microseconds), and different raw specs that mean the same are found by their meaning.
+
+How requests are read: cycle:TSK-1, TSK-2 and gpu:G-1 to G-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import floor
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.core import (
+    Affinity,
+    Container,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    PreferredSchedulingTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from pykai.api.quantity import QuantityError
+from pykai.core.model.axes import MOST, amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.model.claimrequests import PodClaim
+from pykai.core.model.numarequests import NumaAsk, read_ask
+from pykai.core.model.volumerequests import VolumeAsk
+
+#: Sums of absurd requests stop here (design: saturate, never overflow).
+SATURATED = MOST
+
+#: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
+HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
+
+#: Raw specs remembered, a kilobyte each; those of pods that share GPUs differ in every pod.
+_MOST_RAW_SPECS = 10_000
+#: The API server mounts the token of the service account under this name and five random letters in every pod; with
+#: them no two pods would be written alike, though they mean the same.
+_TOKEN_VOLUME = "kube-api-access-"
+
+
+class GpuKind(IntEnum):
+    """How a pod asks for GPUs (gpu:1.3 request_type; NONE is gpu:G-13 IsCPUOnly)."""
+
+    NONE = 0
+    WHOLE = 1
+    FRACTION = 2
+    MEMORY = 3
+    MIG = 4
+
+
+class HostPort(msgspec.Struct, frozen=True, order=True):
+    """A port on the node's own address."""
+
+    ip: str
+    protocol: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAsk:
+    """The GPU part of a request."""
+
+    kind: GpuKind = GpuKind.NONE
+    #: devices asked for; for a shared request each gets the portion or memory below
+    devices: int = 0
+    #: portion of each device, 0 when asked by memory
+    portion: float = 0.0
+    #: MiB of each device, 0 when asked by portion
+    memory_mib: int = 0
+    #: a legacy MIG annotation: never schedulable
+    legacy_mig: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What other objects make of the references of a pod, once they are looked up."""
+
+    volumes: tuple[VolumeAsk, ...] = ()
+    claims: tuple[PodClaim, ...] = ()
+    #: its containers with those requests only that a device class stands behind, and the names of these
+    extended: PodSpec | None = None
+    backed: tuple[str, ...] = ()
+
+
+NOTHING_RESOLVED = Resolved()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """One interned scheduling request.  Compared by identity: equal meaning is the same object."""
+
+    #: resource name -> amount, in axis units, `pods` included, shared GPUs excluded; sorted by name
+    requests: tuple[tuple[str, int], ...]
+    #: the part of `requests` that is pod overhead, for explanations
+    overhead: tuple[tuple[str, int], ...] = ()
+    gpu: GpuAsk = GpuAsk()
+    #: hundredths of a GPU this shape costs its queue, gpu-memory requests excluded (cycle:R-6)
+    gpu_hundredths: int = 0
+    node_selector: tuple[tuple[str, str], ...] = ()
+    #: required node affinity: any of these terms; None = no requirement
+    node_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: Affinity | None = None
+    #: preferred node affinity, without terms that mean nothing
+    preferred_nodes: tuple[PreferredSchedulingTerm, ...] = ()
+    #: topology spread constraints, in the order a node's reason is looked for
+    spread: tuple[TopologySpreadConstraint, ...] = ()
+    #: config maps that must exist in the namespace, sorted
+    config_maps: tuple[str, ...] = ()
+    #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread, claims), else ""
+    namespace: str = ""
+    #: what its persistent volume claims amount to
+    volumes: tuple[VolumeAsk, ...] = ()
+    #: what it claims of devices (gpu:11)
+    claims: tuple[PodClaim, ...] = ()
+    #: extended resources that a device class stands behind: left out of `requests`, served by the claim books
+    backed: tuple[tuple[str, int], ...] = ()
+    #: the containers that want them
+    extended: PodSpec | None = None
+    #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
+    unsupported: tuple[str, ...] = ()
+    #: what it needs of NUMA zones, None when no node would align it (gpu:12.2)
+    numa: NumaAsk | None = None
+    #: no GPU of any form (gpu:G-13)
+    cpu_only: bool = True
+    #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
+    shared: bool = False
+    #: a number of its own while the register lives; -1 before the register gave one
+    id: int = -1
+
+    def has_spread(self, kind: str) -> bool:
+        """Whether it has topology spread constraints of a kind."""
+        return any(constraint.when_unsatisfiable == kind for constraint in self.spread)
+
+
+class RequestError(ValueError):
+    """A request that cannot be read; the text begins with the path to the field."""
+
+
+def _add(into: dict[str, int], other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        into[name] = min(into.get(name, 0) + value, SATURATED)
+
+
+def _raise(into: dict[str, int], other: Mapping[str, int]) -> None:
+    for name, value in other.items():
+        if value > into.get(name, 0):
+            into[name] = value
+
+
+def _read_list(resources: Mapping[str, str | int | float], path: str) -> dict[str, int]:
+    read: dict[str, int] = {}
+    for name, raw in resources.items():
+        if not is_tracked(name):
+            continue
+        try:
+            read[name] = max(0, amount(name, raw))
+        except QuantityError as error:
+            raise RequestError(f"{path}.{name}: {error}") from error
+    return read
+
+
+def _container_requests(container: Container, path: str) -> dict[str, int]:
+    return _read_list(container.resources.requests, f"{path}.resources.requests")
+
+
+def _pod_requests(pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests of the whole pod and the overhead in them (cycle:TSK-1)."""
+    spec = pod.spec
+    total: dict[str, int] = {}
+    for index, container in enumerate(spec.containers):
+        _add(total, _container_requests(container, f"spec.containers[{index}]"))
+    sidecars: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for index, container in enumerate(spec.init_containers):
+        own = _container_requests(container, f"spec.initContainers[{index}]")
+        if container.restart_policy == "Always":
+            _add(sidecars, own)
+        else:
+            # An ordinary init container runs beside the sidecars declared before it, alone otherwise.
+            _add(own, sidecars)
+            _raise(peaks, own)
+    _add(total, sidecars)
+    _raise(total, peaks)
+    if spec.resources is not None and spec.resources.requests:
+        # Pod-level requests replace the sum of the containers, resource by resource (cycle:TSK-1, Do better).
+        total.update(_read_list(spec.resources.requests, "spec.resources.requests"))
+    overhead = {
+        name: value
+        for name, value in _read_list(spec.overhead, "spec.overhead").items()
+        if value > 0 and not is_gpu(name) and not is_mig(name)
+    }
+    _add(total, overhead)
+    total["pods"] = 1
+    return total, overhead
+
+
+def read_integer(text: str | None) -> int | None:
+    """A plain base-10 integer, or None: what Go's strconv.Atoi accepts, within reason."""
+    if text is None or len(text) > 18:
+        return None
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    return int(text) if digits.isascii() and digits.isdigit() else None
+
+
+def read_fraction(text: str | None) -> float | None:
+    """A portion of a GPU, or None: above 0 and at most 1."""
+    # Go takes neither blanks around a number nor the digits of other scripts.
+    if text is None or not text.isascii() or text != text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 < value <= 1.0 else None
+
+
+def hundredths(portion: float) -> int:
+    """A portion in hundredths of a GPU, half away from zero (gpu:1.3 GPUs())."""
+    return floor(portion * 100 + 0.5)
+
+
+def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
+    """The GPU ask and its cost; takes the GPU names out of `requests` when sharing replaces them (gpu:G-2 to G-11)."""
+    annotations = pod.metadata.annotations
+    memory = read_integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
+    portion = read_fraction(annotations.get(names.GPU_FRACTION_ANNOTATION))
+    legacy = {
+        # A negative count must not make the queue of the pod look poorer than it is.
+        key: max(0, count)
+        for key, value in annotations.items()
+        if key.startswith(names.MIG_PREFIX) and (count := read_integer(value)) is not None
+    }
+    devices = min(sum(count for name, count in requests.items() if is_gpu(name)), SATURATED)
+    kind = GpuKind.WHOLE if devices > 0 else GpuKind.NONE
+    ask = GpuAsk(kind, devices, 1.0 if devices else 0.0)
+    cost = min(devices * 100, SATURATED)
+
+    shared = portion is not None or (memory is not None and memory > 0)
+    if shared:
+        for name in [name for name in requests if is_gpu(name)]:
+            del requests[name]
+        count = read_integer(annotations.get(names.GPU_NUM_DEVICES_ANNOTATION))
+        several = count is not None
+        devices = max(1, count) if count is not None else 1
+        if portion is not None:
+            # Fraction wins over memory; the memory survives only in the several-devices form (gpu:G-6, G-7).
+            kept = memory if several and memory is not None and memory > 0 else 0
+            ask = GpuAsk(GpuKind.FRACTION, devices, portion, kept)
+        else:
+            assert memory is not None
+            ask = GpuAsk(GpuKind.MEMORY, devices, 0.0, memory)
+        cost = min(hundredths(ask.portion) * devices, SATURATED)
+
+    slices = {name: count for name, count in requests.items() if is_mig(name) and count > 0}
+    if legacy:
+        for name in [name for name in requests if is_gpu(name) or is_mig(name)]:
+            del requests[name]
+        requests.update({name: count for name, count in legacy.items() if count > 0})
+        slices = legacy
+    if slices and (legacy or not shared):
+        kind_cost = sum(mig_gpus(name) * count for name, count in slices.items()) * 100
+        ask = GpuAsk(GpuKind.MIG, 0, 0.0, 0, legacy_mig=bool(legacy))
+        cost = min(kind_cost + sum(100 * count for name, count in requests.items() if is_gpu(name)), SATURATED)
+    return ask, cost
+
+
+def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """Ports held while the pod runs; an ordinary init container is gone by then (cycle:FLT-2 NodePorts)."""
+    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
+    found = {
+        HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.containers, *sidecars)
+        for port in container.ports
+        if port.host_port > 0
+    }
+    return tuple(sorted(found))
+
+
+def hold_ports(held: dict[HostPort, int], ports: Iterable[HostPort], sign: int) -> None:
+    """Count a pod's host ports in (sign 1) or out (-1) of those held on a node."""
+    for port in ports:
+        held[port] = held.get(port, 0) + sign
+        if not held[port]:
+            del held[port]
+
+
+def _config_maps(pod: Pod) -> tuple[str, ...]:
+    """Config maps that some container really needs (cycle:FLT-8)."""
+    spec = pod.spec
+    containers = [*spec.containers, *spec.init_containers]
+    mounted = {mount.name for container in containers for mount in container.volume_mounts}
+    needed: set[str] = set()
+    for volume in spec.volumes:
+        if volume.name not in mounted:
+            continue
+        sources = [volume.config_map]
+        if volume.projected is not None:
+            sources += [source.config_map for source in volume.projected.sources]
+        needed.update(source.name for source in sources if source is not None and not source.optional)
+    for container in containers:
+        for variable in container.env:
+            reference = variable.value_from.config_map_key_ref if variable.value_from is not None else None
+            if reference is not None and not reference.optional:
+                needed.add(reference.name)
+        for source_env in container.env_from:
+            reference_env = source_env.config_map_ref
+            if reference_env is not None and not reference_env.optional:
+                needed.add(reference_env.name)
+    prefix = pod.metadata.annotations.get(names.SHARED_GPU_CONFIGMAP_ANNOTATION)
+    return tuple(sorted(name for name in needed if name and not (prefix and name.startswith(prefix))))
+
+
+def _required_node_terms(affinity: Affinity | None) -> tuple[NodeSelectorTerm, ...] | None:
+    node_affinity = affinity.node_affinity if affinity is not None else None
+    if node_affinity is None or node_affinity.required is None:
+        return None
+    return tuple(node_affinity.required.node_selector_terms)
+
+
+def _preferred_node_terms(affinity: Affinity | None) -> tuple[PreferredSchedulingTerm, ...]:
+    """Terms that can prefer a node: an empty one, or one without weight, means nothing."""
+    node_affinity = affinity.node_affinity if affinity is not None else None
+    if node_affinity is None:
+        return ()
+    return tuple(
+        term
+        for term in node_affinity.preferred
+        if term.weight > 0 and (term.preference.match_expressions or term.preference.match_fields)
+    )
+
+
+def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...]]:
+    """Required affinity terms and required anti-affinity terms."""
+    if affinity is None:
+        return (), ()
+    near = affinity.pod_affinity
+    far = affinity.pod_anti_affinity
+    return (
+        tuple(near.required) if near is not None else (),
+        tuple(far.required) if far is not None else (),
+    )
+
+
+def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
+    """Tolerations without order and repetition, which mean nothing, and without how long they hold."""
+    known = {(t.key, t.operator or "Equal", t.value, t.effect) for t in listed}
+    return tuple(
+        Toleration(key=key, operator=op, value=value, effect=effect) for key, op, value, effect in sorted(known)
+    )
+
+
+def _gather(pod: Pod, resolved: Resolved) -> Shape:
+    """The shape of a pod, without a number yet."""
+    spec = pod.spec
+    requests, overhead = _pod_requests(pod)
+    gpu, cost = _gpu_ask(pod, requests)
+    claimed = sum(claim.gpus for claim in resolved.claims)
+    administers = any(claim.ask is not None and claim.ask.admin for claim in resolved.claims)
+    backed = tuple((name, requests.pop(name)) for name in resolved.backed if requests.get(name, 0) > 0)
+    affinity = spec.affinity
+    interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    config_maps = _config_maps(pod)
+    spread = tuple(
+        constraint
+        for constraint in spec.topology_spread_constraints
+        if constraint.when_unsatisfiable in (HARD_SPREAD, SOFT_SPREAD)
+    )
+    return Shape(
+        requests=tuple(sorted((name, value) for name, value in requests.items() if value > 0)),
+        overhead=tuple(sorted(overhead.items())),
+        gpu=gpu,
+        gpu_hundredths=min(cost + 100 * claimed, SATURATED),
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        node_terms=_required_node_terms(affinity),
+        tolerations=_tolerations(spec.tolerations),
+        host_ports=_host_ports(pod),
+        affinity=affinity if interpod else None,
+        preferred_nodes=_preferred_node_terms(affinity),
+        spread=spread,
+        config_maps=config_maps,
+        namespace=pod.metadata.namespace if config_maps or interpod or spread or administers else "",
+        volumes=resolved.volumes,
+        claims=resolved.claims,
+        backed=backed,
+        extended=resolved.extended if backed else None,
+        numa=read_ask(pod, shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)),
+        cpu_only=gpu.kind is GpuKind.NONE and not claimed,
+        shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
+    )
+
+
+@dataclass(slots=True)
+class ShapeRegister:
+    """Interns shapes.
+
+    Subtle: names are part of many shapes (the ConfigMap of a job, the namespace of whoever mounts one), so in a cluster
+    where names come and go there is always another shape.  Whoever owns a register says from time to time which ones
+    he has still (`keep`).
+    """
+
+    shapes: list[Shape] = field(default_factory=list)
+    #: whether any of them has a topology spread constraint that refuses nodes
+    has_hard_spread: bool = False
+    _given: int = 0
+    _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
+    _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
+    _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
+
+    def shape_of(self, pod: Pod, resolved: Resolved = NOTHING_RESOLVED) -> Shape:
+        """The shape of a pod; raises RequestError when a request cannot be read."""
+        try:
+            raw = self._encoder.encode((self._raw_parts(pod), resolved))
+        except OverflowError:
+            # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
+            return self._intern(_gather(pod, resolved))
+        for volume in pod.spec.volumes:
+            if volume.name.startswith(_TOKEN_VOLUME):
+                raw = raw.replace(volume.name.encode(), _TOKEN_VOLUME.encode())
+        known = self._by_bytes.get(raw)
+        if known is None:
+            known = self._intern(_gather(pod, resolved))
+            if len(self._by_bytes) >= _MOST_RAW_SPECS:
+                self._by_bytes.clear()
+            self._by_bytes[raw] = known
+        return known
+
+    @property
+    def specs_remembered(self) -> int:
+        """How many ways of writing a pod are known by their bytes."""
+        return len(self._by_bytes)
+
+    def keep(self, used: Set[Shape]) -> None:
+        """Forget all shapes but these; they keep their numbers, and no number is given twice."""
+        self.shapes = [shape for shape in self.shapes if shape in used]
+        self.has_hard_spread = any(shape.has_spread(HARD_SPREAD) for shape in self.shapes)
+        self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}
+        self._by_meaning = {meaning: shape for meaning, shape in self._by_meaning.items() if shape in used}
+
+    def unreadable(self) -> Shape:
+        """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
+        return self._intern(Shape((("pods", 1),), unsupported=("a request that cannot be read",)))
+
+    @staticmethod
+    def _raw_parts(pod: Pod) -> tuple[object, ...]:
+        spec = pod.spec
+        annotations = pod.metadata.annotations
+        asks = [item for item in annotations.items() if _shapes_gpu(item[0])]
+        return (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.volumes,
+            spec.resource_claims,
+            spec.topology_spread_constraints,
+            asks,
+            pod.status.qos_class,
+            pod.metadata.namespace,
+        )
+
+    def _intern(self, found: Shape) -> Shape:
+        """The one shape of this meaning: its values without the number."""
+        meaning = self._encoder.encode(found)
+        known = self._by_meaning.get(meaning)
+        if known is None:
+            known = replace(found, id=self._given)
+            self._given += 1
+            self.shapes.append(known)
+            self.has_hard_spread = self.has_hard_spread or known.has_spread(HARD_SPREAD)
+            self._by_meaning[meaning] = known
+        return known
+
+
+_SHAPING_ANNOTATIONS = frozenset(
+    (
+        names.GPU_FRACTION_ANNOTATION,
+        names.GPU_MEMORY_ANNOTATION,
+        names.GPU_NUM_DEVICES_ANNOTATION,
+        names.SHARED_GPU_CONFIGMAP_ANNOTATION,
+    )
+)
+
+
+def _shapes_gpu(key: str) -> bool:
+    return key in _SHAPING_ANNOTATIONS or key.startswith(names.MIG_PREFIX)

@@ -1,0 +1,207 @@
+"""Shared GPUs of a node: who sits on which device, and what that leaves (gpu:4).
+
+A shared device is a *group*: an id, and tenants that each hold some MiB of it.  What a group does to the whole-GPU
+column of its node follows from the sets of its tenants alone, never from the order in which they came, so adding and
+removing in any order ends in the same numbers (gpu:S-6, and the "Do better" that replaces gpu:S-4/S-5 by sets):
+
+- a device with a live or releasing tenant is not idle;
+- a device all of whose tenants are releasing is one whole releasing GPU;
+- a tenant pipelined onto a device without live tenants takes that releasing GPU (or, on a fresh id, promises one).
+
+A reservation pod holds a whole GPU of its node for the tenants of a group.  Beside them it counts for nothing; without
+them its GPU is being released, because the pod is about to be removed (`docs/adr/0014-lone-reservations.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykai.core.model.axes import IntArray
+from pykai.core.model.shapes import GpuAsk
+from pykai.core.model.status import Status
+from pykai.core.model.vectors import FREE, IDLE, Vector, charge_planes
+from pykai.core.model.vectors import RELEASING as RELEASING_PLANE
+
+#: How a task holds its node: the rows of the accounting table in cycle:4.
+LIVE, RELEASING, PIPELINED = 0, 1, 2
+#: How a reservation pod holds its device: it stays, or it goes.
+RESERVED, CLOSING = 3, 4
+
+_HOLDINGS = {Status.RELEASING: RELEASING, Status.PIPELINED: PIPELINED}
+
+
+def holding_of(status: Status) -> int:
+    """How a task in this status holds its node."""
+    return _HOLDINGS.get(status, LIVE)
+
+
+class DeviceUse(NamedTuple):
+    """Tenants, memory (MiB) and reservation pods of one shared GPU."""
+
+    live: int = 0
+    releasing: int = 0
+    pipelined: int = 0
+    #: memory of all tenants
+    used_mib: int = 0
+    #: memory of live and releasing tenants
+    allocated_mib: int = 0
+    #: memory of releasing tenants less that promised to pipelined ones; may be negative (gpu:S-7)
+    releasing_mib: int = 0
+    #: reservation pods that stay
+    reserved: int = 0
+    #: reservation pods that go, or whose node is silent
+    closing: int = 0
+
+    @property
+    def idle_gpus(self) -> int:
+        """Change of the node's idle GPUs caused by this device."""
+        return -max(self.reserved + self.closing, 1 if self.live or self.releasing else 0)
+
+    @property
+    def releasing_gpus(self) -> int:
+        """Change of the node's releasing GPUs caused by this device: what is not idle, less the one in use."""
+        return -self.idle_gpus - (1 if self.live or self.pipelined else 0)
+
+    def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
+        """The device after a tenant came (sign 1) or left (sign -1) (gpu:S-4, S-5)."""
+        live, releasing, pipelined, used, allocated, freed, reserved, closing = self
+        used += sign * mib
+        if holding == LIVE:
+            live += sign
+            allocated += sign * mib
+        elif holding == RELEASING:
+            releasing += sign
+            allocated += sign * mib
+            freed += sign * mib
+        elif holding == PIPELINED:
+            pipelined += sign
+            freed -= sign * mib
+        elif holding == RESERVED:
+            reserved += sign
+        else:
+            closing += sign
+        return DeviceUse(live, releasing, pipelined, used, allocated, freed, reserved, closing)
+
+    @property
+    def unused(self) -> bool:
+        """No tenant at all."""
+        return not (self.live or self.releasing or self.pipelined)
+
+    @property
+    def vacant(self) -> bool:
+        """Nobody but a reservation pod that stays: who joins it may start at once, although no GPU is idle."""
+        return self.reserved > 0 and self.unused
+
+    def has_room(self, mib: int, gpu_mib: int) -> bool:
+        """Room for a tenant counting what is being released (gpu:F-3).
+
+        A device that is released altogether is reached as a whole GPU instead, and so is one without tenants.
+        """
+        room = self.room(gpu_mib)
+        return room is not None and room >= mib
+
+    def room(self, gpu_mib: int) -> int | None:
+        """MiB for tenants that join, counting what is being released; None when it cannot be joined."""
+        if self.used_mib == 0 or self.allocated_mib == self.releasing_mib:
+            return None
+        return gpu_mib - self.allocated_mib + self.releasing_mib
+
+    def has_idle_room(self, mib: int, gpu_mib: int) -> bool:
+        """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""
+        there = self.live > 0 or self.releasing > 0 or self.reserved > 0
+        return there and gpu_mib - self.allocated_mib - mib >= 0
+
+
+FREE_DEVICE = DeviceUse()
+
+
+def tenant_mib(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """Memory one device gives this ask on a node (gpu:C-2).
+
+    A request for all the memory the node advertises is a request for the whole device, although the engine's own
+    figure is floored to a multiple of 100 (gpu:C-1, Do better).
+    """
+    if ask.memory_mib > 0:
+        return min(ask.memory_mib, gpu_mib) if ask.memory_mib <= label_mib else ask.memory_mib
+    return int(ask.portion * gpu_mib)
+
+
+def portion_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """Portion of one device on a node in hundredths, rounded up for memory asks (gpu:C-3)."""
+    if ask.memory_mib > 0:
+        return -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
+    return int(ask.portion * 100 + 0.5)
+
+
+def quota_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+    """What the per-node quota check charges for a shared ask (gpu:C-9)."""
+    return ask.devices * -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
+
+
+def fits_device(ask: GpuAsk, gpu_mib: int, label_mib: int) -> bool:
+    """Whether one device of the node is big enough at all (gpu:C-4); more than a whole device never is."""
+    return tenant_mib(ask, gpu_mib, label_mib) <= gpu_mib
+
+
+class Seat(NamedTuple):
+    """A tenant's place: memory it takes of each device, and how it holds it."""
+
+    mib: int
+    holding: int
+
+
+def reservation_seat(status: Status) -> Seat:
+    """The place of a reservation pod: no tenant may join one that is on its way out."""
+    return Seat(0, RESERVED if status in (Status.BOUND, Status.RUNNING) else CLOSING)
+
+
+def reservation_charge(vector: Vector, status: Status, axis: int) -> tuple[IntArray, bool]:
+    """What a reservation pod takes of [plane, axis] of its node, and whether it holds the device of a group besides.
+
+    `axis` is that of the GPUs which the node shares, -1 when there are none or the pod names no group.  GPUs that are
+    held for no group are being released: nobody can use them, and nobody will miss the pod.
+    """
+    gpus = vector.gpus
+    seated = axis >= 0 and bool(gpus[axis] > 0)
+    if seated:
+        gpus = gpus.copy()
+        gpus[axis] -= 1
+    planes = charge_planes(vector.reservation_charge, holding_of(status)) + charge_planes(gpus, RELEASING)
+    return planes, seated
+
+
+def seat(
+    columns: IntArray,
+    axis: int,
+    row: int,
+    devices: dict[str, DeviceUse],
+    groups: Iterable[str],
+    tenant: Seat,
+    sign: int,
+) -> None:
+    """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
+
+    `columns` is [plane, axis, node]; the whole-GPU figures of the node follow what becomes of its devices.
+
+    Statements: gpu:S-1.
+    """
+    for group in groups:
+        after = devices.get(group, FREE_DEVICE).with_tenant(tenant.holding, tenant.mib, sign)
+        put_device(columns, axis, row, devices, group, after)
+
+
+def put_device(
+    columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], group: str, after: DeviceUse
+) -> None:
+    """Make a device what it is from now on; a free one is forgotten."""
+    before = devices.get(group, FREE_DEVICE)
+    if after == FREE_DEVICE:
+        del devices[group]
+    else:
+        devices[group] = after
+    idle = after.idle_gpus - before.idle_gpus
+    releasing = after.releasing_gpus - before.releasing_gpus
+    columns[IDLE, axis, row] += idle
+    columns[RELEASING_PLANE, axis, row] += releasing
+    columns[FREE, axis, row] += idle + releasing

@@ -1,1 +1,0 @@
-"""In which order queues, groups and tasks are served."""

@@ -1,0 +1,64 @@
+"""Queue capacity as seen from a node (queues:Q-205) and as an explanation (queues:Q-206, Q-207)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.cycle.state import State
+from pykai.core.hooks import Ask, Rows
+from pykai.core.model.axes import IntArray
+from pykai.core.model.sharedgpus import quota_hundredths
+from pykai.core.placing.fit import gpu_sizes
+from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.queueing.queuetree import GPU, RESOURCE_NAMES, QueueTree
+from pykai.core.report.decisions import OverCapacity
+from pykai.core.report.sentences import reason_of, refusal_text
+
+
+def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptible: bool) -> OverCapacity:
+    """A refusal of the books as a record for people."""
+    scale = 100.0 if refusal.resource == GPU else 1.0
+    return OverCapacity(
+        rule=refusal.rule,
+        queue=tree.names[refusal.queue],
+        display_name=tree.display_names[refusal.queue],
+        resource=RESOURCE_NAMES[refusal.resource],
+        bound=refusal.bound / scale,
+        used=refusal.used / scale,
+        requested=refusal.requested / scale,
+        asked=(amounts[0], amounts[1], amounts[2] / 100.0),
+        preemptible=preemptible,
+        leaving=refusal.leaving / scale,
+    )
+
+
+def _amounts_at(ask: Ask, gpu_mib: int, label_mib: int) -> Amounts:
+    return (ask.vector.cpu, ask.vector.memory, quota_hundredths(ask.shape.gpu, gpu_mib, label_mib))
+
+
+def _refusal_at(state: State, ask: Ask, gpu_mib: int, label_mib: int) -> Refusal | None:
+    if state.quota_gate is None:
+        return None
+    return state.quota_gate(state, ask.gang, _amounts_at(ask, gpu_mib, label_mib))
+
+
+def node_over_capacity(state: State, ask: Ask, rows: Rows) -> IntArray:
+    """[rows] 1 where the portion a shared request has there is more than its queue may take.
+
+    A node matters only through the memory of its GPUs, so each size is asked about once.  Other requests cost the same
+    everywhere and were settled before any node was looked at.
+    """
+    codes, sizes = gpu_sizes(state.snapshot.nodes)
+    refused: IntArray = np.array([_refusal_at(state, ask, *size) is not None for size in sizes], dtype=np.int64)
+    found: IntArray = refused[codes[rows]]
+    return found
+
+
+def describe_over_capacity(state: State, ask: Ask, code: int, row: int) -> str:
+    """The text of `node_over_capacity` for one node."""
+    facts = state.snapshot.nodes.facts[row]
+    refusal = _refusal_at(state, ask, facts.gpu_mib, facts.gpu_label_mib)
+    assert refusal is not None
+    amounts = _amounts_at(ask, facts.gpu_mib, facts.gpu_label_mib)
+    record = over_capacity(state.snapshot.tree, refusal, amounts, ask.gang.preemptible)
+    return f"node does not have enough capacity. Reason: {reason_of(record)}, Details: {refusal_text(record)}"

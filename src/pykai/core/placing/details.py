@@ -1,0 +1,102 @@
+"""Why every single node refuses an ask, with figures (cycle:EXP-4).
+
+This is the long form of `reasons.py`, made only on request: one text per node instead of a count per reason.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from pykai.core.cycle.state import State
+from pykai.core.hooks import Ask, Rules
+from pykai.core.model.axes import PODS, is_gpu, is_mig
+from pykai.core.model.shapes import GpuKind
+from pykai.core.placing.fit import big_enough, devices_with_room, whole_gpus
+from pykai.core.placing.reasons import PODS_EXCEEDED, check_refusals, short_of
+from pykai.core.report.sentences import amount_text, number
+
+_SHORT = "Node didn't have enough resources: "
+_ALL = slice(None)
+
+
+def _gpus(value: float) -> str:
+    """Three significant digits, as Go's %.3g."""
+    return f"{value:.3g}"
+
+
+def _amount(name: str, value: int) -> str:
+    if name == "cpu":
+        return number(value / 1000.0)
+    if name == "memory":
+        return number(value / 1e9)
+    return _gpus(value) if is_gpu(name) else amount_text(name, value)
+
+
+def _word(name: str) -> str:
+    if name == "cpu":
+        return "CPU cores"
+    return "GPUs" if is_gpu(name) else name
+
+
+def _short(state: State, name: str, row: int, wanted: int, several: bool) -> str:
+    word = _word(name)
+    if several:
+        return f"{_SHORT}{word}, taking all considerations into account"
+    axis = state.snapshot.axes.index.get(name)
+    used, offered = (0, 0) if axis is None else (int(state.used[axis, row]), int(state.allocatable[axis, row]))
+    if is_gpu(name):
+        used += len(state.devices.get(row, ()))
+    figures = (wanted, used, offered)
+    requested, in_use, capacity = (_amount(name, figure) for figure in figures)
+    what = f"Node didn't have enough of mig profile: {word}" if is_mig(word) else f"{_SHORT}{word}"
+    return f"{what}, requested: {requested}, used: {in_use}, capacity: {capacity}"
+
+
+def _place(state: State, request: tuple[str, int]) -> int:
+    """In the order of the axes; what no node offers comes last."""
+    return state.snapshot.axes.index.get(request[0], len(state.snapshot.axes))
+
+
+def _short_of_devices(state: State, ask: Ask, row: int, several: bool) -> str:
+    if several:
+        return f"{_SHORT}GPUs, taking all considerations into account"
+    gpu = ask.shape.gpu
+    axes = state.snapshot.axes.gpu_axes
+    used = sum(int(state.used[axis, row]) for axis in axes) + len(state.devices.get(row, ()))
+    capacity = sum(int(state.allocatable[axis, row]) for axis in axes)
+    portion = state.amounts_on(ask.shape, row)[2] / 100.0 / gpu.devices
+    requested = f"{gpu.devices} X {_gpus(portion)}" if gpu.devices > 1 else _gpus(portion)
+    return f"{_SHORT}GPUs, requested: {requested}, used: {_gpus(used)}, capacity: {_gpus(capacity)}"
+
+
+def node_details(state: State, rules: Rules, ask: Ask, *, several: bool) -> dict[str, str]:
+    """Node -> why it refuses; nodes that refuse nothing are left out.  `several`: the job has more than one pod."""
+    nodes = state.snapshot.nodes
+    found: dict[int, list[str]] = {}
+    for name, wanted in sorted(ask.shape.requests, key=partial(_place, state)):
+        if name != "pods":
+            for row in np.flatnonzero(short_of(state, name, wanted)).tolist():
+                found.setdefault(row, []).append(_short(state, name, row, wanted, several))
+    if ask.shape.shared:
+        count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
+        small = ~big_enough(nodes, ask.shape)
+        for row in np.flatnonzero(small | (count < ask.shape.gpu.devices)).tolist():
+            if small[row] and ask.shape.gpu.kind is GpuKind.MEMORY:
+                text = (
+                    f"{_SHORT}Each gpu on the node has a gpu memory capacity of {nodes.facts[row].gpu_mib} Mib. "
+                    f"{ask.shape.gpu.memory_mib} Mib of gpu memory has been requested"
+                )
+            else:
+                text = _short_of_devices(state, ask, row, several)
+            found.setdefault(row, []).append(text)
+    left = np.ones(len(nodes), dtype=np.bool_)
+    left[list(found)] = False
+    for row in np.flatnonzero(left & (state.free[PODS] < 1)).tolist():
+        found[row] = [PODS_EXCEEDED]
+        left[row] = False
+    for text, rows in check_refusals(state, rules, ask, left):
+        for row in rows:
+            found[row] = [text.replace("{pod}", ask.task.key)]
+    return {nodes.names[row]: ", ".join(found[row]) for row in sorted(found)}

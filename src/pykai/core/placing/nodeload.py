@@ -1,0 +1,66 @@
+"""What pods ask of one node, added up as its kubelet does, and what another pod would lack there.
+
+For a last look before a pod is bound, by whoever binds it: the engine's columns are those of its last cycle, and pods
+of other schedulers come without asking.  Resources and host ports are looked at, which is what kubelets refuse for.
+
+Subtle: what the node does not list at all is not looked at: such resources are served by claims, which have books of
+their own on the server.  A request that cannot be read counts as nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pykai.api.core import Node, Pod
+from pykai.api.quantity import QuantityError
+from pykai.core.model.axes import amount
+from pykai.core.model.shapes import HostPort, RequestError, Shape, ShapeRegister
+from pykai.core.placing.ports import conflict
+
+_NOTHING = Shape(())
+#: Shapes that a register holds before it is emptied: here they are only looked at.
+_MOST_SHAPES = 4096
+
+
+def shape_or_nothing(pod: Pod, register: ShapeRegister) -> Shape:
+    """The shape of a pod as far as its own spec tells it."""
+    try:
+        return register.shape_of(pod)
+    except RequestError:
+        return _NOTHING
+
+
+class Load:
+    """The pods of one node, added up."""
+
+    def __init__(self, register: ShapeRegister) -> None:
+        #: resource name -> amount in axis units
+        self.used: Counter[str] = Counter()
+        self._ports: list[HostPort] = []
+        self._register = register
+        if len(register.shapes) > _MOST_SHAPES:
+            register.keep(frozenset())
+
+    def add(self, pod: Pod) -> None:
+        """One more pod."""
+        shape = shape_or_nothing(pod, self._register)
+        for resource, asked in shape.requests:
+            self.used[resource] += asked
+        self._ports += shape.host_ports
+
+    def shortage(self, node: Node, wanted: Counter[str], shape: Shape) -> str:
+        """What the node has too little of for a pod that wants so much, "" when it has enough."""
+        for resource, asked in sorted(wanted.items()):
+            if asked and resource in node.status.allocatable:
+                has, used = capacity(node, resource), self.used[resource]
+                if used + asked > has:
+                    return f"{resource}: {used} of {has} are in use, {asked} are wanted"
+        return "a host port is in use" if shape.host_ports and conflict(shape.host_ports, self._ports) else ""
+
+
+def capacity(node: Node, resource: str) -> int:
+    """How much of a resource a node has, in axis units; none where that cannot be read."""
+    try:
+        return amount(resource, node.status.allocatable.get(resource, 0))
+    except QuantityError:
+        return 0

@@ -1,0 +1,132 @@
+"""Why nodes refuse an ask, counted (cycle:EXP-1 to EXP-3).
+
+Evaluated only when no node fits.  A node short of resources contributes every resource it is short of; any other node
+contributes the first check that refuses it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from pykai.core.cycle.state import State
+from pykai.core.hooks import Ask, NodeSet, Rules
+from pykai.core.model.axes import PODS, BoolArray, is_gpu, is_mig
+from pykai.core.model.shapes import GpuKind, Shape
+from pykai.core.placing.fit import big_enough, devices_with_room, whole_gpus
+from pykai.core.report.sentences import amount_text
+
+PODS_EXCEEDED = "node(s) pod number exceeded"
+_SHORT = "node(s) didn't have enough resources: "
+_ALL = slice(None)
+
+
+def shortage_text(name: str) -> str:
+    """What being short of one resource is called."""
+    if name == "cpu":
+        return f"{_SHORT}CPU cores"
+    if is_gpu(name):
+        return f"{_SHORT}GPUs"
+    if is_mig(name):
+        return f"node(s) didn't have enough of mig profile: {name}"
+    return f"{_SHORT}{name}"
+
+
+def short_of(state: State, name: str, wanted: int) -> BoolArray:
+    """[node] has not so much of a resource free; one that no node offers has no axis."""
+    axis = state.snapshot.axes.index.get(name)
+    if axis is None:
+        return np.full(len(state.snapshot.nodes), wanted > 0)
+    short: BoolArray = state.free[axis] < wanted
+    return short
+
+
+def _overhead_note(shape: Shape) -> str:
+    listed = ", ".join(f"{name}: {amount_text(name, value)}" for name, value in shape.overhead)
+    return f". Not enough resources due to pod overhead resources. The overhead resources are  {listed}"
+
+
+def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], BoolArray]:
+    """Texts with the nodes they hold for, and all nodes that are short of something other than pod slots."""
+    free = state.free
+    overhead = dict(ask.shape.overhead)
+    found: list[tuple[str, BoolArray]] = []
+    # [node] would be short of something even if the pod had no overhead
+    lacking = free[PODS] < 1
+    for name, wanted in ask.shape.requests:
+        if name != "pods":
+            found.append((shortage_text(name), short_of(state, name, wanted)))
+            lacking |= short_of(state, name, wanted - overhead.get(name, 0))
+    if ask.shape.shared:
+        nodes = state.snapshot.nodes
+        count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
+        small = ~big_enough(nodes, ask.shape)
+        if ask.shape.gpu.kind is GpuKind.MEMORY:
+            # Too little memory on each device is another matter than too few devices.
+            too_small = small & (whole_gpus(state, state.allocatable, _ALL) > 0)
+            found.append((f"{_SHORT}GPU memory", too_small))
+            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) & ~too_small))
+        else:
+            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) | small))
+        lacking |= (count < ask.shape.gpu.devices) | small
+    every = np.zeros(free.shape[1], dtype=np.bool_)
+    for _, short in found:
+        every |= short
+    if overhead:
+        note = _overhead_note(ask.shape)
+        found = [
+            *((text + note, short & ~lacking) for text, short in found),
+            *((text, short & lacking) for text, short in found),
+        ]
+    return found, every
+
+
+def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[str, int]:
+    """Reason -> number of nodes, over the nodes of the attempt; `{pod}` stays in the text (gpu:P-9)."""
+    size = len(state.snapshot.nodes)
+    inside = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask
+    counts: Counter[str] = Counter()
+    shortages, short = _shortages(state, ask)
+    columns: dict[str, BoolArray] = {}
+    for text, column in shortages:
+        # GPUs of two vendors have one name here, and a node says it once.
+        columns[text] = columns[text] | column if text in columns else column
+    for text, column in columns.items():
+        if count := int((column & inside).sum()):
+            counts[text] += count
+    left = inside & ~short
+    full = left & (state.free[PODS] < 1)
+    if count := int(full.sum()):
+        counts[PODS_EXCEEDED] += count
+    left &= ~full
+    for text, rows in check_refusals(state, rules, ask, left):
+        counts[text] += len(rows)
+    return dict(sorted(counts.items()))
+
+
+def check_refusals(state: State, rules: Rules, ask: Ask, left: BoolArray) -> Iterator[tuple[str, list[int]]]:
+    """For nodes that are not short of anything, the first check that refuses each: a text and the rows it holds for.
+
+    `left` is changed: what stays in it is refused by no check.
+    """
+    for check in rules.checks:
+        if not left.any():
+            break
+        if not check.applies(ask):
+            continue
+        codes = np.where(left, check.evaluate(state, ask, _ALL), 0)
+        left &= codes == 0
+        for code in np.unique(codes[codes > 0]):
+            rows: list[int] = np.flatnonzero(codes == code).tolist()
+            if check.describe is not None:
+                for row in rows:
+                    yield check.describe(state, ask, int(code), row), [row]
+                continue
+            text = check.texts[int(code) - 1]
+            if "{node}" in text:
+                for row in rows:
+                    yield text.replace("{node}", state.snapshot.nodes.names[row]), [row]
+            else:
+                yield text, rows

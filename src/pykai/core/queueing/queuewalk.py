@@ -1,0 +1,249 @@
+"""The walk over the tree of queues: whose turn is it (cycle:8.1, queues:10.2).
+
+Every leaf holds its gangs in order; every queue is ranked among its siblings by a key that depends on what it has
+and on the best gang below it.  Only the queue that was served last can have changed, so a pop recomputes one path of
+the tree.
+
+Keys order siblings completely except for ties, which are settled pairwise (rule 7 is not a total order): siblings are
+walked from the oldest, and a later one takes the lead only if it beats the leader.  Rows of the tree are in order of
+(creation, name), so the walk is in order of rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Protocol
+
+from pykai.core.cycle.gangs import Gang
+from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queuetree import QueueTree
+
+Key = tuple[Any, ...]
+QueueKey = Callable[[int, Amounts], Key]
+Beats = Callable[[int, int], bool]
+
+
+class Siblings:
+    """Queues of one parent, best first."""
+
+    __slots__ = ("_beats", "_keys", "order")
+
+    def __init__(self, beats: Beats | None) -> None:
+        self._beats = beats
+        self._keys: dict[int, Key] = {}
+        #: (key, row), ascending
+        self.order: list[tuple[Key, int]] = []
+
+    def update(self, row: int, key: Key) -> None:
+        """Give a queue its present key."""
+        before = self._keys.get(row)
+        if before == key:
+            return
+        order = self.order
+        if before is not None:
+            del order[bisect_left(order, (before, row))]
+        self._keys[row] = key
+        insort(order, (key, row))
+
+    def discard(self, row: int) -> None:
+        """Take a queue out."""
+        key = self._keys.pop(row, None)
+        if key is not None:
+            del self.order[bisect_left(self.order, (key, row))]
+
+    def best(self) -> int:
+        """The queue to serve next."""
+        order = self.order
+        key, leader = order[0]
+        if len(order) > 1 and order[1][0] == key and self._beats is not None:
+            for other, row in islice(order, 1, None):
+                if other != key:
+                    break
+                if self._beats(row, leader):
+                    leader = row
+        return leader
+
+    def worst(self) -> int:
+        """The queue to take from first: the same order from its other end (queues:Q-239)."""
+        order = self.order
+        key, leader = order[-1]
+        if len(order) > 1 and order[-2][0] == key and self._beats is not None:
+            for other, row in islice(reversed(order), 1, None):
+                if other != key:
+                    break
+                if self._beats(leader, row):
+                    leader = row
+        return leader
+
+
+class Line(Protocol):
+    """Gangs of one leaf queue, best first."""
+
+    def ask(self) -> Amounts | None:
+        """What the best gang asks for, None when the line is empty."""
+
+    def pop(self) -> Gang | None:
+        """Take the best gang out; None for one that only stands in line and is not to be served."""
+
+    def push(self, gang: Gang) -> None:
+        """Put a gang back to compete again (queues:Q-238)."""
+
+
+class Waiting:
+    """A line of gangs to serve: a sorted list read from the front, and a heap of those that came back."""
+
+    __slots__ = ("_back", "_gang_key", "_next", "_request", "_sorted")
+
+    def __init__(
+        self,
+        gangs: list[tuple[Key, Gang]],
+        gang_key: Callable[[Gang], Key],
+        request: Callable[[Gang], Amounts],
+    ) -> None:
+        self._sorted = gangs
+        self._gang_key = gang_key
+        self._request = request
+        self._next = 0
+        self._back: list[tuple[Key, Gang]] = []
+
+    def push(self, gang: Gang) -> None:
+        """Put a gang back to compete again."""
+        heappush(self._back, (self._gang_key(gang), gang))
+
+    def _first_is_back(self) -> bool:
+        return bool(self._back) and (self._next >= len(self._sorted) or self._back[0][0] < self._sorted[self._next][0])
+
+    def ask(self) -> Amounts | None:
+        """What the best gang asks for."""
+        if self._back and self._first_is_back():
+            return self._request(self._back[0][1])
+        return self._request(self._sorted[self._next][1]) if self._next < len(self._sorted) else None
+
+    def pop(self) -> Gang:
+        """Take the best gang out."""
+        if self._back and self._first_is_back():
+            return heappop(self._back)[1]
+        self._next += 1
+        return self._sorted[self._next - 1][1]
+
+
+def in_line(gangs: Iterable[Gang], gang_key: Callable[[Gang], Key]) -> dict[int, list[tuple[Key, Gang]]]:
+    """Leaf queue -> its gangs with their keys, best first."""
+    by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
+    for gang in gangs:
+        by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
+    for waiting in by_leaf.values():
+        # Keys end in the name, so gangs themselves are never compared.
+        waiting.sort(key=itemgetter(0))
+    return by_leaf
+
+
+def lines_of(
+    by_leaf: Mapping[int, list[tuple[Key, Gang]]],
+    gang_key: Callable[[Gang], Key],
+    request: Callable[[Gang], Amounts],
+    depth: int | None = None,
+) -> dict[int, Line]:
+    """Gangs as lines of their leaf queues, the best `depth` of each (queues:Q-240)."""
+    return {
+        leaf: Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
+        for leaf, waiting in by_leaf.items()
+    }
+
+
+class QueueWalk:
+    """Hands out gangs in fair order (queues:Q-236)."""
+
+    def __init__(
+        self,
+        tree: QueueTree,
+        lines: Mapping[int, Line],
+        *,
+        queue_key: QueueKey | None,
+        beats: Beats | None,
+        version: Callable[[], int],
+        top: int = -1,
+    ) -> None:
+        """`version` names the state that keys and ties depend on; `top` is a queue above all lines: only what is below
+        it is compared; -1 = the whole forest."""
+        self._tree = tree
+        self._lines = lines
+        # Without fairness between queues the oldest queue with work is served.
+        self._queue_key: QueueKey = queue_key or (lambda row, ask: ())
+        self._beats = beats
+        self._version = version
+        #: the queue served last, and the state then
+        self._last = -1
+        self._ranked_at = -1
+        self._top = top
+        self._roots = Siblings(beats)
+        self._below: dict[int, Siblings] = {}
+        #: queue -> what the best gang below it asks for
+        self._asks: dict[int, Amounts] = {}
+        self._changed: list[int] = list(lines)
+
+    def push(self, gang: Gang) -> None:
+        """Put a gang back to compete again (queues:Q-238)."""
+        self._lines[gang.queue].push(gang)
+        self._changed.append(gang.queue)
+
+    def pop(self) -> Gang | None:
+        """The gang whose turn it is, None when all are served (cycle:ORD-3; queues:Q-237)."""
+        while True:
+            row = self._last if self._nothing_changed() else self._next()
+            if row < 0:
+                return None
+            gang = self._lines[row].pop()
+            if gang is not None:
+                return gang
+
+    def _nothing_changed(self) -> bool:
+        """Whether it is the turn of the same queue again: nothing was placed, and its next gang asks for the same."""
+        last = self._last
+        return (
+            len(self._changed) == 1
+            and self._changed[0] == last
+            and self._ranked_at == self._version()
+            and self._lines[last].ask() == self._asks[last]
+        )
+
+    def _next(self) -> int:
+        """The leaf whose turn it is, -1 when all are served."""
+        for leaf in dict.fromkeys(self._changed):
+            self._rank(leaf)
+        self._changed.clear()
+        self._ranked_at = self._version()
+        if not self._roots.order:
+            return -1
+        row = self._roots.best()
+        while (below := self._below.get(row)) is not None:
+            row = below.best()
+        self._changed.append(row)
+        self._last = row
+        return row
+
+    def _rank(self, leaf: int) -> None:
+        """Give a leaf and its ancestors their present places."""
+        parents = self._tree.parents
+        ask = self._lines[leaf].ask()
+        for row in self._tree.chains[leaf]:
+            if row == self._top:
+                return
+            if row != leaf:
+                below = self._below[row]
+                ask = self._asks[below.best()] if below.order else None
+            parent = parents[row]
+            if parent == self._top:
+                siblings = self._roots
+            else:
+                found = self._below.get(parent)
+                siblings = found if found is not None else self._below.setdefault(parent, Siblings(self._beats))
+            if ask is None:
+                siblings.discard(row)
+            else:
+                self._asks[row] = ask
+                siblings.update(row, self._queue_key(row, ask))

@@ -1,0 +1,1 @@
+"""What a cycle decided, as data, and the sentences made of it."""

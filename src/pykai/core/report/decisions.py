@@ -1,0 +1,344 @@
+"""What a cycle decided, as data.
+
+Services carry these records out, the command line and the dashboard show them, tests compare them; `sentences.py` turns
+refusals into sentences.  All are plain frozen structs: the same plan is the same bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pykai.api.resource import AllocationResult
+from pykai.api.scheduling import ExtendedResourceClaimAllocation
+
+#: cpu milli, memory bytes, GPU devices
+Figures = tuple[float, float, float]
+
+
+class Bind(msgspec.Struct, frozen=True, gc=False):
+    """Start a pod on a node: the content of a BindRequest (cycle:OUT-1)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    received_type: str
+    gpu_count: int = 0
+    gpu_portion: str = "0.00"
+    gpu_groups: tuple[str, ...] = ()
+    annotations: dict[str, str] = {}
+    #: what each claim of the pod gets, by its name there (gpu:7)
+    claims: tuple[tuple[str, AllocationResult], ...] = ()
+    #: the claim behind its extended resources
+    extended_claim: ExtendedResourceClaimAllocation | None = None
+    #: what it is expected to take of which NUMA zone: zone id, (resource, quantity) (gpu:N-18)
+    numa_zones: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+
+
+class Evict(msgspec.Struct, frozen=True, gc=False):
+    """Take a pod off its node (cycle:16.2)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    #: the action that decided it
+    action: str
+    #: how many pods go together
+    gang_size: int
+    #: what the event says (cycle:RCL-2)
+    message: str
+    #: namespace/name of the group it makes room for, "" when none
+    preemptor: str = ""
+    #: uid of that group
+    preemptor_uid: str = ""
+    #: where its successor is expected to go, "" when it has to wait
+    moves_to: str = ""
+    #: the pod is not bound yet: withdraw its BindRequest instead of deleting it (cycle:PG-14)
+    unbound: bool = False
+
+
+class StaleGang(msgspec.Struct, frozen=True):
+    """A gang of which too few pods are left (cycle:15, EXP-8)."""
+
+    namespace: str
+    group: str
+    #: since when; the cycle's own time when it was found now
+    since_ns: int
+    #: pods that hold a node, and the sum of the minimums
+    active: int
+    minimum: int
+    #: unsatisfied subgroups: name, minimum, active pods
+    subgroups: tuple[tuple[str, int, int], ...] = ()
+    evicted: bool = False
+
+
+class NoPlace(msgspec.Struct, frozen=True, tag=True):
+    """A task for which no node was found (cycle:ALC-8, EXP-1)."""
+
+    pod: str
+    #: "pod": not a gang or beyond its minimum; "gang": one plain gang; "subgroup": a gang with subgroups
+    form: str
+    #: tasks of the attempt that had found a place
+    found: int
+    subgroup: str
+    minimum: int
+    #: why no node was even looked at, "" otherwise
+    base: str = ""
+    #: reason -> how many nodes gave it
+    nodes: dict[str, int] = {}
+    #: no eviction would help (cycle:FLT-9)
+    unresolvable: bool = False
+    #: node -> why it refused, with figures; only where the policy asks for it (cycle:EXP-4)
+    details: dict[str, str] = {}
+
+
+class OverCapacity(msgspec.Struct, frozen=True, tag=True):
+    """A queue may not take the work on (queues:Q-200, Q-206)."""
+
+    #: "limit" or "quota"
+    rule: str
+    queue: str
+    display_name: str
+    #: "CPU", "Memory" or "GPU"
+    resource: str
+    bound: float
+    used: float
+    requested: float
+    #: what the group asked for
+    asked: Figures
+    preemptible: bool
+    #: what pods that are being deleted still hold, where that was charged too
+    leaving: float = 0.0
+
+
+class Nominate(msgspec.Struct, frozen=True, gc=False):
+    """Keep a pod in mind for a node whose resources are still being released (cycle:OUT-8)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    group: str
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+    #: why it may not start even where there is room: pods that are being deleted still hold what its queue may have
+    held: OverCapacity | None = None
+
+
+class NoQueue(msgspec.Struct, frozen=True, tag=True):
+    """The queue does not exist, or its place in the tree is broken."""
+
+    queue: str
+    #: what is wrong with its place in the tree; "" = there is no such queue
+    fault: str = ""
+
+
+class NotLeafQueue(msgspec.Struct, frozen=True, tag=True):
+    """Only leaf queues run workloads (queues:Q-66, Do better)."""
+
+    queue: str
+
+
+class NotReady(msgspec.Struct, frozen=True, tag=True):
+    """Too few pods exist to reach the minimum (cycle:EXP-10)."""
+
+    subgroup: str
+    minimum: int
+    alive: int
+    gated: int
+
+
+class BrokenTree(msgspec.Struct, frozen=True, tag=True):
+    """The subgroups of the PodGroup make no tree (cycle:PG-1, Do better)."""
+
+    text: str
+
+
+class StrayPod(msgspec.Struct, frozen=True, tag=True):
+    """A pod names a subgroup its group does not have (cycle:PG-4)."""
+
+    pod: str
+    subgroup: str
+    group: str
+
+
+class NotSupported(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot honour something the group asks for, so it does not guess."""
+
+    what: tuple[str, ...]
+
+
+class BadTopology(msgspec.Struct, frozen=True, tag=True):
+    """The topology or level a group asks for does not exist (topo:T-40, TD-7)."""
+
+    text: str
+
+
+class DomainShort(msgspec.Struct, frozen=True, tag=True):
+    """A domain that cannot hold the pods of a subgroup (topo:T-21, T-22)."""
+
+    domain: str
+    #: "" for the group as a whole
+    subgroup: str
+    #: how many of the pods could be there, of how many
+    found: int
+    wanted: int
+    #: what is short, where the pods differ too much to be counted: name, asked, free
+    resources: tuple[tuple[str, float, float], ...] = ()
+
+
+class FurtherDomains(msgspec.Struct, frozen=True, tag=True):
+    """Domains that were looked at and are not listed one by one (topo:TD-15)."""
+
+    level: str
+    count: int
+
+
+class NoDomain(msgspec.Struct, frozen=True, tag=True):
+    """No domain of a topology can hold the pods of a subgroup (topo:5, steps 6 and 12)."""
+
+    topology: str
+    #: the level that is required of the subgroup, by itself or by a group around it; "" = levels are only preferred
+    level: str
+    subgroup: str
+    #: where there is too little, "root" for the cluster, "" where single domains are the reason
+    where: str = ""
+    #: the level of that domain, "" for the cluster
+    where_level: str = ""
+    #: namespace/name of the group
+    group: str = ""
+
+
+class WaysSpent(msgspec.Struct, frozen=True, tag=True):
+    """The search for a combination of domains was ended by its budget (topo:TD-6)."""
+
+    tried: int
+
+
+class WithinDelay(msgspec.Struct, frozen=True, tag=True):
+    """The group may not trigger evictions yet (cycle:POL-4)."""
+
+    delay_ns: int
+    #: None = never: its priority class says so (cycle:POL-7)
+    until_ns: int | None
+
+
+class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
+    """Binds of the group have failed too often: it may use free resources, and trigger no evictions (ADR 16)."""
+
+    failures: int
+    #: what the last of them failed for
+    cause: str
+
+
+class Postponed(msgspec.Struct, frozen=True, tag=True):
+    """The objects of its namespace are more than a cycle looks at while others wait (`turns.py`)."""
+
+    namespace: str
+    #: what all waiting groups of the namespace come to, and what it gets in a cycle
+    units: int
+    allowed: int
+
+
+Refusal = (
+    NoPlace
+    | OverCapacity
+    | NoQueue
+    | NotLeafQueue
+    | NotReady
+    | BrokenTree
+    | StrayPod
+    | NotSupported
+    | BadTopology
+    | DomainShort
+    | FurtherDomains
+    | NoDomain
+    | WaysSpent
+    | WithinDelay
+    | FreeRoomOnly
+    | Postponed
+)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why an action took nothing back for a group."""
+
+    action: str
+    #: a word for the rule that forbade it, see `explain.verdict_text`
+    rule: str
+    queue: str = ""
+    #: "CPU", "Memory" or "GPU"
+    resource: str = ""
+    #: what the queue would have, and what it may have
+    would_have: float = 0.0
+    bound: float = 0.0
+    #: the group that was tried in its stead, and the like
+    other: str = ""
+
+
+class Unscheduled(msgspec.Struct, frozen=True):
+    """A group with pods left waiting, and why."""
+
+    namespace: str
+    group: str
+    queue: str
+    pending: int
+    refusals: tuple[Refusal, ...]
+    #: why nothing was taken back for it
+    verdicts: tuple[Verdict, ...] = ()
+
+
+class OrphanPod(msgspec.Struct, frozen=True):
+    """A pod that asks for this scheduler but belongs to no known PodGroup."""
+
+    namespace: str
+    pod: str
+    #: the PodGroup it names, "" when it names none
+    group: str
+
+
+class QueueFigures(msgspec.Struct, frozen=True):
+    """A queue when the cycle ended; fair share and request are those of its beginning."""
+
+    name: str
+    display_name: str
+    parent: str
+    priority: int
+    fair_share: Figures
+    quota: Figures
+    limit: Figures
+    request: Figures
+    allocated: Figures
+    allocated_non_preemptible: Figures
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything a cycle decided, in the order it was decided."""
+
+    now_ns: int
+    binds: tuple[Bind, ...]
+    nominations: tuple[Nominate, ...]
+    evictions: tuple[Evict, ...]
+    #: incomplete gangs
+    stale: tuple[StaleGang, ...]
+    #: groups that were stale and no longer are: their timestamp goes
+    recovered: tuple[str, ...]
+    #: groups that run from now on: their last-start timestamp is `now_ns`
+    started: tuple[str, ...]
+    unscheduled: tuple[Unscheduled, ...]
+    orphans: tuple[OrphanPod, ...]
+    queues: tuple[QueueFigures, ...]
+    #: things that could not be read, one line each
+    problems: tuple[str, ...]
+    #: units of work done
+    work: int
+    #: searches that a budget ended, one line each
+    stopped: tuple[str, ...] = ()
+    #: namespaces whose groups were put off, and with which of them the next cycle begins; absent in most plans
+    resume: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+
+    def encoded(self) -> bytes:
+        """The plan as JSON, the same bytes for the same decisions."""
+        return msgspec.json.encode(self, order="deterministic")

@@ -1,0 +1,620 @@
+"""The model of a cluster, change by change (cycle:3, cycle:4; gpu:B-4); the property tests do all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.api.decode import decode_object
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.model.status import Status
+from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
+from pykai.core.schedule import open_session, run
+from tests.core.builders import NOW_NS, Cluster, Raw, cluster
+from tests.holding import held
+
+
+def apply(tables: Tables, built: Cluster) -> None:
+    for raw in built.objects:
+        tables.apply(decode_object(raw))
+
+
+def seen(tables: Tables) -> Snapshot:
+    return tables.snapshot(NOW_NS)
+
+
+def state_in(tables: Tables, pod: str = "pod") -> Status:
+    return seen(tables).tasks[f"default/{pod}"].status
+
+
+def amounts(snapshot: Snapshot, resource: str, node: str = "node-0") -> dict[str, int]:
+    """The four figures of one resource of one node."""
+    column = snapshot.columns[:, snapshot.axes.index[resource], snapshot.nodes.rows[node]]
+    return {"idle": column[IDLE], "releasing": column[RELEASING], "free": column[FREE], "used": column[USED]}
+
+
+# -- nodes and the pods on them: cycle:4, NOD-1, SNP-9 ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pod", "idle", "releasing", "used"),
+    [
+        ({}, 3, 0, 1),
+        ({"phase": "Pending"}, 3, 0, 1),
+        ({"deleted": 10}, 3, 1, 1),
+        ({"deleted": 600}, 3, 0, 1),
+        ({"phase": "Unknown"}, 3, 0, 1),
+        ({"phase": "Succeeded"}, 4, 0, 0),
+        ({"phase": "Failed"}, 4, 0, 0),
+    ],
+)
+def test_what_a_pod_holds_of_its_node(pod: Raw, idle: int, releasing: int, used: int) -> None:
+    """cycle:4 and SNP-9, Do better: a pod in an unknown state may still run."""
+    built = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0", **pod)
+    expected = {"idle": idle, "releasing": releasing, "free": idle + releasing, "used": used}
+    assert amounts(seen(built.tables()), "nvidia.com/gpu") == expected
+
+
+def test_a_promised_pod_takes_what_is_being_released() -> None:
+    """cycle:4"""
+    built = cluster(nodes=1, gpus=4).pod("goes", gpu=2, on="node-0", deleted=10).pod("comes", gpu=1, on="node-0")
+    expected = {"idle": 2, "releasing": 1, "free": 3, "used": 3}
+    assert amounts(seen(built.assume("comes", Status.PIPELINED).tables()), "nvidia.com/gpu") == expected
+
+
+def test_a_pod_that_changes_holds_what_it_asks_now() -> None:
+    """cycle:NOD-1"""
+    tables = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0").tables()
+    apply(tables, cluster().pod("pod", gpu=3, cpu=2, on="node-0"))
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 1
+    assert amounts(seen(tables), "cpu")["used"] == 2000
+    assert amounts(seen(tables), "pods")["used"] == 1
+    tables.remove("Pod", "default", "pod")
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 4, "releasing": 0, "free": 4, "used": 0}
+
+
+def test_a_pod_may_come_before_its_node_its_group_and_its_queue() -> None:
+    tables = Tables()
+    apply(tables, cluster().pod("pod", group="g", gpu=1, on="node-0").pod("next", group="g", gpu=1))
+    assert seen(tables).nodes.names == []
+    apply(tables, cluster(nodes=1, gpus=2).queue("q").group("g"))
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 1
+    session = open_session(seen(tables), cluster().policy())
+    run(session)
+    assert list(session.binds) == ["default/next"]
+
+
+def test_pods_of_a_node_that_goes_and_comes_back_hold_it_again() -> None:
+    built = cluster(nodes=2, gpus=4).pod("pod", gpu=3, on="node-0")
+    tables = built.tables()
+    tables.remove("Node", "", "node-0")
+    assert seen(tables).nodes.names == ["node-1"]
+    apply(tables, cluster(nodes=1, gpus=4))
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 1
+
+
+def test_a_node_that_loses_a_resource_is_not_charged_for_it() -> None:
+    """gpu:S-3"""
+    tables = cluster(nodes=1, gpus=4).pod("pod", gpu=3, on="node-0").tables()
+    apply(tables, cluster(nodes=1))
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 0, "releasing": 0, "free": 0, "used": 0}
+    apply(tables, cluster(nodes=1, gpus=2))
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": -1, "releasing": 0, "free": -1, "used": 3}
+
+
+def test_memory_shares_follow_the_memory_of_their_node() -> None:
+    """cycle:NOD-4, TSK-6: what a share takes is fixed by its node, so it changes when the label does."""
+    built = cluster(nodes=1, gpus=1, gpu_memory=1000).group("g")
+    built.pod("pod", group="g", gpu_memory=400, on="node-0", device="d")
+    tables = built.tables()
+    assert seen(tables).devices[0]["d"].used_mib == 400
+    assert seen(tables).groups["default/g"].allocated[2] == 40
+    apply(tables, cluster(nodes=1, gpus=1, gpu_memory=800))
+    assert seen(tables).groups["default/g"].allocated[2] == 50
+    apply(tables, cluster(nodes=1, gpus=1, gpu_memory=None))
+    assert seen(tables).groups["default/g"].allocated[2] == 400
+    half = cluster(nodes=1, gpus=1, gpu_memory=1000).pod("half", fraction=0.5, on="node-0", device="d").tables()
+    apply(half, cluster(nodes=1, gpus=1, gpu_memory=300))
+    assert seen(half).devices[0]["d"].used_mib == 150
+
+
+@pytest.mark.parametrize("label", ["1_000", " 1000", "1000.0", "", "٤", "9" * 60])
+def test_a_label_that_is_no_integer_counts_as_missing(label: str) -> None:
+    """cycle:NOD-4; an absurd one must not stop the cycle."""
+    marks = {"nvidia.com/gpu.memory": label, "nvidia.com/gpu.count": label}
+    (facts,) = seen(cluster().node("n", gpus=4, gpu_memory=None, labels=marks).tables()).nodes.facts
+    assert (facts.gpu_mib, facts.gpu_mib_known, facts.gpu_count) == (100, False, 4)
+
+
+def test_a_heartbeat_of_a_node_changes_nothing() -> None:
+    tables = cluster(nodes=1).tables()
+    before = seen(tables).nodes
+    apply(tables, cluster(nodes=1))
+    assert seen(tables).nodes is before
+    apply(tables, cluster(nodes=1, cpu=1))
+    assert seen(tables).nodes is not before
+
+
+def test_many_nodes_and_resources_find_their_places() -> None:
+    built = cluster()
+    for number in range(40):
+        built.node(f"n{number:02}", cpu=number + 1, extra={f"example.com/r{number % 9}": number + 1})
+    tables = built.tables()
+    for number in range(0, 40, 3):
+        tables.remove("Node", "", f"n{number:02}")
+    apply(tables, cluster().node("n99", cpu=7).node("n03", cpu=9))
+    snapshot = seen(tables)
+    cpus = {name: int(snapshot.columns[IDLE, 0, row]) // 1000 for name, row in snapshot.nodes.rows.items()}
+    assert cpus == {f"n{n:02}": n + 1 for n in range(40) if n % 3} | {"n99": 7, "n03": 9}
+    assert amounts(snapshot, "example.com/r4", "n22")["idle"] == 23_000
+    assert amounts(snapshot, "example.com/r4", "n99")["idle"] == 0
+
+
+def test_node_rows_are_in_name_order_however_they_came() -> None:
+    """cycle:SCO-1: equal scores go to the smaller name."""
+    tables = cluster().node("c").node("a").node("b").tables()
+    assert seen(tables).nodes.names == ["a", "b", "c"]
+    tables.remove("Node", "", "a")
+    apply(tables, cluster().node("aa"))
+    assert seen(tables).nodes.names == ["aa", "b", "c"]
+
+
+def test_host_ports_are_given_back() -> None:
+    port = {"containers": [{"name": "c", "ports": [{"hostPort": 80}, {"hostPort": 81}]}]}
+    tables = cluster(nodes=1).pod("a", on="node-0", spec=port).pod("b", on="node-0", spec=port).tables()
+    assert sorted(seen(tables).ports[0].values()) == [2, 2]
+    tables.remove("Pod", "default", "a")
+    assert sorted(seen(tables).ports[0].values()) == [1, 1]
+    tables.remove("Pod", "default", "b")
+    assert seen(tables).ports == {}
+
+
+def test_the_load_of_other_schedulers_follows_their_pods() -> None:
+    """queues:Q-102"""
+    tables = cluster(nodes=1).pod("pod", cpu=3, memory=5, on="node-0", scheduler="other").tables()
+    assert seen(tables).foreign == {0: (3000, 5, 0)}
+    apply(tables, cluster().pod("pod", cpu=3, memory=5, on="node-0"))
+    assert seen(tables).foreign == {}
+
+
+def test_a_cycle_leaves_the_tables_as_they_were() -> None:
+    port = {"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}
+    busy = {"containers": [{"name": "c", "ports": [{"hostPort": 81}]}]}
+    built = cluster(nodes=1, gpus=1).queue("q").pod("old", fraction=0.3, on="node-0", device="d", spec=busy)
+    built.gang("new", fraction=0.3, spec=port)
+    tables = built.tables()
+    session = open_session(seen(tables), built.policy())
+    run(session)
+    assert session.state.devices[0]["d"].live == 2
+    assert len(session.state.ports[0]) == 2
+    again = seen(tables)
+    assert again.devices[0]["d"].live == 1
+    assert len(again.ports[0]) == 1
+    assert amounts(again, "pods")["used"] == 1
+
+
+# -- BindRequests: cycle:SNP-6 to SNP-8, T-40; gpu:B-4, T-80 -----------------------------------------------------------
+
+
+def binding(**request: Any) -> Tables:
+    return cluster(nodes=1, gpus=4).pod("pod", gpu=1).bind_request("pod", "node-0", **request).tables()
+
+
+def test_a_bind_request_holds_its_node() -> None:
+    """cycle:SNP-7, gpu:B-4: charged like a running pod."""
+    tables = binding()
+    assert state_in(tables) is Status.BINDING
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 3, "releasing": 0, "free": 3, "used": 1}
+    tables.remove("BindRequest", "default", "pod")
+    assert state_in(tables) is Status.PENDING
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 4
+
+
+@pytest.mark.parametrize(
+    ("request_", "state"),
+    [
+        ({"phase": "Pending"}, Status.BINDING),
+        ({"phase": "Succeeded"}, Status.BINDING),
+        ({"phase": "Failed"}, Status.PENDING),
+        ({"phase": "Failed", "attempts": 2, "backoff": 3}, Status.BINDING),
+        ({"phase": "Failed", "attempts": 3, "backoff": 3}, Status.PENDING),
+        ({"phase": "Failed", "attempts": 0, "backoff": 0}, Status.PENDING),
+        ({"phase": "Pending", "attempts": 9, "backoff": 3}, Status.BINDING),
+    ],
+)
+def test_t40_a_bind_request_counts_until_it_has_failed_for_good(request_: Raw, state: Status) -> None:
+    """cycle:SNP-7"""
+    tables = binding(**request_)
+    assert state_in(tables) is state
+    assert tables.dead_requests() == ([] if state is Status.BINDING else ["default/pod"])
+
+
+def test_a_bind_request_that_fails_later_lets_go_of_the_node() -> None:
+    tables = binding()
+    apply(tables, cluster().bind_request("pod", "node-0", phase="Failed"))
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 4
+    apply(tables, cluster().bind_request("pod", "node-0"))
+    assert tables.dead_requests() == []
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 3
+
+
+@pytest.mark.parametrize(("label", "dead"), [({}, ["default/pod"]), ({"kai.scheduler/node-pool": "other"}, [])])
+def test_t40_a_bind_request_for_an_unknown_node_is_deleted_if_it_is_ours(
+    label: dict[str, str], dead: list[str]
+) -> None:
+    """cycle:SNP-6"""
+    tables = cluster(nodes=1).pod("pod").bind_request("pod", "gone", labels=label).tables()
+    assert state_in(tables) is Status.PENDING
+    assert tables.dead_requests() == dead
+
+
+def test_a_failed_bind_request_for_a_node_of_another_shard_is_theirs() -> None:
+    """cycle:SNP-6"""
+    theirs = {"kai.scheduler/node-pool": "other"}
+    tables = cluster(nodes=1).pod("pod").bind_request("pod", "gone", phase="Failed", labels=theirs).tables()
+    assert tables.dead_requests() == []
+
+
+def test_a_bind_request_waits_for_its_node_and_its_pod() -> None:
+    tables = Tables()
+    apply(tables, cluster().bind_request("pod", "node-0"))
+    apply(tables, cluster().pod("pod", gpu=1))
+    assert state_in(tables) is Status.PENDING
+    apply(tables, cluster(nodes=1, gpus=4))
+    assert state_in(tables) is Status.BINDING
+    tables.remove("Node", "", "node-0")
+    assert state_in(tables) is Status.PENDING
+    assert tables.dead_requests() == ["default/pod"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "state"), [(None, Status.BINDING), ("uid-1", Status.BINDING), ("uid-0", Status.PENDING)]
+)
+def test_a_bind_request_of_an_earlier_pod_of_that_name_does_not_count(owner: str | None, state: Status) -> None:
+    """gpu:B-4, Do better"""
+    tables = cluster(nodes=1).pod("pod", uid="uid-1").bind_request("pod", "node-0", owner=owner).tables()
+    assert state_in(tables) is state
+    apply(tables, cluster().pod("pod", uid="uid-0"))
+    assert (state_in(tables) is Status.BINDING) == (owner != "uid-1")
+
+
+def test_the_pod_of_a_bind_request_is_the_one_it_names() -> None:
+    """cycle:SNP-6: the key is the namespace and spec.podName, whatever the request is called."""
+    built = cluster(nodes=1).pod("pod").pod("other").bind_request("pod", "node-0", name="odd")
+    tables = built.tables()
+    assert (state_in(tables), state_in(tables, "other")) == (Status.BINDING, Status.PENDING)
+    apply(tables, cluster().bind_request("other", "node-0", name="odd"))
+    assert (state_in(tables), state_in(tables, "other")) == (Status.PENDING, Status.BINDING)
+    tables.remove("BindRequest", "default", "odd")
+    assert (state_in(tables), state_in(tables, "other")) == (Status.PENDING, Status.PENDING)
+
+
+def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
+    names = [f"a{number}" for number in range(8)]
+    built = cluster(nodes=3).pod("pod").bind_request("pod", "node-1")
+    for name in names:
+        built.bind_request("pod", "node-0" if name == "a0" else "node-2", name=name)
+    tables = built.tables()
+    assert seen(tables).tasks["default/pod"].node == "node-1"
+    apply(tables, cluster().bind_request("pod", "node-1", phase="Failed"))
+    assert seen(tables).tasks["default/pod"].node == "node-0"
+
+
+# -- states that are assumed, and time: cycle:SNP-17, TSK-3 -----------------------------------------------------------
+
+
+def evicted() -> Tables:
+    tables = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0", uid="first").tables()
+    tables.assume("default/pod", Status.RELEASING)
+    return tables
+
+
+def test_an_eviction_under_way_is_seen_before_the_watch_shows_it() -> None:
+    """cycle:SNP-17, Do better"""
+    tables = evicted()
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 3, "releasing": 1, "free": 4, "used": 1}
+    apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", labels={"seen": "again"}))
+    assert state_in(tables) is Status.RELEASING
+    tables.assume("default/pod", None)
+    assert state_in(tables) is Status.RUNNING
+
+
+def test_an_assumption_is_about_one_pod_not_about_its_name() -> None:
+    """cycle:SNP-17: keyed by uid"""
+    tables = evicted()
+    apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="second"))
+    assert state_in(tables) is Status.RUNNING
+    tables = evicted()
+    tables.remove("Pod", "default", "pod")
+    apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first"))
+    assert state_in(tables) is Status.RUNNING
+
+
+def test_nothing_is_assumed_about_a_pod_nobody_knows() -> None:
+    tables = cluster(nodes=1).tables()
+    tables.assume("default/pod", Status.RELEASING)
+    apply(tables, cluster().pod("pod", on="node-0"))
+    assert state_in(tables) is Status.RUNNING
+
+
+def test_an_eviction_that_the_watch_confirms_can_get_stuck() -> None:
+    """cycle:SNP-17, TSK-3"""
+    tables = evicted()
+    apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", deleted=600))
+    assert state_in(tables) is Status.STUCK_IN_RELEASING
+
+
+@pytest.mark.parametrize(("phase", "state"), [("Succeeded", Status.SUCCEEDED), ("Failed", Status.FAILED)])
+def test_an_evicted_pod_that_has_ended_holds_nothing(phase: str, state: Status) -> None:
+    tables = evicted()
+    apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", phase=phase))
+    assert state_in(tables) is state
+    assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 4
+
+
+def test_an_assumption_survives_a_change_of_the_node() -> None:
+    tables = evicted()
+    apply(tables, cluster(nodes=1, gpus=8))
+    assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 7, "releasing": 1, "free": 8, "used": 1}
+
+
+@pytest.mark.parametrize(("deleted", "status"), [(600, Status.RUNNING), (1, Status.STUCK_IN_RELEASING)])
+def test_another_assumption_goes_before_the_clock(deleted: float, status: Status) -> None:
+    tables = cluster(nodes=1).pod("pod", on="node-0", deleted=deleted).assume("pod", status).tables()
+    assert state_in(tables) is status
+
+
+def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:
+    """cycle:TSK-3"""
+    tables = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0", deleted=0).tables()
+    after = NOW_NS + 121_000_000_000
+    assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
+    assert amounts(tables.snapshot(after), "nvidia.com/gpu") == {"idle": 3, "releasing": 0, "free": 3, "used": 1}
+    apply(tables, cluster(nodes=1, gpus=5))
+    assert tables.snapshot(after).tasks["default/pod"].status is Status.STUCK_IN_RELEASING
+    assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
+
+
+# -- groups: cycle:SNP-11, SNP-12, SNP-16, SNP-18, T-41 ---------------------------------------------------------------
+
+
+def backing_off(pools: list[tuple[str, str]], label: str | None = None, backoff: int | None = 1) -> bool:
+    """Whether a group whose conditions (transition id, pool) are these takes part in the cycle."""
+    built = cluster(nodes=1).queue("q").group("g", minMember=1, schedulingBackoff=backoff).pod("g-0", group="g")
+    if label is not None:
+        built.sharded(node_pool_key="other-key")
+        built.objects[-2]["metadata"]["labels"] = {"other-key": label}
+        built.sharded(node_pool=label)
+        for raw in built.objects[:2]:
+            raw["metadata"].setdefault("labels", {})["other-key"] = label
+    conditions = [{"transitionID": number, "nodePool": pool} for number, pool in pools]
+    built.objects[-2]["status"] = {"schedulingConditions": conditions}
+    return built.schedule().bound("g") == 1
+
+
+def test_t41_a_group_that_backs_off_from_its_own_pool_is_left_out() -> None:
+    """cycle:SNP-11"""
+    assert backing_off([])
+    assert not backing_off([("1", "default")])
+    assert backing_off([("1", "other")])
+    assert backing_off([("1", "default")], backoff=None)
+    assert backing_off([("1", "default")], backoff=-1)
+    assert not backing_off([("1", "default")], backoff=2)
+
+
+def test_t41_the_condition_with_the_highest_number_counts() -> None:
+    """cycle:SNP-11"""
+    assert backing_off([("10", "other"), ("9", "default")])
+    assert not backing_off([("9", "other"), ("10", "default")])
+    assert not backing_off([("x", "other"), ("1", "default")])
+
+
+def test_t41_the_pool_is_that_of_the_groups_own_label() -> None:
+    """cycle:SNP-11"""
+    assert not backing_off([("1", "red")], label="red")
+    assert backing_off([("1", "default")], label="red")
+
+
+def test_a_group_that_backs_off_counts_nowhere() -> None:
+    """cycle:SNP-18: usage is that of the groups in the cycle."""
+    built = (
+        cluster(nodes=1, gpus=2).queue("q").group("g", schedulingBackoff=1).pod("g-0", group="g", gpu=1, on="node-0")
+    )
+    built.objects[-2]["status"] = {"schedulingConditions": [{"transitionID": "1", "nodePool": "default"}]}
+    (figures,) = built.schedule().plan.queues
+    assert figures.allocated[2] == 0
+
+
+def priority(class_name: str, *classes: tuple[str, int, bool]) -> int:
+    built = cluster().queue("q").group("g", priorityClassName=class_name)
+    for name, value, default in classes:
+        built.priority_class(name, value, default=default)
+    snapshot = seen(built.tables())
+    group = snapshot.groups["default/g"].group
+    assert group is not None
+    return snapshot.priority_of(group)
+
+
+def test_the_priority_is_that_of_the_class_else_of_the_default_class_else_fifty() -> None:
+    """cycle:SNP-12"""
+    high, usual, last = ("high", 125, False), ("usual", 75, True), ("zz", 80, True)
+    assert priority("high", high, usual) == 125
+    assert priority("gone", high, usual) == 75
+    assert priority("", high, usual) == 75
+    assert priority("", high, last, usual) == 75
+    assert priority("gone", high) == 50
+    assert priority("") == 50
+
+
+@pytest.mark.parametrize(
+    ("said", "value", "preemptible"),
+    [
+        ("", 99, True),
+        ("", 100, False),
+        ("preemptible", 125, True),
+        ("non-preemptible", 50, False),
+        ("semi-preemptible", 50, False),
+        ("semi-preemptible", 100, False),
+    ],
+)
+def test_what_is_preemptible(said: str, value: int, preemptible: bool) -> None:
+    """cycle:SNP-12, queues:Q-415: what the group says wins, else the priority decides."""
+    snapshot = seen(cluster().group("g", preemptibility=said).tables())
+    group = snapshot.groups["default/g"].group
+    assert group is not None
+    assert snapshot.preemptible(group, value) is preemptible
+
+
+def test_a_priority_class_that_changes_counts_at_once() -> None:
+    tables = cluster().group("g", priorityClassName="high").priority_class("high", 125).tables()
+    group = seen(tables).groups["default/g"].group
+    assert group is not None
+    apply(tables, cluster().priority_class("high", 60))
+    assert seen(tables).priority_of(group) == 60
+    tables.remove("PriorityClass", "", "high")
+    assert seen(tables).priority_of(group) == 50
+
+
+def test_what_a_scheduler_remembered_on_a_group_is_read_back() -> None:
+    """cycle:SNP-16"""
+    stamps = {
+        "kai.scheduler/stale-podgroup-timestamp": "1970-01-01T00:00:01Z",
+        "kai.scheduler/last-start-timestamp": "1970-01-01T00:00:02Z",
+        "kai.scheduler/last-eviction-timestamp": "in the morning",
+    }
+    snapshot = seen(cluster().group("g", annotations=stamps).tables())
+    group = snapshot.groups["default/g"].group
+    assert group is not None
+    assert (group.stale_since_ns, group.last_start_ns, group.last_eviction_ns) == (10**9, 2 * 10**9, None)
+    assert [problem.field for problem in snapshot.problems] == [
+        "metadata.annotations[kai.scheduler/last-eviction-timestamp]"
+    ]
+
+
+def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
+    """cycle:SNP-18"""
+    built = cluster(nodes=1, gpus=4).group("g")
+    built.pod("runs", group="g", cpu=1, memory=7, gpu=1, on="node-0").pod("waits", group="g", cpu=2, memory=9, gpu=2)
+    tables = built.pod("goes", group="g", cpu=4, gpu=1, on="node-0", deleted=1).tables()
+    entry = seen(tables).groups["default/g"]
+    assert (entry.allocated, entry.wanted, entry.pending) == ([1000, 7, 100], [2000, 9, 200], 1)
+    apply(tables, cluster().pod("waits", group="g", cpu=2, memory=9, gpu=2, on="node-0"))
+    entry = seen(tables).groups["default/g"]
+    assert (entry.allocated, entry.wanted, entry.pending) == ([3000, 16, 300], [0, 0, 0], 0)
+    apply(tables, cluster().pod("runs", group="other", cpu=1, memory=7, gpu=1, on="node-0"))
+    assert seen(tables).groups["default/g"].allocated == [2000, 9, 200]
+    for pod in ("runs", "waits", "goes"):
+        tables.remove("Pod", "default", pod)
+    assert set(seen(tables).groups) == {"default/g"}
+    assert seen(tables).groups["default/g"].allocated == [0, 0, 0]
+
+
+# -- queues, and what is wrong: cycle:SNP-10 --------------------------------------------------------------------------
+
+
+def test_the_forest_is_built_anew_only_when_a_queue_changes() -> None:
+    """cycle:SNP-10"""
+    tables = cluster(nodes=1).queue("q").queue("child", parent="q").tables()
+    tree = seen(tables).tree
+    apply(tables, cluster(nodes=1, cpu=3).pod("pod"))
+    tables.remove("Queue", "", "unknown")
+    assert seen(tables).tree is tree
+    tables.remove("Queue", "", "q")
+    assert seen(tables).tree.names == []
+    apply(tables, cluster().queue("q"))
+    assert sorted(seen(tables).tree.names) == ["child", "q"]
+
+
+def test_the_synthetic_parent_does_not_depend_on_when_the_forest_was_built() -> None:
+    """cycle:SNP-10, queues:Q-62"""
+    built = cluster().queue("old", parent="gone", age=10).queue("young", parent="gone", age=-10)
+    early = built.sharded(full_hierarchy=False).tables().snapshot(NOW_NS)
+    late = built.tables().snapshot(NOW_NS + 10**12)
+    assert early.tree.names == late.tree.names
+    assert sorted(early.tree.names) == ["default", "old", "young"]
+
+
+def test_what_is_wrong_is_told_as_long_as_it_is_wrong() -> None:
+    broken = (
+        cluster()
+        .node("n", cpu="lots")
+        .pod("p", cpu="much")
+        .group("g", stalenessGracePeriod="long")
+        .queue("q", parent="gone")
+    )
+    tables = broken.tables()
+    subjects = [problem.subject for problem in seen(tables).problems]
+    assert subjects == ["Node/n", "Pod/default/p", "PodGroup/default/g", "Queue/q"]
+    apply(tables, cluster().node("n").pod("p").group("g").queue("q"))
+    assert seen(tables).problems == ()
+    apply(tables, broken)
+    for kind, namespace, name in (("Node", "", "n"), ("Pod", "default", "p"), ("PodGroup", "default", "g")):
+        tables.remove(kind, namespace, name)
+    tables.remove("Queue", "", "q")
+    assert seen(tables).problems == ()
+
+
+def test_an_object_nobody_knows_may_be_removed() -> None:
+    tables = cluster(nodes=1).tables()
+    for kind in (
+        "Pod",
+        "Node",
+        "PodGroup",
+        "Queue",
+        "BindRequest",
+        "PriorityClass",
+        "ConfigMap",
+        "Namespace",
+        "Topology",
+    ):
+        tables.remove(kind, "default", "unknown")
+    tables.remove("Event", "default", "unknown")
+    assert seen(tables).nodes.names == ["node-0"]
+
+
+def test_config_maps_and_namespaces_come_and_go() -> None:
+    tables = cluster().config_map("settings", "team").namespace("team", tenant="red").tables()
+    assert seen(tables).config_maps == {"team/settings"}
+    assert seen(tables).namespaces == {"team": {"tenant": "red"}}
+    tables.remove("ConfigMap", "team", "settings")
+    tables.remove("Namespace", "", "team")
+    assert (seen(tables).config_maps, seen(tables).namespaces) == (set(), {})
+
+
+def test_what_is_remembered_with_the_nodes_is_bounded() -> None:
+    nodes = seen(cluster(nodes=1).tables()).nodes
+    for number in range(10_000):
+        assert nodes.remember(("selector", number), lambda number=number: [number]) == [number]  # type: ignore[misc]
+    assert len(nodes.memo) <= 4096
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_not() -> None:
+    tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
+    kept = seen(tables).tasks["default/stays-0"].shape
+    for number in range(6000):
+        # No two of them ask for the same.
+        apply(tables, Cluster().group("comes").pod("comes", group="comes", cpu=f"{1000 + number}m"))
+        tables.remove("Pod", "default", "comes")
+        tables.remove("PodGroup", "default", "comes")
+        if number % 100 == 0:
+            seen(tables)
+    snapshot = seen(tables)
+    assert len(snapshot.shapes.shapes) < 5000
+    assert len(snapshot.vectors) < 5000
+    assert snapshot.tasks["default/stays-0"].shape is kept
+    apply(tables, cluster().gang("equal", pods=1, gpu=1))
+    assert seen(tables).tasks["default/equal-0"].shape is kept
+
+
+def test_groups_that_come_and_go_leave_nothing_behind_where_no_snapshot_is_taken() -> None:
+    tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
+    tables.tidy()
+    before = held(tables)
+    for number in range(3):
+        apply(tables, Cluster().gang(f"g{number}", pods=1, gpu=1))
+        tables.remove("Pod", "default", f"g{number}-0")
+        tables.remove("PodGroup", "default", f"g{number}")
+    tables.tidy()
+    assert held(tables) == before

@@ -1,0 +1,405 @@
+"""The state of a cycle: placing, promising, committing, and undo that restores every byte (cycle:11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.core.cycle.gangs import Gang
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.state import State
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.queueing.queueledger import Ledger
+from tests.core.builders import Cluster, cluster
+
+PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+
+
+def content(session: Session) -> tuple[Any, ...]:
+    """Everything a placement changes, in a form that compares byte by byte."""
+    state = session.state
+    counters = [
+        (gang.key, leaf.name, leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open)
+        for gang in session.waiting()
+        for leaf in gang.leaves
+    ]
+    return (
+        state.columns.tobytes(),
+        {row: dict(devices) for row, devices in state.devices.items()},
+        {row: dict(ports) for row, ports in state.ports.items()},
+        [list(row) for row in state.ledger.allocated],
+        [list(row) for row in state.ledger.committed],
+        dict(state.moved),
+        counters,
+    )
+
+
+def two_gangs(**pod: Any) -> Cluster:
+    """Gangs a and b of two pods each on two nodes of four GPUs, a not preemptible."""
+    built = cluster(nodes=2, gpus=4).queue("top").queue("q", parent="top")
+    return built.gang("a", 2, preemptible=False, **pod).gang("b", 2, **pod)
+
+
+def gangs_of(session: Session) -> dict[str, Gang]:
+    return {gang.group.name: gang for gang in session.waiting()}
+
+
+def put(session: Session, gang: Gang, index: int, row: int, *devices: str, pipelined: bool = False) -> Task:
+    leaf = gang.leaves[0]
+    task = leaf.tasks[index]
+    session.state.place(gang, leaf, task, row, devices, pipelined=pipelined)
+    return task
+
+
+def amounts(session: Session, queue: str) -> tuple[list[float], list[float]]:
+    row = session.snapshot.tree.rows[queue]
+    return session.state.ledger.allocated[row], session.state.ledger.committed[row]
+
+
+def gpu_column(session: Session, row: int) -> tuple[int, int, int, int]:
+    """Idle, releasing, free and used GPUs of a node."""
+    axis = session.snapshot.axes.index["nvidia.com/gpu"]
+    state = session.state
+    idle, releasing, free, used = (
+        int(plane[axis, row]) for plane in (state.idle, state.releasing, state.free, state.used)
+    )
+    return idle, releasing, free, used
+
+
+# -- cycle:STM-1, STM-4: placing --------------------------------------------------------------------------------------
+
+
+def test_stm4_a_placed_task_holds_its_node_its_queue_and_its_gang() -> None:
+    session = two_gangs(gpu=3).session()
+    gang = gangs_of(session)["a"]
+    task = put(session, gang, 0, 1)
+    assert session.state.status_of(task) is Status.ALLOCATED
+    assert gpu_column(session, 1) == (1, 0, 1, 3)
+    for queue in ("q", "top"):
+        assert amounts(session, queue)[0][2] == 300
+        assert amounts(session, queue)[1][2] == 300, "the gang is not preemptible"
+    leaf = gang.leaves[0]
+    assert (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open) == (1, 1, 0, 1)
+
+
+def test_stm3_a_promised_task_holds_what_is_being_released() -> None:
+    session = two_gangs(gpu=3).session()
+    gang = gangs_of(session)["b"]
+    task = put(session, gang, 0, 1, pipelined=True)
+    assert session.state.status_of(task) is Status.PIPELINED
+    assert gpu_column(session, 1) == (4, -3, 1, 3)
+    assert amounts(session, "q")[0][2] == 300
+    assert amounts(session, "q")[1][2] == 0, "the gang is preemptible"
+    assert (gang.leaves[0].active_allocated, gang.leaves[0].pipelined) == (1, 1)
+
+
+def test_stm1_a_shared_task_takes_its_part_of_the_device() -> None:
+    session = two_gangs(fraction=0.5).session()
+    put(session, gangs_of(session)["a"], 0, 0, "device")
+    assert session.state.devices[0]["device"].used_mib == 500
+    assert gpu_column(session, 0)[:3] == (3, 0, 3)
+    put(session, gangs_of(session)["a"], 1, 0, "device")
+    assert session.state.devices[0]["device"].used_mib == 1000
+    assert gpu_column(session, 0)[:3] == (3, 0, 3)
+
+
+def test_stm1_host_ports_are_held() -> None:
+    session = two_gangs(spec=PORT).session()
+    put(session, gangs_of(session)["a"], 0, 0)
+    assert [port.port for port in session.state.ports[0]] == [80]
+
+
+def test_stm1_a_placed_task_is_no_longer_waiting() -> None:
+    session = two_gangs(gpu=1).session()
+    gang = gangs_of(session)["a"]
+    task = put(session, gang, 0, 0)
+    assert not session.state.is_open(task)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-1"]
+
+
+class Listener:
+    """Writes down who came and went."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, int]] = []
+
+    def came(self, task: Task, row: int) -> None:
+        self.heard.append(("came", task.name, row))
+
+    def went(self, task: Task, row: int) -> None:
+        self.heard.append(("went", task.name, row))
+
+
+def test_stm1_observers_hear_of_every_change_undo_included() -> None:
+    session = two_gangs(gpu=1).session()
+    listener = Listener()
+    session.state.observers.append(listener)
+    gang = gangs_of(session)["a"]
+    mark = session.state.mark()
+    put(session, gang, 0, 1)
+    put(session, gang, 1, 0, pipelined=True)
+    session.state.rollback(mark)
+    assert listener.heard == [("came", "a-0", 1), ("came", "a-1", 0), ("went", "a-1", 0), ("went", "a-0", 1)]
+
+
+# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize(
+    ("pod", "devices"),
+    [
+        ({"gpu": 2}, ()),
+        ({"fraction": 0.5}, ("device",)),
+        ({"gpu_memory": 333, "devices": 2}, ("one", "two")),
+        ({"cpu": "250m", "spec": PORT}, ()),
+        ({"extra": {"nvidia.com/mig-1g.5gb": 1}}, ()),
+    ],
+    ids=["whole", "fraction", "memory", "port", "slice"],
+)
+def test_stm5_undo_restores_every_byte(pod: dict[str, Any], devices: tuple[str, ...], pipelined: bool) -> None:
+    session = two_gangs(**pod).session()
+    before = content(session)
+    gangs = gangs_of(session)
+    mark = session.state.mark()
+    for gang in gangs.values():
+        for index in range(2):
+            put(session, gang, index, index, *devices, pipelined=pipelined)
+    assert content(session) != before
+    session.state.rollback(mark)
+    assert content(session) == before
+
+
+def test_stm5_a_rollback_goes_back_to_its_mark_and_no_further() -> None:
+    session = two_gangs(gpu=2).session()
+    gangs = gangs_of(session)
+    put(session, gangs["a"], 0, 0)
+    between = content(session)
+    mark = session.state.mark()
+    put(session, gangs["a"], 1, 0)
+    put(session, gangs["b"], 0, 1)
+    session.state.rollback(mark)
+    assert content(session) == between
+    session.state.rollback(0)
+    assert session.state.moved == {}
+
+
+def test_stm5_marks_nest() -> None:
+    session = two_gangs(gpu=1).session()
+    state, gang = session.state, gangs_of(session)["a"]
+    outer, before = state.mark(), content(session)
+    put(session, gang, 0, 0)
+    inner, between = state.mark(), content(session)
+    put(session, gang, 1, 0)
+    state.rollback(inner)
+    assert content(session) == between
+    put(session, gang, 1, 1)
+    state.rollback(outer)
+    assert content(session) == before
+
+
+def test_stm5_a_second_attempt_is_undone_like_the_first() -> None:
+    session = two_gangs(fraction=0.3).session()
+    gang, before = gangs_of(session)["a"], content(session)
+    after = None
+    for _ in range(3):
+        put(session, gang, 0, 0, "device")
+        assert after is None or content(session) == after
+        after = content(session)
+        session.state.rollback(0)
+        assert content(session) == before
+
+
+def test_stm5_undone_tasks_wait_again() -> None:
+    session = two_gangs(gpu=1).session()
+    gang = gangs_of(session)["a"]
+    task = put(session, gang, 0, 0)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-1"]
+    session.state.rollback(0)
+    assert session.state.is_open(task)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-0", "a-1"]
+
+
+def test_stm5_after_undo_of_a_part_the_earliest_waiting_task_is_next() -> None:
+    session = cluster(nodes=1, gpus=4).queue("q").gang("a", 3, gpu=1).session()
+    gang = gangs_of(session)["a"]
+    put(session, gang, 0, 0)
+    mark = session.state.mark()
+    put(session, gang, 1, 0)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-2"]
+    session.state.rollback(mark)
+    (batch,) = session.next_tasks(gang)
+    assert [waiting.name for waiting in batch.tasks] == ["a-1", "a-2"]
+
+
+def test_stm5_queue_figures_are_put_back_as_they_were_not_subtracted() -> None:
+    """0.3 + 0.1 - 0.1 is not 0.3."""
+    tree = cluster().queue("top").queue("q", parent="top").tables().snapshot(0).tree
+    start = [[0.3, 0.3, 0.3] for _ in tree.names]
+    books = Ledger(tree, [0.0] * 3, [list(row) for row in start], [list(row) for row in start], start, start)
+    chain = tree.chains[tree.rows["q"]]
+    for committed in (True, False):
+        saved = books.add(chain, (0.1, 0.1, 0.1), committed)
+        assert books.allocated != start
+        assert (books.committed != start) is committed
+        books.restore(chain, saved, committed)
+        assert books.allocated == start
+        assert books.committed == start
+
+
+def test_versions_name_contents() -> None:
+    session = two_gangs(gpu=1).session()
+    state, gang = session.state, gangs_of(session)["a"]
+    first = state.version
+    put(session, gang, 0, 0)
+    second = state.version
+    put(session, gang, 1, 0)
+    third = state.version
+    assert len({first, second, third}) == 3
+    state.rollback(1)
+    assert state.version == second
+    put(session, gang, 1, 1)
+    assert state.version not in {first, second, third}, "another content, although as many entries as before"
+    state.rollback(0)
+    assert state.version == first
+
+
+def test_touched_rows_name_every_change_undo_included() -> None:
+    session = two_gangs(gpu=1).session()
+    state, gang = session.state, gangs_of(session)["a"]
+    mark = state.mark()
+    put(session, gang, 0, 1)
+    put(session, gang, 1, 0)
+    assert state.touched == [1, 0]
+    state.convert_to_pipelined(gang, mark)
+    assert sorted(state.touched[2:]) == [0, 1]
+    seen = len(state.touched)
+    state.rollback(mark)
+    assert set(state.touched[seen:]) == {0, 1}
+
+
+# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
+
+
+def test_stm6_allocations_become_promises_on_the_same_nodes() -> None:
+    session = two_gangs(gpu=2).session()
+    gang = gangs_of(session)["a"]
+    tasks = [put(session, gang, 0, 0), put(session, gang, 1, 1)]
+    books = amounts(session, "q")
+    session.state.convert_to_pipelined(gang, 0)
+    assert [session.state.status_of(task) for task in tasks] == [Status.PIPELINED] * 2
+    assert [session.state.moved[task.key].row for task in tasks] == [0, 1]
+    assert [gpu_column(session, row) for row in (0, 1)] == [(4, -2, 2, 2)] * 2
+    assert gang.leaves[0].pipelined == 2
+    assert amounts(session, "q") == books, "a promise counts like an allocation"
+
+
+def test_stm6_shared_devices_follow() -> None:
+    session = two_gangs(fraction=0.5).session()
+    gang = gangs_of(session)["a"]
+    task = put(session, gang, 0, 0, "device")
+    session.state.convert_to_pipelined(gang, 0)
+    use = session.state.devices[0]["device"]
+    assert (use.live, use.pipelined, use.used_mib, use.allocated_mib) == (0, 1, 500, 0)
+    assert gpu_column(session, 0)[:3] == (4, -1, 3)
+    assert session.state.moved[task.key].gpu_groups == ("device",)
+
+
+def test_stm6_other_gangs_and_what_came_before_the_mark_stay() -> None:
+    session = two_gangs(gpu=1).session()
+    gangs = gangs_of(session)
+    earlier = put(session, gangs["a"], 0, 0)
+    mark = session.state.mark()
+    other = put(session, gangs["b"], 0, 0)
+    promised = put(session, gangs["a"], 1, 0)
+    session.state.convert_to_pipelined(gangs["a"], mark)
+    assert session.state.status_of(earlier) is Status.ALLOCATED
+    assert session.state.status_of(other) is Status.ALLOCATED
+    assert session.state.status_of(promised) is Status.PIPELINED
+
+
+def test_stm6_what_is_a_promise_already_is_not_converted_again() -> None:
+    session = two_gangs(gpu=1).session()
+    gang = gangs_of(session)["a"]
+    put(session, gang, 0, 0, pipelined=True)
+    put(session, gang, 1, 0)
+    session.state.convert_to_pipelined(gang, 0)
+    session.state.convert_to_pipelined(gang, 0)
+    assert gang.leaves[0].pipelined == 2
+    assert gpu_column(session, 0) == (4, -2, 2, 2)
+
+
+@pytest.mark.parametrize(("pod", "devices"), [({"gpu": 2}, ()), ({"fraction": 0.5}, ("device",))], ids=str)
+def test_stm6_a_conversion_is_undone_too(pod: dict[str, Any], devices: tuple[str, ...]) -> None:
+    session = two_gangs(**pod).session()
+    gang, before = gangs_of(session)["a"], content(session)
+    put(session, gang, 0, 0, *devices)
+    put(session, gang, 1, 0, *devices)
+    placed, mark = content(session), session.state.mark()
+    session.state.convert_to_pipelined(gang, 0)
+    session.state.rollback(mark)
+    assert content(session) == placed
+    session.state.convert_to_pipelined(gang, 0)
+    session.state.rollback(0)
+    assert content(session) == before
+
+
+# -- cycle:STM-7, STM-8: committing -----------------------------------------------------------------------------------
+
+
+def test_stm7_a_commit_tells_what_was_placed_in_order() -> None:
+    session = two_gangs(gpu=1).session()
+    gangs = gangs_of(session)
+    put(session, gangs["a"], 0, 0)
+    mark = session.state.mark()
+    put(session, gangs["b"], 1, 1)
+    put(session, gangs["b"], 0, 0, pipelined=True)
+    done = session.state.commit(mark)
+    assert [(task.name, placed.status, placed.row) for _, task, placed in done.placed] == [
+        ("b-1", Status.BINDING, 1),
+        ("b-0", Status.PIPELINED, 0),
+    ]
+
+
+def test_stm8_bound_tasks_are_binding_from_then_on() -> None:
+    session = two_gangs(gpu=1).session()
+    gang = gangs_of(session)["a"]
+    bound, promised = put(session, gang, 0, 0), put(session, gang, 1, 0, pipelined=True)
+    columns = session.state.columns.tobytes()
+    session.state.commit(0)
+    assert session.state.status_of(bound) is Status.BINDING
+    assert session.state.status_of(promised) is Status.PIPELINED
+    assert session.state.columns.tobytes() == columns
+
+
+def test_stm7_what_was_converted_is_committed_as_a_promise() -> None:
+    session = two_gangs(gpu=1).session()
+    gang = gangs_of(session)["a"]
+    put(session, gang, 0, 0)
+    put(session, gang, 1, 1)
+    session.state.convert_to_pipelined(gang, 0)
+    assert [(task.name, placed.status) for _, task, placed in session.state.commit(0).placed] == [
+        ("a-0", Status.PIPELINED),
+        ("a-1", Status.PIPELINED),
+    ]
+
+
+def test_a_cycle_changes_its_own_copy_of_the_cluster() -> None:
+    built = two_gangs(fraction=0.5)
+    tables = built.tables()
+    before = tables.snapshot(0)
+    session = built.session()
+    state = State(tables.snapshot(0), session.state.ledger)
+    gang = gangs_of(session)["a"]
+    leaf = gang.leaves[0]
+    state.place(gang, leaf, leaf.tasks[0], 0, ("device",), pipelined=False)
+    assert state.devices
+    after = tables.snapshot(0)
+    assert after.columns.tobytes() == before.columns.tobytes()
+    assert after.devices == before.devices == {}

@@ -1,0 +1,646 @@
+"""Evictions in the state of a cycle: telling a task to leave, keeping it, moving it, dropping a promise (cycle:11).
+
+Gang a runs on node-0 and is not preemptible; gang b waits.  A trial evicts, places and rolls back; only what is
+committed becomes a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.journal import Placement
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import check_state
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.placing.gang import try_tasks
+from tests.core.builders import Cluster, cluster
+
+PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+SLICE = {"extra": {"nvidia.com/mig-1g.5gb": 1}}
+KINDS = pytest.mark.parametrize(
+    ("pod", "device"),
+    [
+        ({"gpu": 2}, ()),
+        ({"fraction": 0.5}, "x"),
+        ({"gpu_memory": 333, "devices": 2}, ("x", "y")),
+        ({"cpu": "250m", "spec": PORT}, ()),
+        (SLICE, ()),
+    ],
+    ids=["whole", "fraction", "memory", "port", "slice"],
+)
+
+
+def gangs_of(session: Session) -> dict[str, Gang]:
+    return {
+        entry.group.name: session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None
+    }
+
+
+def content(session: Session) -> tuple[Any, ...]:
+    """Everything the journal changes, in a form that compares byte by byte."""
+    state = session.state
+    gangs = [(gang.key, gang.open, gang.pipelined) for gang in gangs_of(session).values()]
+    leaves = [
+        (
+            gang.key,
+            leaf.name,
+            leaf.active_allocated,
+            leaf.active_used,
+            leaf.pipelined,
+            leaf.open,
+            leaf.alive,
+            sorted(task.key for task in leaf.evicted),
+        )
+        for gang in gangs_of(session).values()
+        for leaf in gang.leaves
+    ]
+    return (
+        state.columns.tobytes(),
+        {row: dict(devices) for row, devices in state.devices.items()},
+        {row: dict(ports) for row, ports in state.ports.items()},
+        {row: dict(ports) for row, ports in state.closing.items()},
+        [list(row) for row in state.ledger.allocated],
+        [list(row) for row in state.ledger.committed],
+        dict(state.moved),
+        dict(state.leaving),
+        set(state.core),
+        set(state.gone),
+        gangs,
+        leaves,
+    )
+
+
+def two_nodes(device: str | tuple[str, ...] = (), **pod: Any) -> Cluster:
+    """a-0 and a-1 on the first of two nodes with four GPUs, b-0 and b-1 waiting."""
+    built = cluster(nodes=2, gpus=4, extra={"nvidia.com/mig-1g.5gb": 4}).queue("top").queue("q", parent="top")
+    return built.gang("a", 2, preemptible=False, on="node-0", device=device, **pod).gang("b", 2, **pod)
+
+
+def find(session: Session, pod: str) -> tuple[Gang, LeafRun, Task]:
+    task = session.snapshot.tasks[f"default/{pod}"]
+    gang = session.gang(session.snapshot.groups[task.group_key])
+    return gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task
+
+
+def evict(session: Session, pod: str) -> Task:
+    gang, part, task = find(session, pod)
+    session.state.evict(gang, part, task)
+    return task
+
+
+def keep(session: Session, pod: str) -> None:
+    session.state.keep(*find(session, pod))
+
+
+def put(session: Session, pod: str, row: int, *devices: str, pipelined: bool = True) -> Task:
+    gang, part, task = find(session, pod)
+    session.state.place(gang, part, task, row, devices, pipelined=pipelined)
+    return task
+
+
+def gpus(session: Session, row: int) -> tuple[int, int, int, int]:
+    """Idle, releasing, free and used GPUs of a node."""
+    axis = session.snapshot.axes.index["nvidia.com/gpu"]
+    state = session.state
+    idle, releasing, free, used = (
+        int(plane[axis, row]) for plane in (state.idle, state.releasing, state.free, state.used)
+    )
+    return idle, releasing, free, used
+
+
+def held(session: Session, queue: str) -> tuple[float, float]:
+    """GPU hundredths of a queue: all, and those of work that cannot be taken back."""
+    row = session.snapshot.tree.rows[queue]
+    return session.state.ledger.allocated[row][2], session.state.ledger.committed[row][2]
+
+
+def counters(session: Session, pod: str) -> tuple[int, int, int, int]:
+    """Of the pod's subgroup: will go on holding a node, holds one, was promised one, waits."""
+    _, part, _ = find(session, pod)
+    return part.active_allocated, part.active_used, part.pipelined, part.open
+
+
+# -- cycle:STM-2: evicting --------------------------------------------------------------------------------------------
+
+
+def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
+    """cycle:STM-2: Releasing; the node has it until then."""
+    session = two_nodes(gpu=1).session()
+    task = evict(session, "a-0")
+    assert session.state.status_of(task) is Status.RELEASING
+    assert session.state.leaving[task.key] == Placement(Status.RELEASING, 0, ())
+    assert gpus(session, 0) == (2, 1, 3, 2)
+
+
+def test_stm2_an_evicted_task_no_longer_counts_for_its_queues() -> None:
+    """cycle:STM-2, queues:Q-108: on every level, and for work that cannot be taken back."""
+    session = two_nodes(gpu=1).gang("c", gpu=1, on="node-1").session()
+    assert [held(session, queue) for queue in ("q", "top")] == [(300, 200)] * 2
+    evict(session, "a-0")
+    assert [held(session, queue) for queue in ("q", "top")] == [(200, 100)] * 2
+    evict(session, "c-0")
+    assert [held(session, queue) for queue in ("q", "top")] == [(100, 100)] * 2, "c is preemptible"
+
+
+def test_stm2_an_evicted_task_holds_its_node_but_not_for_good() -> None:
+    """cycle:STM-2, 1.1: activeUsed, no longer activeAllocated."""
+    session = two_nodes(gpu=1).session()
+    evict(session, "a-0")
+    assert counters(session, "a-0") == (1, 2, 0, 1)
+    assert find(session, "a-0")[0].open == 1
+
+
+def test_stm2_a_task_evicted_by_a_trial_may_be_placed_again() -> None:
+    """cycle:SOL-13: it counts as placeable, and goes before those that wait."""
+    session = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).session()
+    gang = find(session, "a-0")[0]
+    task = evict(session, "a-1")
+    assert session.state.is_open(task)
+    (batch,) = session.next_tasks(gang)
+    assert [found.name for found in batch.tasks] == ["a-1"]
+    evict(session, "a-0")
+    (batch,) = session.next_tasks(gang)
+    assert [found.name for found in batch.tasks] == ["a-0", "a-1"]
+
+
+def test_stm2_a_tenant_of_a_shared_gpu_releases_its_part() -> None:
+    """cycle:STM-2, gpu:4: the device itself is released with its last tenant."""
+    session = two_nodes("x", fraction=0.5).session()
+    evict(session, "a-0")
+    use = session.state.devices[0]["x"]
+    assert (use.live, use.releasing, use.used_mib, use.releasing_mib) == (1, 1, 1000, 500)
+    assert gpus(session, 0)[:3] == (3, 0, 3)
+    evict(session, "a-1")
+    assert gpus(session, 0)[:3] == (3, 1, 4)
+
+
+def test_stm2_what_a_task_costs_its_queue_is_what_it_cost_on_its_node() -> None:
+    """cycle:STM-2, gpu:C-8: a gpu-memory request is converted by its own node."""
+    built = cluster().node(gpus=2, gpu_memory=1000).node(gpus=2, gpu_memory=4000).queue("q")
+    built.gang("a", gpu_memory=500, on="node-1", device="x").gang("b", gpu_memory=500, on="node-0", device="y")
+    session = built.session()
+    assert held(session, "q")[0] == 63
+    evict(session, "a-0")
+    assert held(session, "q")[0] == 50
+
+
+def test_stm2_ports_of_a_task_that_leaves_close() -> None:
+    """cycle:STM-2, FLT-2: the port is free for a promise, and not yet free to start on."""
+    session = two_nodes(spec=PORT).session()
+    evict(session, "a-0")
+    assert [(port.port, holders) for port, holders in session.state.ports[0].items()] == [(80, 1)]
+    evict(session, "a-1")
+    assert session.state.ports == {}
+    assert [(port.port, holders) for port, holders in session.state.closing[0].items()] == [(80, 2)]
+    assert try_tasks(session, gangs_of(session)["b"], session.next_tasks(gangs_of(session)["b"]))
+
+
+@pytest.mark.parametrize("pod", ["b-0", "a-0"], ids=["waits", "leaves"])
+def test_stm2_only_a_task_that_has_a_node_can_be_evicted(pod: str) -> None:
+    """cycle:PG-14"""
+    session = two_nodes(gpu=1).assume("a-0", Status.RELEASING).session()
+    with pytest.raises((AssertionError, KeyError)):
+        evict(session, pod)
+
+
+class Listener:
+    """Writes down who came and went."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, int]] = []
+
+    def came(self, task: Task, row: int) -> None:
+        self.heard.append(("came", task.name, row))
+
+    def went(self, task: Task, row: int) -> None:
+        self.heard.append(("went", task.name, row))
+
+
+def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
+    """cycle:STM-1: every operation fires its events."""
+    session = two_nodes(gpu=1).session()
+    listener = Listener()
+    session.state.observers.append(listener)
+
+    def heard() -> list[tuple[str, str, int]]:
+        found, listener.heard = listener.heard, []
+        return found
+
+    evict(session, "a-0")
+    assert heard() == [("went", "a-0", 0)]
+    keep(session, "a-0")
+    assert heard() == [("came", "a-0", 0)]
+    put(session, "b-0", 1)
+    evict(session, "b-0")
+    assert heard() == [("came", "b-0", 1), ("went", "b-0", 1)]
+    session.state.rollback(0)
+    assert heard() == [("came", "b-0", 1), ("went", "b-0", 1), ("went", "a-0", 0), ("came", "a-0", 0)]
+
+
+# -- cycle:STM-3: keeping and moving ----------------------------------------------------------------------------------
+
+
+@KINDS
+def test_stm3_a_task_that_is_kept_never_notices(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
+    """cycle:STM-3, 23: evict and un-evict restore every vector, map and figure."""
+    session = two_nodes(device, **pod).session()
+    before = content(session)
+    evict(session, "a-0")
+    evict(session, "a-1")
+    assert content(session) != before
+    keep(session, "a-0")
+    keep(session, "a-1")
+    assert content(session) == before
+
+
+def test_stm3_keeping_undoes_only_the_task_that_is_kept() -> None:
+    """cycle:STM-3"""
+    session = two_nodes(gpu=1).session()
+    kept, gone = evict(session, "a-0"), evict(session, "a-1")
+    keep(session, "a-0")
+    assert session.state.status_of(kept) is Status.RUNNING
+    assert session.state.status_of(gone) is Status.RELEASING
+    assert list(session.state.leaving) == [gone.key]
+    assert held(session, "q") == (100, 100)
+    assert counters(session, "a-0") == (1, 2, 0, 1)
+
+
+def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
+    """cycle:STM-3, 23: the pod keeps running, although another node would do as well."""
+    session = two_nodes(gpu=1).session()
+    before = content(session)
+    evict(session, "a-0")
+    evict(session, "a-1")
+    gang = gangs_of(session)["a"]
+    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert content(session) == before
+    outcome = session.state.commit(0)
+    assert (outcome.touched, outcome.placed, outcome.evicted) == ({}, [], [])
+
+
+@pytest.mark.parametrize("home", ["node-0", "node-1", "node-2"])
+def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
+    """cycle:STM-3, SCO-5: whichever of equal nodes is the first."""
+    session = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).session()
+    task = evict(session, "a-0")
+    gang = gangs_of(session)["a"]
+    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert session.state.status_of(task) is Status.RUNNING
+
+
+@pytest.mark.parametrize("leave", [("a-1",), ("a-0", "a-1")], ids=["shared", "emptied"])
+def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept(leave: tuple[str, ...]) -> None:
+    """cycle:STM-3: whether its neighbour holds the device meanwhile or nobody does."""
+    session = two_nodes("x", fraction=0.5).session()
+    before = content(session)
+    for pod in leave:
+        evict(session, pod)
+    gang = gangs_of(session)["a"]
+    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert content(session) == before
+
+
+def test_stm3_a_tenant_that_gets_another_device_of_its_node_moves() -> None:
+    """cycle:STM-3: changed GPU groups are a move, not an un-evict."""
+    built = cluster(nodes=1, gpus=2).queue("q").gang("a", fraction=0.4, on="node-0", device="x")
+    session = built.gang("b", fraction=0.6, on="node-0", device="y").session()
+    task = evict(session, "a-0")
+    gang = gangs_of(session)["a"]
+    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert session.state.moved[task.key] == Placement(Status.PIPELINED, 0, ("y",))
+    assert session.state.leaving[task.key].gpu_groups == ("x",)
+    outcome = session.state.commit(0)
+    assert [found.name for _, found, _ in outcome.evicted] == ["a-0"]
+    check_state(session)
+
+
+def test_stm3_a_moved_task_holds_two_nodes_and_counts_once() -> None:
+    """cycle:STM-3: Pipelined on the new node, Releasing on the old."""
+    session = two_nodes(gpu=1).session()
+    evict(session, "a-0")
+    task = put(session, "a-0", 1)
+    assert session.state.status_of(task) is Status.PIPELINED
+    assert session.state.moved[task.key].row == 1
+    assert session.state.leaving[task.key].row == 0
+    assert gpus(session, 0) == (2, 1, 3, 2)
+    assert gpus(session, 1) == (4, -1, 3, 1)
+    assert held(session, "q") == (200, 200)
+    assert counters(session, "a-0") == (2, 2, 1, 0)
+
+
+def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
+    """cycle:STM-3"""
+    session = two_nodes(spec=PORT).session()
+    evict(session, "a-0")
+    put(session, "a-0", 1)
+    assert {row: list(ports.values()) for row, ports in session.state.ports.items()} == {0: [1], 1: [1]}
+    assert {row: list(ports.values()) for row, ports in session.state.closing.items()} == {0: [1]}
+
+
+# -- cycle:PG-14: dropping a promise ----------------------------------------------------------------------------------
+
+
+@KINDS
+def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
+    """cycle:PG-14, 23: pipeline and un-pipeline restore everything."""
+    session = two_nodes(device, **pod).session()
+    devices = (device,) if isinstance(device, str) else device
+    before = content(session)
+    task = put(session, "b-0", 1, *devices)
+    evict(session, "b-0")
+    assert session.state.status_of(task) is Status.PENDING
+    assert session.state.is_open(task)
+    assert session.state.leaving == {}
+    del session.state.moved[task.key]
+    assert content(session) == before
+
+
+def test_pg14_a_task_that_loses_its_promise_is_chosen_again() -> None:
+    """cycle:PG-9: what to place next is asked anew."""
+    session = two_nodes(gpu=1).session()
+    gang = gangs_of(session)["b"]
+    put(session, "b-0", 1)
+    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-1"]
+    put(session, "b-1", 1)
+    evict(session, "b-0")
+    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0"]
+    evict(session, "b-1")
+    assert [task.name for batch in session.next_tasks(gang) for task in batch.tasks] == ["b-0", "b-1"]
+
+
+@KINDS
+def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
+    pod: dict[str, Any], device: str | tuple[str, ...]
+) -> None:
+    """cycle:PG-14: the pod was never there, so nothing is being released and it waits as before."""
+    session = two_nodes(device, **pod).session()
+    devices = (device,) if isinstance(device, str) else device
+    before = content(session)
+    task = put(session, "b-0", 1, *devices, pipelined=False)
+    session.state.commit(0)
+    mark = session.state.mark()
+    evict(session, "b-0")
+    outcome = session.state.commit(mark)
+    assert (list(outcome.touched), outcome.placed, outcome.evicted) == ([task.key], [], [])
+    assert session.state.moved.pop(task.key).status is Status.PENDING
+    assert content(session) == before
+    assert [found.name for batch in session.next_tasks(gangs_of(session)["b"]) for found in batch.tasks] == [
+        "b-0",
+        "b-1",
+    ]
+
+
+def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
+    """cycle:PG-14: its eviction was decided before."""
+    session = two_nodes(gpu=1).session()
+    evict(session, "a-0")
+    put(session, "a-0", 1)
+    session.state.commit(0)
+    mark = session.state.mark()
+    task = evict(session, "a-0")
+    assert session.state.moved[task.key] == Placement(Status.RELEASING, 0, ())
+    assert not session.state.is_open(task)
+    assert gpus(session, 0) == (2, 1, 3, 2)
+    assert gpus(session, 1) == (4, 0, 4, 0)
+    assert held(session, "q") == (100, 100)
+    assert counters(session, "a-0") == (1, 2, 0, 0)
+    outcome = session.state.commit(mark)
+    assert list(outcome.touched) == [task.key], "its nomination no longer holds"
+    assert (outcome.placed, outcome.evicted) == ([], []), "it is not evicted twice"
+    check_state(session)
+
+
+# -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_stm5_every_operation_is_undone_exactly(pod: dict[str, Any], device: str | tuple[str, ...]) -> None:
+    """cycle:STM-5, 23: from the tail, mark by mark, to every mark there was."""
+    session = two_nodes(device, **pod).session()
+    state = session.state
+    devices = (device,) if isinstance(device, str) else device
+    operations: list[Callable[[], object]] = [
+        lambda: evict(session, "a-0"),
+        lambda: evict(session, "a-1"),
+        lambda: keep(session, "a-0"),
+        lambda: evict(session, "a-0"),
+        lambda: put(session, "a-0", 1, *devices),
+        lambda: put(session, "b-0", 0, *devices),
+        lambda: evict(session, "b-0"),
+        lambda: put(session, "b-0", 1, *devices, pipelined=False),
+        lambda: evict(session, "b-0"),
+        lambda: put(session, "b-1", 1, *devices),
+    ]
+    marks = []
+    for operation in operations:
+        marks.append((state.mark(), state.version, content(session)))
+        operation()
+    for mark, version, before in reversed(marks):
+        state.rollback(mark)
+        assert content(session) == before
+        assert state.version == version
+
+
+def test_stm5_a_rollback_between_evicting_and_promising_leaves_the_eviction() -> None:
+    """Part 23, statement tests."""
+    session = two_nodes(gpu=2).session()
+    task = evict(session, "a-0")
+    mark, between = session.state.mark(), content(session)
+    put(session, "b-0", 0)
+    session.state.rollback(mark)
+    assert content(session) == between
+    assert session.state.status_of(task) is Status.RELEASING
+    assert session.state.status_of(find(session, "b-0")[2]) is Status.PENDING
+
+
+def test_stm5_undoing_a_keep_evicts_again() -> None:
+    """cycle:STM-5: undo of an undo redoes."""
+    session = two_nodes(gpu=1).session()
+    task = evict(session, "a-0")
+    mark, evicted = session.state.mark(), content(session)
+    keep(session, "a-0")
+    session.state.rollback(mark)
+    assert content(session) == evicted
+    assert session.state.is_open(task)
+    keep(session, "a-0")
+    assert session.state.status_of(task) is Status.RUNNING
+
+
+def test_stm5_undone_evictions_name_their_rows() -> None:
+    """Caches by row read `touched`: every change is there, undo included."""
+    session = two_nodes(gpu=1).session()
+    state = session.state
+    evict(session, "a-0")
+    keep(session, "a-0")
+    put(session, "b-0", 1)
+    evict(session, "b-0")
+    assert state.touched == [0, 0, 1, 1]
+    state.rollback(0)
+    assert state.touched[4:] == [1, 1, 0, 0]
+
+
+# -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
+
+
+def test_stm6_what_was_evicted_again_is_not_converted() -> None:
+    """cycle:STM-6: only what is allocated becomes a promise."""
+    session = two_nodes(gpu=1).session()
+    stays, leaves = put(session, "b-0", 1, pipelined=False), put(session, "b-1", 1, pipelined=False)
+    evict(session, "b-1")
+    session.state.convert_to_pipelined(gangs_of(session)["b"], 0)
+    assert session.state.status_of(stays) is Status.PIPELINED
+    assert session.state.status_of(leaves) is Status.RELEASING
+    assert counters(session, "b-0")[2] == 1
+
+
+# -- cycle:STM-7: committing ------------------------------------------------------------------------------------------
+
+
+def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
+    """cycle:STM-7: in the order they were first touched, each once."""
+    session = two_nodes(gpu=1).gang("c", 2, gpu=1, on="node-1").session()
+    for pod in ("c-1", "a-0", "a-1", "c-0"):
+        evict(session, pod)
+    keep(session, "a-1")
+    put(session, "a-0", 1)
+    put(session, "b-0", 0)
+    outcome = session.state.commit(0)
+    assert [(task.name, placed.row) for _, task, placed in outcome.evicted] == [("c-1", 1), ("a-0", 0), ("c-0", 1)]
+    assert [(task.name, placed.row) for _, task, placed in outcome.placed] == [("a-0", 1), ("b-0", 0)]
+    assert {key: gang.group.name for key, gang in outcome.touched.items()} == {
+        "default/c-1": "c",
+        "default/a-0": "a",
+        "default/c-0": "c",
+        "default/b-0": "b",
+    }
+    check_state(session)
+
+
+def test_stm7_a_commit_looks_no_further_back_than_its_mark() -> None:
+    """cycle:STM-7"""
+    session = two_nodes(gpu=1).session()
+    evict(session, "a-0")
+    assert len(session.state.commit(0).evicted) == 1
+    mark = session.state.mark()
+    evict(session, "a-1")
+    put(session, "b-0", 0)
+    outcome = session.state.commit(mark)
+    assert [task.name for _, task, _ in outcome.evicted] == ["a-1"]
+    assert [task.name for _, task, _ in outcome.placed] == ["b-0"]
+
+
+def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
+    """cycle:STM-7: only valid operations count."""
+    session = two_nodes(gpu=1).session()
+    put(session, "b-0", 1)
+    evict(session, "b-0")
+    outcome = session.state.commit(0)
+    assert (outcome.placed, outcome.evicted) == ([], [])
+    put(session, "b-0", 1, pipelined=False)
+    session.state.commit(0)
+    mark = session.state.mark()
+    evict(session, "b-0")
+    keep(session, "b-0")
+    assert session.state.commit(mark).touched == {}, "a bind of this cycle that was kept stays as it is"
+
+
+def test_stm7_what_is_committed_leaves_for_good() -> None:
+    """cycle:STM-7: no later trial may keep it or count on it."""
+    session = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).session()
+    task = evict(session, "a-0")
+    session.state.commit(0)
+    gang, part, _ = find(session, "a-0")
+    assert not session.state.is_open(task)
+    assert (gang.open, part.open, part.evicted) == (1, 1, [])
+    assert part.alive == 2, "the pod is on its way out"
+    (batch,) = session.next_tasks(gang)
+    assert [found.name for found in batch.tasks] == ["a-2"]
+    check_state(session)
+
+
+def test_stm7_a_moved_task_is_not_open_either() -> None:
+    """cycle:STM-7"""
+    session = two_nodes(gpu=1).session()
+    evict(session, "a-0")
+    put(session, "a-0", 1)
+    session.state.commit(0)
+    gang, part, _ = find(session, "a-0")
+    assert (gang.open, part.open, part.evicted, part.alive) == (0, 0, [], 2)
+    check_state(session)
+
+
+# -- Any sequence -----------------------------------------------------------------------------------------------------
+
+STEP = st.tuples(st.integers(0, 7), st.integers(0, 3))
+PODS = [*(f"a-{index}" for index in range(3)), *(f"b-{index}" for index in range(3)), "s-0", "s-1"]
+
+
+def crowd(kind: str) -> Session:
+    """Running, waiting and half protected gangs of one kind of pod on two nodes with room for all of them twice."""
+    pods: dict[str, dict[str, Any]] = {
+        "whole": {"gpu": 1},
+        "shared": {"fraction": 0.2},
+        "port": {"gpu": 1, "spec": PORT},
+    }
+    pod = pods[kind]
+    device: Any = "x" if kind == "shared" else ()
+    built = cluster(nodes=2, gpus=40).queue("top").queue("q", parent="top")
+    built.gang("a", 3, min=1, on="node-0", device=device, **pod).gang("b", 3, min=1, preemptible=False, **pod)
+    semi = {"preemptibility": "semi-preemptible"}
+    built.gang("s", 2, min=1, on="node-1", device=device, preemptible=None, group_spec=semi, **pod)
+    return built.session()
+
+
+def step(session: Session, kind: str, choice: tuple[int, int]) -> None:
+    """Do something that is possible with one of the pods."""
+    state = session.state
+    task = find(session, PODS[choice[0]])[2]
+    row, pipelined = choice[1] % 2, choice[1] >= 2
+    devices = (f"y{row}",) if kind == "shared" else ()
+    status = state.status_of(task)
+    if status is Status.PENDING:
+        put(session, task.name, row, *devices, pipelined=pipelined)
+    elif status is Status.RELEASING:
+        if not state.is_open(task):
+            return
+        if state.leaving[task.key].row == row:
+            keep(session, task.name)
+        else:
+            put(session, task.name, row, *devices)
+    elif task.key not in state.leaving or task.key in state.gone:
+        evict(session, task.name)
+
+
+@given(
+    kind=st.sampled_from(["whole", "shared", "port"]),
+    first=st.lists(STEP, max_size=12),
+    tried=st.lists(STEP, min_size=1, max_size=12),
+    second=st.lists(STEP, max_size=12),
+)
+def test_stm5_any_trial_is_undone_and_any_commit_adds_up(
+    kind: str, first: list[tuple[int, int]], tried: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
+    """cycle:STM-5, STM-7: a rollback restores every byte, and after a commit all sums are those of the tasks."""
+    session = crowd(kind)
+    state = session.state
+    for choice in first:
+        step(session, kind, choice)
+    state.commit(0)
+    check_state(session)
+    mark, version, before = state.mark(), state.version, content(session)
+    for choice in tried:
+        step(session, kind, choice)
+    state.rollback(mark)
+    assert content(session) == before
+    assert state.version == version
+    for choice in second:
+        step(session, kind, choice)
+    state.commit(mark)
+    check_state(session)

@@ -1,0 +1,100 @@
+"""What cannot be taken back is not searched for: who only moves makes no room (cycle:PERF-7, queues:Q-275)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.core.cycle.gangs import Batch
+from pykai.core.cycle.session import Session
+from pykai.core.eviction.balance import Balance
+from pykai.core.eviction.victims import victims_of
+from tests.core.builders import Cluster, cluster
+
+
+def crowded(*, quota: float = -1, free: int = 0, gpus: int = 4, **wanted: Any) -> Cluster:
+    """Two queues on two nodes; `a` runs on all GPUs but the free ones of each node, `b` waits."""
+    built = cluster().queue("a", quota=quota).queue("b", quota=quota)
+    for row in range(2):
+        built.node(gpus=gpus)
+        for index in range(gpus - free):
+            built.gang(f"old-{row}-{index}", queue="a", gpu=1, on=f"node-{row}")
+    return built.gang("new", queue="b", **{"gpu": 1, **wanted})
+
+
+def asked(session: Session) -> list[Batch]:
+    return session.next_tasks(session.gang(session.snapshot.groups["default/new"]))
+
+
+def balance_of(built: Cluster, losing: frozenset[int] | None) -> Balance:
+    session = built.session()
+    return Balance(session, asked(session), losing)
+
+
+def test_a_full_cluster_without_anyone_over_its_share_is_not_searched() -> None:
+    result = crowded().taking("reclaim").schedule()
+    assert result.verdicts("new") == {"reclaim": "hopeless"}
+    assert result.plan.evictions == ()
+
+
+def test_the_work_does_not_grow_with_those_who_cannot_lose() -> None:
+    few, many = (crowded(gpus=gpus).taking("reclaim").schedule().plan.work for gpus in (2, 16))
+    assert few == many
+
+
+def test_whoever_is_over_its_share_still_loses() -> None:
+    result = crowded(quota=4).taking("reclaim").schedule()
+    assert len(result.plan.evictions) == 1
+
+
+def test_moving_still_makes_room_where_enough_is_free() -> None:
+    """queues:Q-267: nobody is over its quota, but one pod can move so that two GPUs are free on one node."""
+    result = crowded(free=1, gpu=2).taking("reclaim").schedule()
+    assert [bool(eviction.moves_to) for eviction in result.plan.evictions] == [True]
+
+
+def test_where_nobody_loses_no_more_are_moved_than_consolidation_may() -> None:
+    built = crowded(free=1, gpu=2).taking("reclaim").with_policy(max_consolidation_preemptees=0)
+    assert built.schedule().plan.evictions == ()
+
+
+@pytest.mark.parametrize(("free", "covers"), [(0, False), (1, True)])
+def test_what_is_free_anywhere_counts(free: int, covers: bool) -> None:
+    assert balance_of(crowded(free=free, gpu=2), frozenset()).covers is covers
+
+
+def test_only_those_who_may_lose_make_up_for_what_is_missing() -> None:
+    built = crowded(gpu=1)
+    session = built.session()
+    batches = asked(session)
+    victims = victims_of(session)
+    (leaf,) = [leaf for leaf in victims.leaves() if victims.line(leaf)]
+    _, _, unit = victims.line(leaf)[0]
+    for losing, covers in ((frozenset([leaf]), True), (frozenset[int](), False)):
+        balance = Balance(session, batches, losing)
+        added = balance.copy()
+        added.add(unit.gang, unit.members)
+        assert not balance.covers
+        assert added.covers is covers
+
+
+def test_where_everyone_may_lose_nothing_is_compared() -> None:
+    assert balance_of(crowded(gpu=2), None).covers
+
+
+def test_cpu_is_compared_too() -> None:
+    built = cluster().queue("a").queue("b").node(cpu="2")
+    built.gang("old", queue="a", cpu="2", on="node-0").gang("new", queue="b", cpu="1")
+    assert not balance_of(built, frozenset()).covers
+
+
+def test_memory_of_gpus_of_several_sizes_is_not_compared() -> None:
+    """A share of a small GPU is less of a large one, so moving may free something."""
+    built = cluster().queue("a").queue("b")
+    built.node(gpus=1, gpu_memory=10_000).node(gpus=1, gpu_memory=40_000)
+    built.gang("old", queue="a", gpu=1, on="node-0").gang("older", queue="a", gpu=1, on="node-1").gang(
+        "new", queue="b", gpu=1
+    )
+    assert not balance_of(built, frozenset()).covers
+    assert not balance_of(built, frozenset()).hopeless

@@ -1,0 +1,299 @@
+"""What is left of zones, before a cycle and while it gives them out (gpu:N-16 to N-18, cases T-109 and T-111)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.session import Session
+from pykai.core.cycle.validate import Disagreement, check_state
+from pykai.core.model.status import Status
+from pykai.core.model.tasks import Task
+from pykai.core.placing.gang import try_tasks
+from pykai.core.schedule import run
+from tests.core.builders import Cluster, ask_of, numa_record
+from tests.core.numaclusters import GPU, built_in_and_numa, left_in, numa, of, only_numa, zoned, zones_in
+
+PREDICTED = "kai.scheduler/numa-placement-predicted"
+FOUR = (of(cpu=4), of(cpu=4))
+
+
+def cores(session: Session, *, idle: bool = True) -> list[int]:
+    return [amount // 1000 for amount in left_in(session, idle=idle)]
+
+
+def holding(zone: int, cpu: int) -> dict[str, Any]:
+    """A Guaranteed pod on node n that lies in a zone."""
+    return {"on": "n", "cpu": cpu, "qos": "Guaranteed", "numa": {f"zone-{zone}": of(cpu=cpu)}}
+
+
+def test_t109_what_is_left_follows_from_the_records_not_from_what_the_daemon_says() -> None:
+    found = zoned(*FOUR, available=(of(cpu=99), of(cpu=99)))
+    found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", Status.PIPELINED)
+    found.pod("unrecorded", on="n", cpu=2, qos="Guaranteed")
+    found.pod("waits", cpu=2, qos="Guaranteed", annotations={PREDICTED: numa_record({"zone-0": of(cpu=2)})})
+    assert cores(found.session()) == [2, 2]
+
+
+def test_n16_pods_of_other_schedulers_count_too() -> None:
+    assert cores(zoned(*FOUR).pod("theirs", scheduler="default-scheduler", **holding(0, 3)).session()) == [1, 4]
+
+
+@pytest.mark.parametrize("status", [Status.BOUND, Status.BINDING, Status.ALLOCATED, Status.STUCK_IN_RELEASING])
+def test_n16_every_pod_that_goes_on_holding_its_node_counts(status: Status) -> None:
+    found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", status)
+    assert cores(found.session()) == cores(found.session(), idle=False) == [1, 4]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_n16_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
+    assert cores(zoned(*FOUR).pod("p", phase=phase, **holding(0, 3)).session()) == [4, 4]
+
+
+def test_n16_a_leaver_holds_its_zone_until_it_is_gone() -> None:
+    found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", Status.RELEASING)
+    assert cores(found.session()) == [1, 4]
+    assert cores(found.session(), idle=False) == [4, 4]
+
+
+def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised() -> None:
+    """gpu:N-16, Do better."""
+    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", Status.RELEASING)
+    result = found.pod("stays", **holding(1, 3)).gang("j", cpu=3, qos="Guaranteed").schedule()
+    assert (result.bound("j"), result.pipelined("j")) == (0, 1)
+    assert zones_in(result.session.state.moved["default/j-0"]) == [0]
+
+
+def test_n16_who_can_start_in_an_empty_zone_does_although_a_lower_one_will_be_free() -> None:
+    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", Status.RELEASING)
+    result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
+    assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
+    assert result.bound("j") == 1
+
+
+def test_n16_what_is_promised_is_not_given_to_another_although_it_is_idle() -> None:
+    found = zoned(*FOUR).pod("promised", **holding(0, 3)).assume("promised", Status.PIPELINED)
+    result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
+    assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
+
+
+def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_so() -> None:
+    found = zoned(*FOUR, available=(of(cpu=1), of(cpu=3)), arguments={"reconstructAvailable": "false"})
+    found.pod("runs", **holding(0, 3))
+    assert cores(found.session()) == [1, 3]
+    found.assume("runs", Status.RELEASING)
+    assert cores(found.session()) == [1, 3]
+    assert cores(found.session(), idle=False) == [4, 3]
+
+
+def test_n16_the_daemon_has_not_counted_a_pod_that_is_still_on_its_way() -> None:
+    found = zoned(*FOUR, available=FOUR, arguments={"reconstructAvailable": "false"})
+    found.pod("p", cpu=3, qos="Guaranteed").bind_request("p", "n", numa={"zone-0": of(cpu=3)})
+    assert cores(found.session()) == [1, 4]
+
+
+def test_n17_the_next_pod_of_a_cycle_finds_what_the_last_one_left() -> None:
+    result = zoned(*FOUR).gang("a", 3, min=1, cpu=3, qos="Guaranteed").schedule()
+    assert [result.zones_of(f"a-{index}") for index in range(3)] == [((0, {"cpu": 3000}),), ((1, {"cpu": 3000}),), ()]
+    assert cores(result.session) == [1, 1]
+
+
+def test_n17_a_gang_that_does_not_fit_as_a_whole_leaves_no_trace() -> None:
+    result = zoned(*FOUR).gang("a", 3, cpu=3, qos="Guaranteed").schedule()
+    assert result.bound("a") == 0
+    assert cores(result.session) == [4, 4]
+
+
+def two_victims() -> Cluster:
+    """One victim of three cores in each zone of four, and a preemptor of three."""
+    found = zoned(*FOUR).gang("victim0", **holding(0, 3)).gang("victim1", **holding(1, 3))
+    return found.gang("preemptor", cpu=3, qos="Guaranteed")
+
+
+def member(session: Session, name: str) -> tuple[Gang, LeafRun, Task]:
+    task = session.snapshot.tasks[f"default/{name}-0"]
+    gang = session.gang(session.snapshot.groups[task.group_key])
+    return gang, gang.leaves[0], task
+
+
+def evict(session: Session, *names: str) -> None:
+    for name in names:
+        session.state.evict(*member(session, name))
+
+
+def serve(session: Session, name: str) -> bool:
+    gang, _, _ = member(session, name)
+    return try_tasks(session, gang, session.next_tasks(gang))
+
+
+def test_t111_a_victim_whose_zone_is_taken_moves_to_the_other_zone_of_its_node() -> None:
+    """gpu:N-17: it is no longer where it was, so it does not simply stay."""
+    session = two_victims().session()
+    mark = session.state.mark()
+    assert cores(session, idle=False) == [1, 1]
+    evict(session, "victim0", "victim1")
+    assert cores(session, idle=False) == [4, 4]
+    assert serve(session, "preemptor")
+    assert serve(session, "victim0")
+    assert not serve(session, "victim1")
+    state = session.state
+    assert zones_in(state.moved["default/preemptor-0"]) == [0]
+    assert zones_in(state.moved["default/victim0-0"]) == [1]
+    assert state.status_of(member(session, "victim0")[2]) is Status.PIPELINED
+    assert zones_in(state.leaving["default/victim0-0"]) == [0]
+    assert cores(session, idle=False) == [1, 1]
+    assert cores(session) == [1, 1]
+    check_state(session)
+    state.rollback(mark)
+    assert cores(session, idle=False) == [1, 1]
+    assert cores(session) == [1, 1]
+    assert not state.moved
+    assert not state.leaving
+    check_state(session)
+
+
+def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> None:
+    session = two_victims().session()
+    evict(session, "victim0", "victim1")
+    assert serve(session, "victim1")
+    assert "default/victim1-0" not in session.state.leaving
+    assert "default/victim1-0" not in session.state.moved
+    assert serve(session, "preemptor")
+    assert zones_in(session.state.moved["default/preemptor-0"]) == [0]
+    check_state(session)
+
+
+def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_something_else() -> None:
+    """It lies in both zones by its record; asked anew it would be given zone 0."""
+    found = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed", numa={"zone-0": of(cpu=1), "zone-1": of(cpu=1)})
+    session = found.gang("w", cpu=1, qos="Guaranteed").session()
+    evict(session, "v")
+    assert serve(session, "v")
+    assert not session.state.leaving
+    assert cores(session) == [3, 3]
+
+
+def test_n15_a_victim_without_a_record_stays_unaccounted() -> None:
+    session = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed").gang("w", cpu=1, qos="Guaranteed").session()
+    evict(session, "v")
+    assert serve(session, "v")
+    assert not session.state.leaving
+    assert cores(session) == [4, 4]
+
+
+def with_preemption(found: Cluster) -> Cluster:
+    """The same under the built-in configuration, with preemption and a high priority."""
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "hi"}, "value": 100}
+    return found.configured(built_in_and_numa()).taking("preempt").add(urgent)
+
+
+def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
+    found = with_preemption(zoned(*FOUR))
+    for name, zone in (("old", 0), ("new", 1)):
+        found.gang(name, **holding(zone, 3))
+    found.gang("urgent", cpu=3, qos="Guaranteed", priority="hi", preemptible=False)
+    result = found.schedule()
+    assert result.evicted_pods() == ["new-0"]
+    assert result.pipelined("urgent") == 1
+    assert zones_in(result.session.state.moved["default/urgent-0"]) == [1]
+
+
+def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less_could_not() -> None:
+    """Restricted: six GPUs want two zones, so ten cores are refused and twenty-four are not."""
+    zone = of(gpu=4, cpu=16)
+    found = with_preemption(zoned(zone, zone, policy="restricted"))
+    held = {"zone-0": of(gpu=4, cpu=16), "zone-1": of(gpu=4, cpu=16)}
+    found.gang("victim", on="n", gpu=8, cpu=32, qos="Guaranteed", numa=held)
+    found.gang("narrow", gpu=6, cpu=10, qos="Guaranteed", priority="hi", preemptible=False)
+    found.gang("wide", gpu=6, cpu=24, qos="Guaranteed", priority="hi", preemptible=False)
+    result = found.schedule()
+    assert result.pipelined("narrow") == 0
+    assert result.pipelined("wide") == 1
+
+
+def test_n18_a_bind_names_zones_by_their_ids_and_amounts_as_quantities() -> None:
+    zone = of(gpu=4, cpu=16, memory="8Gi", **{"example.com/nic": 2})
+    found = numa().node("n", gpus=8, extra={"example.com/nic": 4}).zones("n", zone, zone, policy="restricted")
+    extra = {"example.com/nic": 3}
+    result = found.gang("j", gpu=6, cpu=24, memory="12Gi", extra=extra, qos="Guaranteed").schedule()
+    (bind,) = result.plan.binds
+    assert bind.numa_zones == (
+        ("zone-0", (("cpu", "16"), ("example.com/nic", "2"), ("memory", "8589934592"), (GPU, "4"))),
+        ("zone-1", (("cpu", "8"), ("example.com/nic", "1"), ("memory", "4294967296"), (GPU, "2"))),
+    )
+
+
+def test_n18_a_pod_without_zones_names_none() -> None:
+    (bind,) = zoned(*FOUR).gang("j", cpu=3, qos="Burstable").schedule().plan.binds
+    assert bind.numa_zones == ()
+
+
+def test_n4_the_plugin_is_off_unless_it_is_named() -> None:
+    found = zoned(*FOUR).gang("j", cpu=6, qos="Guaranteed")
+    assert found.schedule().bound("j") == 0
+    found.configuration = None
+    assert found.schedule().bound("j") == 1
+    assert not found.session().state.books
+
+
+def test_without_any_zones_the_plugin_adds_nothing() -> None:
+    session = numa().node("n").gang("j", cpu=6, qos="Guaranteed").session()
+    assert not session.state.books
+    assert [check.name for check in session.rules.checks].count("numa") == 0
+    assert [score.name for score in session.rules.scores].count("numa") == 0
+
+
+def test_n4_mistakes_in_the_arguments_are_reported_and_the_default_stays() -> None:
+    found = numa().configured(only_numa(reconstructAvailable="maybe"))
+    found.node("n", cpu=100).zones("n", *FOUR, available=(of(cpu=99), of(cpu=99)))
+    assert cores(found.session()) == [4, 4]
+
+
+@pytest.mark.parametrize("plane", ["idle", "free"])
+def test_validation_notices_zones_that_are_not_what_their_holders_leave(plane: str) -> None:
+    session = two_victims().session()
+    run(session)
+    check_state(session)
+    (books,) = session.state.books
+    getattr(books.planes(), plane)[0, 0, 0] -= 1  # type: ignore[attr-defined]
+    with pytest.raises(Disagreement, match="ZoneBooks"):
+        check_state(session)
+
+
+def test_nodes_of_different_make_keep_their_own_zones() -> None:
+    found = numa().node("a").zones("a", of(cpu=2), of(cpu=2), of(cpu=2)).node("b").zones("b", of(gpu=1, cpu=8))
+    found.node("c").pod("p", on="a", cpu=1, qos="Guaranteed", numa={"zone-2": of(cpu=1)})
+    session = found.session()
+    assert left_in(session, node="a") == [2000, 2000, 1000]
+    assert left_in(session, node="b") == [8000, 0, 0]
+    assert left_in(session, GPU, node="b") == [1, 0, 0]
+    assert found.gang("j", cpu=7, qos="Guaranteed").schedule().zones_of("j-0") in ((), ((0, {"cpu": 7000}),))
+
+
+CONTENTS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=12
+)
+
+
+@drawn(CONTENTS, st.integers(0, 12))
+def test_whatever_is_held_and_given_back_the_books_are_what_the_holders_leave(
+    steps: list[tuple[int, int, int, int]], kept: int
+) -> None:
+    session = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").session()
+    (books,) = session.state.books
+    task = ask_of(session, "j-0").task
+    before = [plane.copy() for plane in books.planes()]  # type: ignore[attr-defined]
+    held: list[tuple[int, object, int]] = []
+    for row, zone, amount, how in steps:
+        held.append((row, ((zone, (("cpu", amount),)),), how))
+        books.hold(task, *held[-1], 1)
+    for row, content, how in held[kept:]:
+        books.hold(task, row, content, how, -1)
+    assert books.agrees(held[:kept])  # type: ignore[attr-defined]
+    for row, content, how in held[:kept]:
+        books.hold(task, row, content, how, -1)
+    assert all((was == now).all() for was, now in zip(before, books.planes(), strict=True))  # type: ignore[attr-defined]

@@ -1,0 +1,151 @@
+"""The books of volumes, asked directly: what a leaver may keep, what a promise takes, that nothing is asked twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pykai.core.cycle.session import Session
+from pykai.core.hooks import Ask
+from pykai.core.ledgers.volumes.ledger import Share, VolumeBooks
+from pykai.core.placing.gang import try_tasks
+from tests.core.builders import Cluster, ask_of, cluster
+
+DRIVER = "csi.example.com"
+
+
+def books_of(session: Session) -> VolumeBooks:
+    (book,) = (book for book in session.state.books if isinstance(book, VolumeBooks))
+    return book
+
+
+def with_leaver(room: str, own: str, asked: str) -> Cluster:
+    """A pod with a claim of its own, and one that waits for room."""
+    return (
+        cluster(nodes=1)
+        .queue("q")
+        .storage_class(provisioner=DRIVER)
+        .csi_driver(DRIVER)
+        .storage_capacity("pool", room=room)
+        .volume("pv", claim="old-0-tmp")
+        .claim("old-0-tmp", bound_to="pv", owner="old-0", size=own)
+        .claim("data", size=asked)
+        .gang("old", ephemeral=("tmp",), on="node-0")
+        .gang("job", claims=("data",))
+    )
+
+
+def evict(session: Session, ask: Ask) -> None:
+    session.state.evict(ask.gang, ask.leaf, ask.task)
+
+
+def promise(session: Session, ask: Ask, row: int = 0) -> None:
+    grants = session.state.grants_at(ask, row, idle=False)
+    assert grants is not None
+    session.state.place(ask.gang, ask.leaf, ask.task, row, (), grants, pipelined=True)
+
+
+def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
+    """cycle:NOD-7."""
+    session = with_leaver("1Gi", "4Gi", "5Gi").session()
+    books, state, old, job = books_of(session), session.state, ask_of(session, "old-0"), ask_of(session, "job-0")
+    assert books.grant(state, job, 0, idle=False) is None
+    evict(session, old)
+    assert books.grant(state, job, 0, idle=True) is None
+    assert books.grant(state, job, 0, idle=False) == (
+        Share("default/job-0#0", "fast", pool="csi/pool", size=5 << 30, row=0),
+    )
+
+
+def test_a_pod_told_to_leave_may_stay_until_its_room_is_promised() -> None:
+    session = with_leaver("1Gi", "4Gi", "5Gi").session()
+    books, state, old = books_of(session), session.state, ask_of(session, "old-0")
+    evict(session, old)
+    assert books.grant(state, old, 0, idle=True) == books.held(old.task)
+    promise(session, ask_of(session, "job-0"))
+    assert books.grant(state, old, 0, idle=True) is None
+    assert books.grant(state, old, 0, idle=False) is None
+
+
+def test_a_pod_told_to_leave_may_stay_when_there_is_room_for_both() -> None:
+    session = with_leaver("9Gi", "4Gi", "5Gi").session()
+    books, state, old = books_of(session), session.state, ask_of(session, "old-0")
+    evict(session, old)
+    promise(session, ask_of(session, "job-0"))
+    assert books.grant(state, old, 0, idle=False) == books.held(old.task)
+
+
+def test_what_is_promised_is_not_given_to_one_who_starts_now() -> None:
+    world = with_leaver("5Gi", "4Gi", "5Gi").claim("late", size="5Gi").gang("next", claims=("late",))
+    session = world.session()
+    books, state = books_of(session), session.state
+    promise(session, ask_of(session, "job-0"))
+    assert books.grant(state, ask_of(session, "next-0"), 0, idle=True) is None
+
+
+def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
+    """The leaver is on its way to the node and its claim still waits."""
+    world = cluster(nodes=1).queue("q").storage_class().volume("pv").claim("a").claim("b")
+    world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
+    session = world.session()
+    books, state, first, job = books_of(session), session.state, ask_of(session, "first-0"), ask_of(session, "job-0")
+    assert books.held(first.task) == (Share("default/first-0#0", "fast", volume="pv"),)
+    evict(session, first)
+    assert books.grant(state, job, 0, idle=True) is None
+    promise(session, job)
+    assert books.grant(state, first, 0, idle=False) is None
+
+
+def test_a_shared_volume_of_leavers_goes_to_one_claim_of_a_pod() -> None:
+    world = (
+        cluster(nodes=1).queue("q").storage_class().volume("pv").claim("large", size="2Gi").claim("small", size="1Gi")
+    )
+    world.gang("old", claims=("large",)).bind_request("old-0", "node-0").gang("job", claims=("large", "small"))
+    session = world.session()
+    evict(session, ask_of(session, "old-0"))
+    assert books_of(session).grant(session.state, ask_of(session, "job-0"), 0, idle=False) is None
+
+
+def test_a_volume_that_is_to_move_with_nobody_stays_with_its_pod() -> None:
+    world = cluster(nodes=1).queue("q").storage_class().volume("a").volume("b").claim("x")
+    world.gang("first", claims=("x",)).bind_request("first-0", "node-0")
+    session = world.session()
+    first = ask_of(session, "first-0")
+    evict(session, first)
+    assert books_of(session).grant(session.state, first, 0, idle=True) == books_of(session).held(first.task)
+
+
+def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
+    """cycle:FLT-9: it runs in spite of it, and a trial that evicts it need not mean it."""
+    world = cluster(nodes=3).queue("q").volume("pv", claim="a").claim("a", bound_to="pv", deleted=True)
+    session = world.gang("old", claims=("a",), on="node-1", cpu=60).session()
+    old = ask_of(session, "old-0")
+    evict(session, old)
+    assert try_tasks(session, old.gang, session.next_tasks(old.gang))
+    assert not session.state.leaving
+    session = world.gang("big", cpu=60).session()
+    old, big = ask_of(session, "old-0"), ask_of(session, "big-0")
+    evict(session, old)
+    session.state.place(big.gang, big.leaf, big.task, 1, (), pipelined=True)
+    assert not try_tasks(session, old.gang, session.next_tasks(old.gang))
+
+
+def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
+    world = cluster(nodes=100).queue("q").storage_class().volume("pv", on="node-7").claim("a").claim("b")
+    session = world.gang("first", claims=("a",)).gang("job", claims=("b",)).session()
+    books, state, job = books_of(session), session.state, ask_of(session, "job-0")
+    row = session.snapshot.nodes.rows["node-7"]
+
+    def open_rows() -> list[int]:
+        return np.flatnonzero(books.refused(state, job, slice(None)) == 0).tolist()
+
+    assert open_rows() == [row]
+    mark = state.mark()
+    promise(session, ask_of(session, "first-0"), row)
+    assert open_rows() == []
+    state.rollback(mark)
+    assert open_rows() == [row]
+
+
+def test_clusters_without_waiting_claims_keep_no_books() -> None:
+    world = cluster(nodes=1).queue("q").volume("pv", claim="a").claim("a", bound_to="pv").gang("job", claims=("a",))
+    assert not [book for book in world.session().state.books if isinstance(book, VolumeBooks)]

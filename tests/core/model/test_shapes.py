@@ -1,0 +1,653 @@
+"""What a pod asks for (gpu:G-1 to G-16 without DRA, cycle:TSK-1, TSK-2): pods that ask for the same are one shape."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pykai.api.core import Pod
+from pykai.api.decode import decode_object
+from pykai.core.model.shapes import SATURATED, GpuAsk, GpuKind, RequestError, Shape, ShapeRegister
+from tests.core.builders import Raw, cluster
+
+GPU = "nvidia.com/gpu"
+AMD = "amd.com/gpu"
+SLICE = "nvidia.com/mig-1g.5gb"
+BIG_SLICE = "nvidia.com/mig-3g.20gb"
+GIB = 1 << 30
+
+Requests = Mapping[str, str | int | float]
+
+
+def container(requests: Requests | None = None, **fields: Any) -> Raw:
+    """A container that asks for something."""
+    return {"name": "c", "resources": {"requests": dict(requests or {})}, **fields}
+
+
+def sidecar(requests: Requests) -> Raw:
+    """An init container that goes on running."""
+    return container(requests, restartPolicy="Always")
+
+
+def pod(
+    *containers: Raw,
+    init: Sequence[Raw] = (),
+    name: str = "p",
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Pod:
+    """A pod with these containers; `spec` are fields of its spec as the wire spells them."""
+    decoded = decode_object(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "namespace": namespace,
+                "annotations": dict(annotations or {}),
+                "labels": dict(labels or {}),
+            },
+            "spec": {"containers": list(containers), "initContainers": list(init), **spec},
+        }
+    )
+    assert isinstance(decoded, Pod)
+    return decoded
+
+
+def shape(*containers: Raw, **pod_fields: Any) -> Shape:
+    """The shape of such a pod."""
+    return ShapeRegister().shape_of(pod(*containers, **pod_fields))
+
+
+def asked(*containers: Raw, **pod_fields: Any) -> dict[str, int]:
+    """What such a pod asks for by resource name, without its own pod slot."""
+    requests = dict(shape(*containers, **pod_fields).requests)
+    assert requests.pop("pods") == 1
+    return requests
+
+
+def same(first: Pod, second: Pod) -> bool:
+    """Whether the engine takes two pods for the same ask."""
+    register = ShapeRegister()
+    return register.shape_of(first) is register.shape_of(second)
+
+
+# Requests of the whole pod.
+
+
+def test_containers_are_added_up() -> None:
+    """gpu:G-1"""
+    assert asked(
+        container({"cpu": "500m", "memory": "1Gi"}), container({"cpu": 2, "memory": "1Gi", "ephemeral-storage": "1Ki"})
+    ) == {"cpu": 2500, "memory": 2 * GIB, "ephemeral-storage": 1024}
+
+
+def test_a_sidecar_runs_beside_the_containers() -> None:
+    """gpu:G-1, gpu:T-16: one GPU each is two GPUs, not the larger of the two."""
+    assert asked(container({GPU: 1, "cpu": 1}), init=[sidecar({GPU: 1, "cpu": 2})]) == {GPU: 2, "cpu": 3000}
+
+
+def test_an_init_container_counts_only_where_it_asks_for_more() -> None:
+    """gpu:G-1: resource by resource the larger of the two."""
+    wanted = asked(container({"cpu": 1, "memory": "8Gi"}), init=[container({"cpu": 4, "memory": "1Gi", GPU: 2})])
+    assert wanted == {"cpu": 4000, "memory": 8 * GIB, GPU: 2}
+
+
+def test_init_containers_run_one_after_the_other() -> None:
+    """gpu:G-1: the largest of them counts, not their sum."""
+    assert asked(container({"cpu": 1}), init=[container({"cpu": 3}), container({"cpu": 2})]) == {"cpu": 3000}
+
+
+def test_an_init_container_runs_beside_the_sidecars_declared_before_it_only() -> None:
+    """gpu:G-1"""
+    before = [sidecar({"cpu": 2}), container({"cpu": 3})]
+    assert asked(container({"cpu": 1}), init=before) == {"cpu": 5000}
+    assert asked(container({"cpu": 1}), init=before[::-1]) == {"cpu": 3000}
+
+
+def test_overhead_is_added_but_never_in_gpus() -> None:
+    """gpu:G-1"""
+    overhead = {"cpu": "250m", "memory": "1Gi", "example.com/nic": 1, GPU: 4, SLICE: 4}
+    ask = shape(container({"cpu": 1, GPU: 1}), overhead=overhead)
+    expected = {"cpu": 1250, "memory": GIB, "example.com/nic": 1000, GPU: 1, "pods": 1}
+    assert dict(ask.requests) == expected
+    assert dict(ask.overhead) == {"cpu": 250, "memory": GIB, "example.com/nic": 1000}
+
+
+def test_overhead_comes_on_top_of_the_init_containers() -> None:
+    """gpu:G-1"""
+    assert asked(container({"cpu": 1}), init=[container({"cpu": 4})], overhead={"cpu": 1}) == {"cpu": 5000}
+
+
+def test_every_pod_takes_one_pod_slot() -> None:
+    """gpu:G-1, cycle:NOD-6: whatever its containers say."""
+    assert shape(container()).requests == (("pods", 1),)
+    assert shape(container({"pods": 7})).requests == (("pods", 1),)
+
+
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
+    """cycle:TSK-1, Do better: resource by resource, overhead on top."""
+    wanted = asked(
+        container({"cpu": 4, "memory": "1Gi"}),
+        init=[container({"cpu": 8})],
+        resources={"requests": {"cpu": 2}},
+        overhead={"cpu": 1},
+    )
+    assert wanted == {"cpu": 3000, "memory": GIB}
+
+
+def test_requests_of_the_pod_may_be_larger_than_the_sum_of_its_containers() -> None:
+    """cycle:TSK-1, Do better"""
+    wanted = asked(container({"cpu": 1}), resources={"requests": {"cpu": 6, "memory": "2Gi"}})
+    assert wanted == {"cpu": 6000, "memory": 2 * GIB}
+
+
+def test_a_pod_level_block_without_requests_changes_nothing() -> None:
+    """cycle:TSK-1"""
+    assert asked(container({"cpu": 1}), resources={"limits": {"cpu": 6}}) == {"cpu": 1000}
+
+
+def test_nothing_asked_for_is_left_out() -> None:
+    assert asked(container({"cpu": 0, "memory": "-1Gi", GPU: "0"})) == {}
+
+
+def test_names_kubernetes_does_not_count_are_left_out() -> None:
+    """cycle:R-2"""
+    assert asked(container({"bananas": 1, "requests.example.com/x": 1, "cpu": 1})) == {"cpu": 1000}
+
+
+def test_each_resource_has_its_unit() -> None:
+    """gpu:G-4, cycle:R-2: whole for memory, storage, GPUs and MIG slices, thousandths for the rest."""
+    wanted = asked(
+        container(
+            {
+                "cpu": "1500m",
+                "memory": "1Ki",
+                "ephemeral-storage": "2Ki",
+                "hugepages-2Mi": 1,
+                "example.com/nic": 2,
+                "attachable-volumes-x": 3,
+                GPU: 2,
+                "nvidia.com/mig-2g.10gb": 4,
+            }
+        )
+    )
+    assert wanted == {
+        "cpu": 1500,
+        "memory": 1024,
+        "ephemeral-storage": 2048,
+        "hugepages-2Mi": 1000,
+        "example.com/nic": 2000,
+        "attachable-volumes-x": 3000,
+        GPU: 2,
+        "nvidia.com/mig-2g.10gb": 4,
+    }
+
+
+def test_absurd_requests_stop_at_a_bound_instead_of_overflowing() -> None:
+    huge = [container({"memory": "8Ei"}) for _ in range(5)]
+    assert asked(*huge) == {"memory": SATURATED}
+    several = shape(container({f"v{vendor}.example.com/gpu": "8E" for vendor in range(9)}))
+    assert several.gpu.devices == SATURATED
+    assert several.gpu_hundredths == SATURATED
+
+
+def test_a_number_beyond_64_bits_is_read_too() -> None:
+    assert asked(container({"cpu": 10**30})) == {"cpu": SATURATED}
+    assert same(pod(container({"cpu": 10**30})), pod(container({"cpu": "1e30"})))
+
+
+# Whole GPUs.
+
+
+@pytest.mark.parametrize(("text", "devices"), [("1", 1), ("8", 8), ("500m", 1), ("1500m", 2), ("2000m", 2)])
+def test_part_of_a_gpu_as_a_quantity_is_a_whole_one(text: str, devices: int) -> None:
+    """gpu:G-2: fractions round up."""
+    ask = shape(container({GPU: text}))
+    assert ask.gpu == GpuAsk(GpuKind.WHOLE, devices, 1.0)
+    assert ask.gpu_hundredths == 100 * devices
+
+
+def test_gpus_of_both_vendors_count_together_but_are_asked_for_apart() -> None:
+    """gpu:G-2, gpu:G-14, cycle:R-3: fit is by name, quota counts devices."""
+    ask = shape(container({GPU: 1, AMD: 2, "intel.com/gpu": 1}))
+    assert (ask.gpu.kind, ask.gpu.devices, ask.gpu_hundredths) == (GpuKind.WHOLE, 4, 400)
+    assert {name: count for name, count in ask.requests if name != "pods"} == {GPU: 1, AMD: 2, "intel.com/gpu": 1}
+
+
+def test_a_name_that_merely_ends_in_gpu_is_no_gpu() -> None:
+    """gpu:G-14, Do better: a name of its own, counted in thousandths."""
+    ask = shape(container({"vendor.example.com/vgpu": 2}))
+    assert ask.cpu_only
+    assert dict(ask.requests)["vendor.example.com/vgpu"] == 2000
+
+
+def test_zero_gpus_is_no_gpu() -> None:
+    """gpu:G-2, gpu:G-13"""
+    ask = shape(container({GPU: 0}))
+    assert ask.cpu_only
+    assert ask.gpu_hundredths == 0
+
+
+def test_a_container_with_zero_gpus_takes_nothing_from_one_with_two() -> None:
+    """gpu:G-3: requirements of unlike portions are not mixed up."""
+    assert shape(container({GPU: 0}), container({GPU: 2})).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+    assert shape(container({GPU: 2}), init=[container({GPU: 0})]).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+
+
+def test_a_pod_without_gpus_is_cpu_only() -> None:
+    """gpu:G-13"""
+    assert shape(container({"cpu": 1})).cpu_only
+    for wants in ({GPU: 1}, {SLICE: 1}):
+        assert not shape(container(wants)).cpu_only
+    for notes in ({"gpu-fraction": "0.5"}, {"gpu-memory": "10"}):
+        assert not shape(container(), annotations=notes).cpu_only
+
+
+# Shared GPUs.
+
+
+def ask_of(notes: Mapping[str, str], requests: Requests | None = None) -> GpuAsk:
+    """The GPU part of a pod with these annotations."""
+    return shape(container(requests), annotations=notes).gpu
+
+
+def cost_of(notes: Mapping[str, str], requests: Requests | None = None) -> int:
+    """Hundredths of a GPU such a pod costs its queue before any node is known."""
+    return shape(container(requests), annotations=notes).gpu_hundredths
+
+
+def test_gpu_memory_asks_for_part_of_one_device() -> None:
+    """gpu:G-5, gpu:T-1; gpu:G-11: the portion is not known before the node is."""
+    notes = {"gpu-memory": "1024"}
+    assert ask_of(notes) == GpuAsk(GpuKind.MEMORY, 1, 0.0, 1024)
+    assert shape(container(), annotations=notes).shared
+    assert cost_of(notes) == 0
+
+
+def test_gpu_memory_of_several_devices() -> None:
+    """gpu:G-7, gpu:T-2"""
+    assert ask_of({"gpu-memory": "1024", "gpu-fraction-num-devices": "2"}) == GpuAsk(GpuKind.MEMORY, 2, 0.0, 1024)
+
+
+def test_a_fraction_of_several_devices() -> None:
+    """gpu:G-6, gpu:G-7, gpu:T-3: three halves are one and a half."""
+    notes = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}
+    assert ask_of(notes) == GpuAsk(GpuKind.FRACTION, 3, 0.5)
+    assert cost_of(notes) == 150
+
+
+def test_a_fraction_of_one_is_still_a_shared_request() -> None:
+    """gpu:G-6"""
+    assert ask_of({"gpu-fraction": "1"}) == GpuAsk(GpuKind.FRACTION, 1, 1.0)
+    assert cost_of({"gpu-fraction": "1"}) == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "hundredths"), [("0.5", 50), ("0.333", 33), ("0.005", 1), ("0.004", 0), ("0.995", 100), ("5e-1", 50)]
+)
+def test_a_fraction_costs_hundredths_rounded_to_the_nearest(text: str, hundredths: int) -> None:
+    """gpu:G-11 and gpu:1.3 GPUs(): half away from zero."""
+    assert cost_of({"gpu-fraction": text}) == hundredths
+
+
+def test_each_device_of_a_fraction_is_rounded_by_itself() -> None:
+    """gpu:1.3 GPUs(): round first, then multiply."""
+    assert cost_of({"gpu-fraction": "0.335", "gpu-fraction-num-devices": "2"}) == 68
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "NaN", "inf", "half", "", " 0.5", "0.5 ", "٠.٥", "1,0"])
+def test_what_is_no_fraction_is_ignored(text: str) -> None:
+    """gpu:G-6: a fraction is a number above 0 and at most 1."""
+    assert ask_of({"gpu-fraction": text}) == GpuAsk()
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "1.5", "1Gi", "", " 10", "1_000", "٣", "9" * 30])
+def test_what_is_no_amount_of_memory_is_ignored(text: str) -> None:
+    """gpu:G-5: an integer above 0."""
+    assert ask_of({"gpu-memory": text}) == GpuAsk()
+
+
+def test_an_unreadable_share_leaves_the_whole_gpus() -> None:
+    """gpu:G-5, gpu:G-6"""
+    for notes in ({"gpu-memory": "x"}, {"gpu-fraction": "x"}):
+        assert ask_of(notes, {GPU: 2}) == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "two", "1.5", "0", "-3"])
+def test_what_is_no_number_of_devices_is_one_device(text: str) -> None:
+    """gpu:G-7"""
+    assert ask_of({"gpu-fraction": "0.5", "gpu-fraction-num-devices": text}).devices == 1
+    assert ask_of({"gpu-memory": "100", "gpu-fraction-num-devices": text}).devices == 1
+
+
+def test_a_number_of_devices_alone_shares_nothing() -> None:
+    """gpu:G-7"""
+    assert ask_of({"gpu-fraction-num-devices": "2"}) == GpuAsk()
+    assert ask_of({"gpu-fraction-num-devices": "2"}, {GPU: 1}) == GpuAsk(GpuKind.WHOLE, 1, 1.0)
+
+
+@pytest.mark.parametrize("notes", [{"gpu-fraction": "0.5"}, {"gpu-memory": "100"}])
+def test_a_share_replaces_whole_gpus(notes: Mapping[str, str]) -> None:
+    """gpu:G-5, gpu:G-6: they are neither asked for nor paid for."""
+    ask = shape(container({GPU: 4, AMD: 1}), annotations=notes)
+    assert ask.shared
+    assert ask.requests == (("pods", 1),)
+    assert ask.gpu_hundredths == (50 if "gpu-fraction" in notes else 0)
+
+
+def test_a_fraction_wins_over_memory() -> None:
+    """gpu:G-6"""
+    assert ask_of({"gpu-fraction": "0.5", "gpu-memory": "100"}) == GpuAsk(GpuKind.FRACTION, 1, 0.5)
+
+
+def test_memory_beside_a_fraction_survives_with_a_number_of_devices() -> None:
+    """gpu:G-7, cycle:TSK-2: each device then gives the memory."""
+    notes = {"gpu-fraction": "0.5", "gpu-memory": "100", "gpu-fraction-num-devices": "2"}
+    assert ask_of(notes) == GpuAsk(GpuKind.FRACTION, 2, 0.5, 100)
+    assert cost_of(notes) == 100
+
+
+# MIG.
+
+
+def test_mig_slices_cost_what_their_profile_says() -> None:
+    """gpu:G-10, gpu:G-16, cycle:R-6"""
+    ask = shape(container({BIG_SLICE: 2, SLICE: 1}))
+    assert ask.gpu == GpuAsk(GpuKind.MIG)
+    assert not ask.shared
+    assert ask.gpu_hundredths == 700
+    assert dict(ask.requests)[BIG_SLICE] == 2
+
+
+def test_whole_gpus_beside_slices_are_paid_for_too() -> None:
+    """gpu:G-10, gpu:G-11"""
+    ask = shape(container({BIG_SLICE: 1, GPU: 2}))
+    assert ask.gpu.kind is GpuKind.MIG
+    assert ask.gpu_hundredths == 500
+
+
+@pytest.mark.parametrize(
+    ("profile", "gpus"),
+    [
+        ("1g.5gb", 1),
+        ("7g.80gb", 7),
+        ("1g.10gb.me", 1),
+        ("2g.20gb.me.all", 2),
+        ("1c.3g.20gb", 3),
+        ("small", 0),
+        ("3g", 0),
+        ("g.20gb", 0),
+        ("9999g.5gb", 0),
+    ],
+)
+def test_the_leading_number_of_a_profile_is_its_cost(profile: str, gpus: int) -> None:
+    """gpu:G-16, Do better: suffixes and compute slices count as well; what is no profile costs nothing."""
+    assert shape(container({f"nvidia.com/mig-{profile}": 1})).gpu_hundredths == 100 * gpus
+
+
+def test_a_profile_with_an_absurd_number_does_not_stop_the_cycle() -> None:
+    """gpu:G-16"""
+    absurd = {"nvidia.com/mig-99999999999999999999g.5gb": 1}
+    result = cluster(nodes=1, gpus=1).queue("q").gang("odd", extra=absurd).gang("plain", gpu=1).schedule()
+    assert result.bound("plain") == 1
+    assert result.bound("odd") == 0
+
+
+@pytest.mark.parametrize("notes", [{"gpu-fraction": "0.5"}, {"gpu-memory": "100"}])
+def test_a_share_drops_the_slices_from_the_cost_but_not_from_the_fit(notes: Mapping[str, str]) -> None:
+    """gpu:G-10"""
+    ask = shape(container({BIG_SLICE: 1}), annotations=notes)
+    assert ask.shared
+    assert dict(ask.requests)[BIG_SLICE] == 1
+    assert ask.gpu_hundredths == (50 if "gpu-fraction" in notes else 0)
+
+
+@pytest.mark.parametrize("notes", [{}, {"gpu-fraction": "0.5"}, {"gpu-memory": "100"}])
+def test_a_legacy_mig_annotation_replaces_everything(notes: Mapping[str, str]) -> None:
+    """gpu:G-9, gpu:G-10: it wins over a share, whole GPUs and slices."""
+    ask = shape(container({GPU: 2, SLICE: 1}), annotations={**notes, BIG_SLICE: "2"})
+    assert ask.gpu == GpuAsk(GpuKind.MIG, legacy_mig=True)
+    assert ask.gpu_hundredths == 600
+    assert {name: count for name, count in ask.requests if name != "pods"} == {BIG_SLICE: 2}
+
+
+def test_a_legacy_mig_annotation_that_is_no_number_means_nothing() -> None:
+    """gpu:G-9"""
+    assert shape(container({GPU: 2}), annotations={BIG_SLICE: "two"}).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+
+
+def test_a_negative_legacy_mig_annotation_is_no_credit() -> None:
+    """gpu:G-9: otherwise a pod could lower what its queue is charged for."""
+    running = cluster(nodes=1, gpus=8).queue("q").gang("run", on="node-0", gpu=2)
+    cheat = running.gang("cheat", on="node-0", annotations={SLICE: "-100"})
+    [queue] = cheat.schedule().plan.queues
+    assert queue.allocated[2] == 2
+    assert queue.request[2] == 2
+
+
+# Claims.
+
+
+def test_a_pod_whose_resource_claim_does_not_exist_waits() -> None:
+    """gpu:G-8 is not served yet, and guessing would start the pod without its devices."""
+    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    result = cluster(nodes=1, gpus=1).queue("q").gang("dra", spec=claim).gang("plain").schedule()
+    assert result.bound("plain") == 1
+    assert result.bound("dra") == 0
+    assert "resource claim default/mine does not exist" in result.why("dra")
+
+
+# Interning: one shape for one meaning.
+
+
+PLAIN: Requests = {"cpu": 1, "memory": "1Gi"}
+
+
+def test_pods_that_differ_in_name_only_are_one_shape() -> None:
+    register = ShapeRegister()
+    first = register.shape_of(pod(container(PLAIN), name="a", labels={"x": "1"}))
+    again = register.shape_of(pod(container(PLAIN), name="b", labels={"x": "2"}, annotations={"note": "anything"}))
+    assert first is again
+    assert register.shapes == [first]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pod(container({"cpu": 1})), pod(container({"cpu": "1000m"}))),
+        (pod(container({"memory": "1Gi"})), pod(container({"memory": "1024Mi"}))),
+        (pod(container({"memory": 1024})), pod(container({"memory": "1Ki"}))),
+        (pod(container({"cpu": 1.5})), pod(container({"cpu": "1500m"}))),
+        (pod(container({"cpu": 2})), pod(container({"cpu": 1}), container({"cpu": 1}))),
+        (pod(container({"cpu": 1}), init=[container({"cpu": 1})]), pod(container({"cpu": 1}))),
+        (pod(container({"cpu": 1}), init=[sidecar({"cpu": 1})]), pod(container({"cpu": 2}))),
+        (pod(container({"cpu": 1, GPU: 0})), pod(container({"cpu": 1}))),
+        (pod(container({"cpu": 1}), overhead={"cpu": 0}), pod(container({"cpu": 1}))),
+        (pod(container({"cpu": 2}), resources={"requests": {"cpu": 1}}), pod(container({"cpu": 1}))),
+        (pod(container(PLAIN), namespace="a"), pod(container(PLAIN), namespace="b")),
+        (
+            pod(container(PLAIN), nodeSelector={"a": "1", "b": "2"}),
+            pod(container(PLAIN), nodeSelector={"b": "2", "a": "1"}),
+        ),
+        (pod(container(PLAIN), priorityClassName="high", priority=7), pod(container(PLAIN))),
+        (
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5"}),
+            pod(container({**PLAIN, GPU: 1}), annotations={"gpu-fraction": "5e-1"}),
+        ),
+        (
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5", "gpu-memory": "7"}),
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5"}),
+        ),
+        (
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "1"}),
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5"}),
+        ),
+        (
+            pod(container(PLAIN, ports=[{"containerPort": 80}])),
+            pod(container(PLAIN)),
+        ),
+        (
+            pod(container(PLAIN, ports=[{"hostPort": 80}, {"hostPort": 81}])),
+            pod(container(PLAIN, ports=[{"hostPort": 81, "protocol": "TCP"}, {"hostPort": 80, "hostIP": "0.0.0.0"}])),
+        ),
+        (
+            pod(container(PLAIN), volumes=[{"name": "unused", "configMap": {"name": "x"}}]),
+            pod(container(PLAIN)),
+        ),
+    ],
+)
+def test_specs_that_mean_the_same_are_one_shape(first: Pod, second: Pod) -> None:
+    assert same(first, second)
+
+
+def test_the_order_of_tolerations_and_how_long_they_hold_mean_nothing() -> None:
+    """cycle:TSK-8"""
+    tolerates_a = {"key": "a", "operator": "Exists", "effect": "NoExecute"}
+    tolerates_b = {"key": "b", "value": "1"}
+    first = pod(container(PLAIN), tolerations=[tolerates_a, tolerates_b])
+    second = pod(
+        container(PLAIN),
+        tolerations=[{**tolerates_b, "operator": "Equal"}, {**tolerates_a, "tolerationSeconds": 300}, tolerates_a],
+    )
+    assert same(first, second)
+
+
+NODE_TERM = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+
+
+def requiring(*terms: Raw) -> Raw:
+    """An affinity to nodes."""
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+NEAR_OTHERS: Raw = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+        ]
+    }
+}
+WITH_CONFIG = container(PLAIN, envFrom=[{"configMapRef": {"name": "settings"}}])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pod(container({"cpu": 1})), pod(container({"cpu": "1001m"}))),
+        (pod(container({GPU: 1})), pod(container({AMD: 1}))),
+        (pod(container(PLAIN)), pod(container(PLAIN), nodeSelector={"a": "1"})),
+        (pod(container(PLAIN)), pod(container(PLAIN), tolerations=[{"operator": "Exists"}])),
+        (pod(container(PLAIN)), pod(container(PLAIN, ports=[{"hostPort": 80}]))),
+        (
+            pod(container(PLAIN, ports=[{"hostPort": 80}])),
+            pod(container(PLAIN, ports=[{"hostPort": 80, "protocol": "UDP"}])),
+        ),
+        (pod(container(PLAIN)), pod(container(PLAIN), affinity=requiring())),
+        (pod(container(PLAIN), affinity=requiring()), pod(container(PLAIN), affinity=requiring(NODE_TERM))),
+        (pod(container(PLAIN)), pod(container(PLAIN), affinity=NEAR_OTHERS)),
+        (
+            pod(container(PLAIN), affinity=NEAR_OTHERS, namespace="a"),
+            pod(container(PLAIN), affinity=NEAR_OTHERS, namespace="b"),
+        ),
+        (pod(WITH_CONFIG, namespace="a"), pod(WITH_CONFIG, namespace="b")),
+        (
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5"}),
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.501"}),
+        ),
+        (
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5"}),
+            pod(container(PLAIN), annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
+        ),
+        (
+            pod(container(PLAIN), annotations={"gpu-memory": "100"}),
+            pod(container(PLAIN), annotations={"gpu-memory": "101"}),
+        ),
+        (pod(container({SLICE: 1})), pod(container(), annotations={SLICE: "1"})),
+        (pod(WITH_CONFIG), pod(WITH_CONFIG, annotations={"runai/shared-gpu-configmap": "set"})),
+    ],
+)
+def test_specs_that_mean_something_else_are_two_shapes(first: Pod, second: Pod) -> None:
+    assert not same(first, second)
+
+
+def test_shapes_are_numbered_in_the_order_they_appear() -> None:
+    register = ShapeRegister()
+    found = [register.shape_of(pod(container({"cpu": cpu}))) for cpu in (1, 2, 1, 3)]
+    assert [each.id for each in found] == [0, 1, 0, 2]
+    assert register.shapes == [found[0], found[1], found[3]]
+
+
+def test_a_shape_that_is_kept_stays_the_same_and_no_number_is_given_twice() -> None:
+    register = ShapeRegister()
+    kept, gone = (register.shape_of(pod(container({"cpu": cpu}))) for cpu in (1, 2))
+    register.keep({kept})
+    assert (register.shapes, register.specs_remembered) == ([kept], 1)
+    assert register.shape_of(pod(container({"cpu": "1000m"}))) is kept
+    again = register.shape_of(pod(container({"cpu": 2})))
+    assert again is not gone
+    assert [kept.id, gone.id, again.id] == [0, 1, 2]
+
+
+def test_ways_to_write_the_same_are_remembered_up_to_a_bound() -> None:
+    register = ShapeRegister()
+    for number in range(11_000):
+        register.shape_of(pod(container(PLAIN), volumes=[{"name": f"scratch-{number}"}]))
+    assert len(register.shapes) == 1
+    assert register.specs_remembered <= 10_000
+
+
+# What cannot be read.
+
+
+@pytest.mark.parametrize(
+    ("broken", "path"),
+    [
+        (pod(container(), container({"cpu": "lots"})), "spec.containers[1].resources.requests.cpu"),
+        (pod(container(), init=[container({GPU: "1x"})]), "spec.initContainers[0].resources.requests.nvidia.com/gpu"),
+        (pod(container(), overhead={"memory": "?"}), "spec.overhead.memory"),
+        (pod(container(), resources={"requests": {"cpu": "?"}}), "spec.resources.requests.cpu"),
+    ],
+)
+def test_an_unreadable_request_is_named_by_its_path(broken: Pod, path: str) -> None:
+    with pytest.raises(RequestError) as found:
+        ShapeRegister().shape_of(broken)
+    assert str(found.value).startswith(f"{path}: ")
+
+
+def test_a_pod_with_an_unreadable_request_waits_and_disturbs_nobody() -> None:
+    result = cluster(nodes=1, gpus=1).queue("q").gang("broken", cpu="lots").gang("fine", gpu=1).schedule()
+    assert result.bound("fine") == 1
+    assert result.bound("broken") == 0
+    assert "a request that cannot be read" in result.why("broken")
+    [problem] = result.plan.problems
+    assert "Pod/default/broken-0" in problem
+    assert "spec.containers[0].resources.requests.cpu" in problem
+
+
+def test_unreadable_pods_are_one_shape_that_costs_a_pod_slot_only() -> None:
+    register = ShapeRegister()
+    assert register.unreadable() is register.unreadable()
+    assert register.unreadable().requests == (("pods", 1),)
+    assert register.unreadable().unsupported
+
+
+def test_the_random_name_of_a_token_volume_makes_no_difference() -> None:
+    def with_token(letters: str, *needed: str) -> Pod:
+        name = f"kube-api-access-{letters}"
+        sources = [{"configMap": {"name": each}} for each in needed]
+        return pod(
+            container({"cpu": "1"}, volumeMounts=[{"name": name, "mountPath": "/var/run"}]),
+            volumes=[{"name": name, "projected": {"sources": sources}}],
+        )
+
+    register = ShapeRegister()
+    shape = register.shape_of(with_token("aaaaa", "kube-root-ca.crt"))
+    assert shape.config_maps == ("kube-root-ca.crt",)
+    for letters in ("bbbbb", "ccccc"):
+        assert register.shape_of(with_token(letters, "kube-root-ca.crt")) is shape
+    assert register.specs_remembered == 1
+    assert register.shape_of(with_token("ddddd", "other")).config_maps == ("other",)

@@ -1,0 +1,25 @@
+"""What the pods of a node come to; the registers of those who look are not those of the engine."""
+
+from __future__ import annotations
+
+from pykai.api.core import Pod
+from pykai.api.decode import decode_as
+from pykai.core.model.shapes import ShapeRegister
+from pykai.core.placing.nodeload import Load
+
+
+def pod(number: int) -> Pod:
+    """A pod that reads settings of its own."""
+    settings = [{"configMapRef": {"name": f"settings-{number}"}}]
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}}, "envFrom": settings}
+    return decode_as(Pod, {"metadata": {"name": f"p{number}"}, "spec": {"containers": [container]}})
+
+
+def test_pods_that_nobody_looks_at_any_more_are_forgotten() -> None:
+    register = ShapeRegister()
+    for number in range(6000):
+        found = Load(register)
+        found.add(pod(number))
+        assert found.used == {"cpu": 1000, "pods": 1}
+    assert len(register.shapes) < 5000
+    assert register.specs_remembered < 5000
