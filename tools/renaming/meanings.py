@@ -333,6 +333,7 @@ class Meanings:
     def _apply_by_name(self, names: Names, node: ast.Call, words: set[str]) -> None:
         second = node.args[1]
         if not (isinstance(second, ast.Constant) and isinstance(second.value, str)):
+            self._doubt_strings(names, node, words)
             return
         module = self._program.dotted(names, node.args[0])
         if module is not None and self._program.is_module(module):
@@ -344,6 +345,19 @@ class Meanings:
             return
         if new is not None:
             rename_constants(names.source, [second], second.value, new)
+
+    def _doubt_strings(self, names: Names, node: ast.Call, words: set[str]) -> None:
+        """`setattr(gang, name, 1)`: the name may come from any string of the file."""
+        source = names.source
+        if self.types is None:
+            return
+        for word in sorted(words):
+            if not self.types.argument(source.path, node, 0, word) & self.things.keys():
+                continue
+            for each in ast.walk(source.tree):
+                if isinstance(each, ast.Constant) and each.value == word:
+                    told = f"{source.path}:{each.lineno}: is {word!r} a name for {called(node)} in line {node.lineno}?"
+                    self._report.doubts.append(told)
 
     def _apply_pattern(self, names: Names, node: ast.MatchClass, words: set[str]) -> None:
         assert self.types is not None
