@@ -106,12 +106,12 @@ def test_what_a_service_writes_is_compared() -> None:
 
 
 def test_the_clusters_are_not_dull() -> None:
-    """A few clusters see several actions and refusals; all together see all of them."""
+    """A few clusters see binds, promises, evictions and several refusals; all together see all of them."""
     counts = Counts()
     for line in _lines():
         counts.add(json.loads(line))
     text = "\n".join(counts.lines())
-    for word in ("binds Fraction", "promises", "reclaim", "preempt", "OverCapacity", "NoPlace", "NotReady"):
+    for word in ("binds Fraction", "promises", "evictions: ", "OverCapacity", "NoPlace", "NotReady"):
         assert word in text
 
 

@@ -51,8 +51,12 @@ def _running(python: Path, seed: int, arguments: list[str], folder: Path) -> Ite
         raise SystemExit(f"{python} {' '.join(arguments)}: ended with status {process.returncode}")
 
 
-def _compare(part: str, options: argparse.Namespace) -> str:
-    """The first difference of a part, "" when there is none."""
+class Different(Exception):
+    """The first difference; the text names it."""
+
+
+def _compare(part: str, options: argparse.Namespace) -> None:
+    """Compare a part; raises `Different`, which also ends both runners."""
     given = {
         "cases": ([str(options.cases)], [str(options.cases)]),
         "clusters": ([str(options.clusters), str(options.seed), str(options.cycles)],) * 2,
@@ -67,18 +71,17 @@ def _compare(part: str, options: argparse.Namespace) -> str:
         for number, ours in enumerate(new, 1):
             theirs = old.readline()
             if not theirs:
-                return f"{part}: the old installation ends after {number - 1} lines"
+                raise Different(f"{part}: the old installation ends after {number - 1} lines")
             counts.add(json.loads(ours))
             if text := first_difference(theirs, ours, ignore_own=options.ignore_own_sentences):
-                return text
+                raise Different(text)
         if old.readline():
-            return f"{part}: the new installation ends before the old one"
+            raise Different(f"{part}: the new installation ends before the old one")
     for line in counts.lines():
         print(f"  {line}")
     if not counts.total:
-        return f"{part}: nothing was compared"
+        raise Different(f"{part}: nothing was compared")
     print(f"{part}: {counts.total} lines equal, {time.monotonic() - began_s:.0f} s", flush=True)
-    return ""
 
 
 def main() -> int:
@@ -108,10 +111,12 @@ def main() -> int:
         setattr(options, name, path)
         if not path.is_dir():
             parser.error(f"{path}: no such folder")
-    for part in options.parts or _PARTS:
-        if text := _compare(part, options):
-            print(text)
-            return 1
+    try:
+        for part in options.parts or _PARTS:
+            _compare(part, options)
+    except Different as difference:
+        print(difference)
+        return 1
     return 0
 
 

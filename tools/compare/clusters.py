@@ -222,12 +222,12 @@ class Cluster:
     def _queue(self, name: str, parent: str, quota: int) -> None:
         draw = self.draw
         gpu = {
-            "quota": draw.choice((0, quota, quota, -1 if not parent else quota)),
-            "limit": draw.choice((-1, -1, -1, quota + 2)),
+            "quota": draw.choice((0, quota, quota, quota, quota + 2, quota + 2, -1 if not parent else quota)),
+            "limit": draw.choice((-1, -1, -1, -1, -1, -1, 2 * quota + 2)),
             "overQuotaWeight": draw.choice((0, 1, 1, 3)),
         }
         free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-        cpu = draw.choice((free, free, {"quota": 8000, "limit": -1, "overQuotaWeight": 1}))
+        cpu = draw.choice((free, free, free, free, {"quota": 8000, "limit": -1, "overQuotaWeight": 1}))
         spec: Raw = {"resources": {"gpu": gpu, "cpu": cpu, "memory": free}, "displayName": name.title()}
         if parent:
             spec["parentQueue"] = parent

@@ -66,7 +66,7 @@ class Workloads:
             "minMember": draw.choice((pods, pods, max(1, pods // 2), 1)),
             "priorityClassName": draw.choice(("train", "train", "build", "serve")),
         }
-        choices = ["", "preemptible", "preemptible", "non-preemptible"]
+        choices = ["", "preemptible", "preemptible", "preemptible", "non-preemptible"]
         choices += ["semi-preemptible"] * 4 if "semi" in features else []
         if preemptibility := draw.choice(choices):
             spec["preemptibility"] = preemptibility
@@ -92,15 +92,27 @@ class Workloads:
             | {"metadata": {**meta, "annotations": annotations}}
         )
         extra = self._extra(name)
+        role = draw.choice(("", "", "", "ray", "kubeflow", "priority"))
         for number in range(pods):
             pod = self._pod(f"{name}-{number}", namespace, name, kind, extra, created_ns)
             if subgroups:
                 pod["metadata"]["labels"]["kai.scheduler/subgroup-name"] = subgroups[number % len(subgroups)]
+            pod["metadata"]["labels"] |= self._role(role, number)
             if running:
                 self._run_from_the_start(pod, kind)
             elif draw.random() < 0.03:
                 pod["spec"]["schedulingGates"] = [{"name": "wait"}]
             self._cluster.put(pod)
+
+    def _role(self, role: str, number: int) -> dict[str, str]:
+        """Labels that change the order of pods."""
+        if role == "ray":
+            return {"ray.io/node-type": "head" if number == 1 else "worker"}
+        if role == "kubeflow":
+            return {"training.kubeflow.org/job-role": "master" if number == 1 else "worker"}
+        if role == "priority":
+            return {"kai.scheduler/task-priority": ("1", "5", "high")[number % 3]}
+        return {}
 
     def _kind(self, running: bool) -> Raw:
         """What the pods of a group ask for."""
@@ -233,7 +245,7 @@ class Workloads:
         if "claims" in kind:
             spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
             container["resources"]["claims"] = [{"name": "gpu"}]
-            self._claim(f"{name}-gpu", namespace, kind["claims"])
+            self._claim(f"{name}-gpu", namespace, kind["claims"], self._queue_of(namespace, group))
         meta: Raw = {
             "name": name,
             "namespace": namespace,
@@ -245,7 +257,12 @@ class Workloads:
         spec |= {"schedulerName": "kai-scheduler", "containers": [container]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 
-    def _claim(self, name: str, namespace: str, count: int) -> None:
+    def _queue_of(self, namespace: str, group: str) -> str:
+        found = self._cluster.held.get(("PodGroup", namespace, group))
+        return str(found["spec"]["queue"]) if found is not None else ""
+
+    def _claim(self, name: str, namespace: str, count: int, queue: str) -> None:
+        """A claim of devices; one without the label of its queue is refused."""
         draw = self._cluster.draw
         exactly: Raw = {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": count}
         if draw.random() < 0.5:
@@ -253,7 +270,9 @@ class Workloads:
             text = f"device.attributes['gpu.example.com'].model == '{model}'"
             exactly["selectors"] = [{"cel": {"expression": text}}]
         devices = {"requests": [{"name": "r", "exactly": exactly}]}
-        meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
+        meta: Raw = {"name": name, "namespace": namespace, "uid": f"uid-{name}"}
+        if draw.random() < 0.9:
+            meta["labels"] = {"kai.scheduler/queue": queue}
         self._cluster.put(
             {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta}
             | {"spec": {"devices": devices}, "status": {}}
