@@ -35,8 +35,8 @@ from pykai.api.decode import Object, decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.memory import Memory
 from pykai.core.schedule import schedule
-from pykai.scheduler.configuration import default_configuration
-from pykai.scheduler.quiet import collector_paused
+from pykai.scheduler.config.configuration import default_configuration
+from pykai.scheduler.gccontrol import collector_paused
 
 Raw = dict[str, Any]
 _NOW_NS = 1_767_225_600_000_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from pykai.api.decode import KINDS, decode_each, decode_object
 from pykai.api.duration import format_go_duration, parse_duration
-from pykai.api.leniency import mend
+from pykai.api.nulls import mend
 from pykai.api.quantity import milli
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 

@@ -23,8 +23,8 @@ from pykai.api.decode import (
     decode_list,
     decode_object,
 )
-from pykai.api.leniency import mend
 from pykai.api.meta import Wire
+from pykai.api.nulls import mend
 from pykai.api.resource import DeviceAttribute, OpaqueConfiguration, ResourceSlice
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from tests.api.samples import SAMPLES

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.api import guarded, names
+from pykai.api import guardedfields, names
 from pykai.apiserver.guards import touched
 from pykai.operator import policies
 from tests.apiserver.asking import Object
 
 cel = pytest.importorskip("cel_expr_python.cel", reason="the extra `dra` brings the CEL library")
 
-TABLE = [(policy, guard) for policy in guarded.policies() for guard in policy.guards]
+TABLE = [(policy, guard) for policy in guardedfields.policies() for guard in policy.guards]
 VALUES = st.sampled_from(["", "g", "h", names.RESERVATION_APP])
 LABELS = st.sampled_from(
     [names.GPU_GROUP_LABEL, "runai-gpu-group/g", "runai-gpu-group/h", "runai-gpu-groups", "app", "x"]
@@ -31,7 +31,7 @@ ANNOTATIONS = st.sampled_from(
         names.NUMA_PREDICTED_ANNOTATION,
         names.NUMA_OBSERVED_ANNOTATION,
         names.RESERVED_GPU_ANNOTATION,
-        *guarded.TIMESTAMPS,
+        *guardedfields.TIMESTAMPS,
         "gpu-fraction",
     ]
 )
@@ -54,9 +54,9 @@ def objects(draw: st.DrawFn) -> Object:
 
 
 WRITES = st.one_of(
-    st.tuples(st.just(guarded.CREATE), objects(), st.none()),
-    st.tuples(st.just(guarded.UPDATE), objects(), objects()),
-    objects().map(lambda same: (guarded.UPDATE, same, same)),
+    st.tuples(st.just(guardedfields.CREATE), objects(), st.none()),
+    st.tuples(st.just(guardedfields.UPDATE), objects(), objects()),
+    objects().map(lambda same: (guardedfields.UPDATE, same, same)),
 )
 
 
@@ -82,7 +82,9 @@ class Evaluator:
 EVALUATOR = Evaluator()
 
 
-def by_cel(policy: guarded.Policy, guard: guarded.Guard, operation: str, new: Object, old: Object | None) -> bool:
+def by_cel(
+    policy: guardedfields.Policy, guard: guardedfields.Guard, operation: str, new: Object, old: Object | None
+) -> bool:
     data: Object = {"object": new, "oldObject": old, "request": {"operation": operation}, "variables": {}}
     looked_at = EVALUATOR.value(policies.match_condition(policy.guards), data)
     assert isinstance(looked_at, bool), looked_at
@@ -105,7 +107,7 @@ def test_cel_and_python_see_the_same_touch(write: tuple[str, Object, Object | No
 @given(same=objects(), name=st.text(max_size=5))
 def test_a_write_that_leaves_the_fields_alone_touches_nothing(same: Object, name: str) -> None:
     renamed = {**same, "metadata": {**same["metadata"], "ownerReferences": [{"name": name}]}}
-    assert not [guard.fields for _, guard in TABLE if touched(guard, guarded.UPDATE, renamed, same)]
+    assert not [guard.fields for _, guard in TABLE if touched(guard, guardedfields.UPDATE, renamed, same)]
 
 
 def test_no_expression_asks_more_than_its_cost_allows() -> None:
@@ -134,11 +136,11 @@ def test_users_words_are_guarded_by_nothing() -> None:
 
 
 def test_the_namespaces_can_be_chosen() -> None:
-    made = policies.admission_policies(guarded.Settings(closed_namespaces=("a", "b")))
+    made = policies.admission_policies(guardedfields.Settings(closed_namespaces=("a", "b")))
     (policy,) = [
         each for each in made if each["metadata"]["name"] == "kai-closed-namespaces" and "Binding" not in each["kind"]
     ]
     selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert selector == [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}]
-    without = policies.admission_policies(guarded.Settings(closed_namespaces=()))
+    without = policies.admission_policies(guardedfields.Settings(closed_namespaces=()))
     assert not [each for each in without if each["metadata"]["name"] == "kai-closed-namespaces"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pykai.api import guarded, names
+from pykai.api import guardedfields, names
 from pykai.kube.client import Client
 from tests.apiserver.accounts import Accounts, Grant, rule
 from tests.apiserver.asking import APPLY, MERGE, Answer, Api, Object, path_of, pod
@@ -205,7 +205,7 @@ def others() -> Iterable[Asked]:
     in_groups, one = path_of("podgroups", namespace=HOME), path_of("podgroups", "waiting", namespace=HOME)
     makers = frozenset({"tenant", "admin", "pod-grouper", "kai-podgrouper"})
     yield Asked("create a group", "POST", in_groups, group("new"), makers, makers)
-    for key in guarded.TIMESTAMPS:
+    for key in guardedfields.TIMESTAMPS:
         field = f"metadata.annotations[{names.STALE_TIMESTAMP_ANNOTATION}]"
         stamped = {key: "2026-01-01T00:00:00Z"}
         admins = frozenset({"admin"})
@@ -263,7 +263,7 @@ async def cast(server: Server) -> Cast:
     return Cast(accounts, people)
 
 
-MESSAGES = [guard.message for policy in guarded.policies() for guard in policy.guards]
+MESSAGES = [guard.message for policy in guardedfields.policies() for guard in policy.guards]
 
 
 def expected(asked: Asked, who: str) -> str:
@@ -310,7 +310,7 @@ async def test_our_services_write_nothing_in_namespaces_of_the_cluster(cast: Cas
     here = path_of("pods", "dns", namespace="kube-system")
     patch = {"metadata": {"annotations": {"a": "b"}}}
     binding = {"metadata": {"name": "dns"}, "target": {"name": "n"}}
-    refused = guarded.closed().message
+    refused = guardedfields.closed().message
     for who in ("scheduler", "binder", "pod-grouper"):
         service = cast.people[who]
         answers = [await service.ask("PATCH", here, patch, content_type=MERGE, dryRun="All")]

@@ -27,7 +27,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.guarded import DEFAULTS
+from pykai.api.guardedfields import DEFAULTS
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client

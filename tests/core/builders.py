@@ -37,7 +37,7 @@ from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.report.sentences import group_text
 from pykai.core.schedule import open_session, run
-from pykai.scheduler.configuration import default_configuration, read_configuration
+from pykai.scheduler.config.configuration import default_configuration, read_configuration
 
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 Raw = dict[str, Any]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pykai.core.hooks import Hooks
-from pykai.scheduler.configuration import load_configuration
+from pykai.scheduler.config.configuration import load_configuration
 from tests.core.builders import cluster
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pykai.core.plugins import DEFAULT_PLUGINS, PROFILES
-from pykai.scheduler.configuration import default_configuration, load_configuration
+from pykai.scheduler.config.configuration import default_configuration, load_configuration
 
 DOCS = Path(__file__).parents[2] / "docs"
 DOC = (DOCS / "profiles.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from pykai.core.model.volumerequests import UNBOUND_IMMEDIATE
-from pykai.scheduler.configuration import read_configuration
+from pykai.scheduler.config.configuration import read_configuration
 
 DOC = (Path(__file__).parents[2] / "docs" / "volumes.md").read_text(encoding="utf-8")
 

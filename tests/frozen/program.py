@@ -37,22 +37,22 @@ from pykai.podgroups.service import PodGroupsOptions
 from pykai.podgroups.status import POOL_NOT_SERVED
 from pykai.queues.service import FLAGS as QUEUES_FLAGS
 from pykai.queues.service import QueuesOptions
-from pykai.scheduler.bindplan import Planned, encode_plan
-from pykai.scheduler.budgets import _KEYS as BUDGET_KEYS
-from pykai.scheduler.configuration import _KEYS as CONFIGURATION_KEYS
-from pykai.scheduler.configuration import _PLUGIN_SWITCHES as PLUGIN_SWITCHES
-from pykai.scheduler.configuration import ENTRY_POINT_GROUP
-from pykai.scheduler.failedbinds import _Content as FailedBindsContent
+from pykai.scheduler.config.budgets import _KEYS as BUDGET_KEYS
+from pykai.scheduler.config.configuration import _KEYS as CONFIGURATION_KEYS
+from pykai.scheduler.config.configuration import _PLUGIN_SWITCHES as PLUGIN_SWITCHES
+from pykai.scheduler.config.configuration import ENTRY_POINT_GROUP
+from pykai.scheduler.config.usagedb import _KEYS as USAGE_KEYS
+from pykai.scheduler.dispatch.bindplan import Planned, encode_plan
+from pykai.scheduler.dispatch.failedbinds import _Content as FailedBindsContent
+from pykai.scheduler.dispatch.records import BIND_PLAN as BIND_PLAN_RECORD
+from pykai.scheduler.dispatch.records import FAILED_BINDS as FAILED_BINDS_RECORD
+from pykai.scheduler.dispatch.records import Records
 from pykai.scheduler.flags import FLAGS as SCHEDULER_FLAGS
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.joborder import job_order
-from pykai.scheduler.records import BIND_PLAN as BIND_PLAN_RECORD
-from pykai.scheduler.records import FAILED_BINDS as FAILED_BINDS_RECORD
-from pykai.scheduler.records import Records
 from pykai.scheduler.snapshotfile import ENTRY as SNAPSHOT_ENTRY
 from pykai.scheduler.snapshotfile import LISTS as SNAPSHOT_LISTS
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
-from pykai.scheduler.usage import _KEYS as USAGE_KEYS
 from pykai.simulator.cases import Case
 from pykai.simulator.machines.options import FLAGS as MACHINES_FLAGS
 from pykai.simulator.machines.options import MachineOptions

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from pykai.api.core import Pod
 from pykai.kube.client import Client
+from pykai.kube.reflector import Follower, Selection
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
-from pykai.kube.watch import Follower, Selection
 from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.faketime import in_fake_time
 

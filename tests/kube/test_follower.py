@@ -12,9 +12,9 @@ import pytest
 from pykai.api.core import Pod
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
+from pykai.kube.reflector import Follower, Selection
 from pykai.kube.resources import PODS
 from pykai.kube.store import Store
-from pykai.kube.watch import Follower, Selection
 from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.faketime import in_fake_time
 

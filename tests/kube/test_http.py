@@ -16,10 +16,10 @@ from pykai.kube.client import Client
 from pykai.kube.credentials import Fixed, TokenFile
 from pykai.kube.errors import ConnectionLost, CredentialsError, Unauthorized
 from pykai.kube.http import ClientCertificate, HttpTransport, Presented
+from pykai.kube.reflector import Patience
 from pykai.kube.resources import PODS
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
-from pykai.kube.watch import Patience
 from tests.kube.certificates import Authority, authority
 from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.lagging import Hanging

@@ -17,10 +17,10 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, Conflict, ConnectionLost, Invalid, NotFound
 from pykai.kube.events import NORMAL, Recorder, Reference
 from pykai.kube.lease import LeaderElection
+from pykai.kube.reflector import Patience
 from pykai.kube.resources import CONFIG_MAPS, EVENTS, LEASES, SECRETS, Resource
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
-from pykai.kube.watch import Patience
 from tests.kube.lagging import Lagging
 from tests.servers import Server, api_server
 

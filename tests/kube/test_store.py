@@ -16,9 +16,9 @@ from pykai.api.decode import DecodeError, decode_as
 from pykai.kube.caches import Caches
 from pykai.kube.client import PAGE, Client
 from pykai.kube.errors import Unauthorized
+from pykai.kube.reflector import Follower, Patience, Selection, WatchEvent
 from pykai.kube.resources import PODS, Resource
 from pykai.kube.store import Change, Store
-from pykai.kube.watch import Follower, Patience, Selection, WatchEvent
 from tests.kube.fakes import FakeServer, pod, status
 
 QUICK = Patience(idle_s=5.0, first_pause_s=0.005, longest_pause_s=0.02)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.kube.errors import ConnectionLost
-from pykai.kube.watch import WatchDecoder
+from pykai.kube.reflector import WatchDecoder
 
 LINES = [
     {"type": kind, "object": {"metadata": {"name": f"p{number}", "labels": {"ü": '\n"{}'}}}}

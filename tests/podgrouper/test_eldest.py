@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from pykai.api.core import Pod
 from pykai.kube import resources
+from pykai.kube.reflector import WatchEvent
 from pykai.kube.store import Store
-from pykai.kube.watch import WatchEvent
 from pykai.podgrouper.eldest import Eldest
 from tests.podgrouper.groupings import owner, pod
 

@@ -30,7 +30,7 @@ from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.plan import reckon
 from pykai.core.queueing.queuetree import QueueTree
 from pykai.core.schedule import open_session, run
-from pykai.scheduler.configuration import default_configuration
+from pykai.scheduler.config.configuration import default_configuration
 from tests.core.builders import NOW_NS, stamp
 
 Raw = dict[str, Any]

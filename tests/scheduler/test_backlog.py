@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.model.status import Status
-from pykai.scheduler.backlog import Backlog, Operation
+from pykai.scheduler.intake.backlog import Backlog, Operation
 
 
 def a_pod(name: str, *, terms: int = 0, resources: int = 1, node: str = "", namespace: str = "crowd") -> Pod:

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.core.model.problems import Problem
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.scheduler.budgets import read_budgets
+from pykai.scheduler.config.budgets import read_budgets
 from tests.core.builders import Cluster, cluster
 
 

@@ -12,14 +12,14 @@ from pykai.core.plugins import DEFAULT_PLUGINS
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.plugins.scores import NodePlacement
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.scheduler.configuration import (
+from pykai.scheduler.config.configuration import (
     Configuration,
     ConfigurationError,
     LastGood,
     default_configuration,
     load_configuration,
 )
-from pykai.scheduler.usage import UsageConfig
+from pykai.scheduler.config.usagedb import UsageConfig
 from tests.core.builders import cluster
 
 DEFAULT_NAMES = [

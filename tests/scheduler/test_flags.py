@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.core.model.shard import Shard
-from pykai.scheduler.configuration import default_configuration
+from pykai.scheduler.config.configuration import default_configuration
 from pykai.scheduler.flags import FLAGS, Flags, read_flags
 from tests.core.builders import cluster
 

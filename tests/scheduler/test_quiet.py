@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pykai.scheduler.quiet import collector_paused
+from pykai.scheduler.gccontrol import collector_paused
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -11,8 +11,8 @@ from pykai.api.timestamp import parse_timestamp
 from pykai.core.model.problems import Problem
 from pykai.core.queueing.cron import parse_cron
 from pykai.core.queueing.usagehistory import Window
-from pykai.scheduler.configuration import load_configuration
-from pykai.scheduler.usage import UsageConfig, read_usage
+from pykai.scheduler.config.configuration import load_configuration
+from pykai.scheduler.config.usagedb import UsageConfig, read_usage
 
 PROMETHEUS: dict[str, Any] = {"clientType": "prometheus", "connectionString": "http://usage:9090"}
 

@@ -21,8 +21,8 @@ import msgspec
 
 from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
-from pykai.api.leniency import FieldError, mend, shown
 from pykai.api.meta import Wire
+from pykai.api.nulls import FieldError, mend, shown
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice, upgrade_v1beta1
 from pykai.api.scheduling import BindRequest, PodGroup, Queue

@@ -79,7 +79,7 @@ LAST_START_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION_TIMESTAMP_ANNOTATION: Final = "kai.scheduler/last-eviction-timestamp"
 # Plans of gangs as earlier versions kept them; neither read nor written, since tenants write PodGroups.
 BIND_PLAN_ANNOTATION: Final = "kai.scheduler/bind-plan"
-# Records of a scheduler: the kind, and whose they are (`scheduler/records.py`); ours, not in KAI Scheduler.
+# Records of a scheduler: the kind, and whose they are (`scheduler/dispatch/records.py`); ours, not in KAI Scheduler.
 RECORD_LABEL: Final = "kai.scheduler/record"
 RECORD_SCHEDULER_LABEL: Final = "kai.scheduler/record-scheduler"
 RECORD_POOL_LABEL: Final = "kai.scheduler/record-node-pool"

@@ -1,4 +1,4 @@
-"""Our own ValidatingAdmissionPolicies, enforced from the table they are made of (`pykai.api.guarded`).
+"""Our own ValidatingAdmissionPolicies, enforced from the table they are made of (`pykai.api.guardedfields`).
 
 This server evaluates no policies in general: that takes a CEL library, which is an extra.  Those that `kai manifests`
 installs are known by their names: while such a policy and a binding of it are stored, its row of the table holds here,
@@ -16,8 +16,8 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from pykai.api import guarded
-from pykai.api.guarded import CREATE, UPDATE, Closed, Field, Guard, Policy
+from pykai.api import guardedfields
+from pykai.api.guardedfields import CREATE, UPDATE, Closed, Field, Guard, Policy
 from pykai.apiserver.calls import Call
 from pykai.apiserver.failures import forbidden
 from pykai.apiserver.kinds import StoreKey
@@ -70,7 +70,7 @@ class Guards:
     def __init__(self, storage: Storage, authorizer: Authorizer) -> None:
         self._storage = storage
         self._authorizer = authorizer
-        self._known = {policy.name: policy for policy in guarded.policies()}
+        self._known = {policy.name: policy for policy in guardedfields.policies()}
         self._by_resource: dict[tuple[str, str], list[Policy]] = {}
         self._closed: Closed | None = None
         self._unknown: set[str] = set()
@@ -123,7 +123,7 @@ class Guards:
         for name in sorted(bound & self._known.keys()):
             policy = self._known[name]
             self._by_resource.setdefault((policy.group, policy.resource), []).append(policy)
-        table = guarded.closed()
+        table = guardedfields.closed()
         self._closed = None
         if table.name in bound:
             namespaces = _selected_namespaces(stored[table.name].object())

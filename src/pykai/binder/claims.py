@@ -23,7 +23,7 @@ from typing import Any
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.binder.attempt import Attempt
-from pykai.binder.holders import Holders
+from pykai.binder.deviceholders import Holders
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import DYNAMIC_RESOURCES
 from pykai.kube.client import Client

@@ -26,10 +26,10 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.sharing import ReservationRule, reservation_name
+from pykai.binder.changewaiters import Wakes, end_all, woken
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
-from pykai.binder.waiting import Wakes, end_all, woken
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerFailed, TooManyRequests

@@ -26,10 +26,14 @@ from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import BindRequest
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykai.binder.attempt import Step
-from pykai.binder.bind import Binding
+from pykai.binder.bindadmission import Room
+from pykai.binder.bindevents import Verdicts
+from pykai.binder.bindreconciler import Binding
+from pykai.binder.changewaiters import Wakes, end_all
 from pykai.binder.claims import DynamicResources
 from pykai.binder.configmaps import GpuSharing, HamiCore
-from pykai.binder.holders import Holders
+from pykai.binder.deviceholders import Holders
+from pykai.binder.gpugroups import GroupSync
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import (
     DYNAMIC_RESOURCES,
@@ -40,11 +44,8 @@ from pykai.binder.options import (
     check_plugins,
 )
 from pykai.binder.reservation import Reservations
-from pykai.binder.room import Room
-from pykai.binder.sync import GroupSync
-from pykai.binder.verdicts import Verdicts
 from pykai.binder.volumes import VolumeBinding
-from pykai.binder.waiting import Wakes, end_all
+from pykai.kube.cachesync import caught_up, first_lists
 from pykai.kube.events import Recorder
 from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.reconcile import Reconciler
@@ -58,7 +59,6 @@ from pykai.kube.resources import (
 )
 from pykai.kube.runtime import Runtime, Service
 from pykai.kube.store import Change, Store
-from pykai.kube.waiting import caught_up, first_lists
 
 log = logging.getLogger(__name__)
 

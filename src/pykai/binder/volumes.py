@@ -21,9 +21,9 @@ from pykai.api.core import Node, Pod
 from pykai.api.core import Volume as PodVolume
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.binder.attempt import Attempt
+from pykai.binder.changewaiters import Wakes, woken
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import VOLUME_BINDING
-from pykai.binder.waiting import Wakes, woken
 from pykai.core.cluster.nodematching import meets
 from pykai.core.cluster.storage import Storage, Volume
 from pykai.core.ledgers.volumes.candidates import fits

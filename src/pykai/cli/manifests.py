@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 
 from pykai.api import names
-from pykai.api.guarded import DEFAULTS, Settings
+from pykai.api.guardedfields import DEFAULTS, Settings
 
 
 @click.command()

@@ -23,7 +23,7 @@ from pykai.core.plan import reckon
 from pykai.core.report.decisions import Plan
 from pykai.core.report.sentences import group_text, orphan_text
 from pykai.core.schedule import open_session
-from pykai.scheduler.quiet import collector_paused
+from pykai.scheduler.gccontrol import collector_paused
 from pykai.scheduler.snapshotfile import MOST_PACKED, Recording, SnapshotError, read_snapshot
 
 T = TypeVar("T")

@@ -389,7 +389,7 @@ def run(
     from pykai.kube.options import OptionError
     from pykai.kube.runtime import Runtime, run_together
     from pykai.observe.logs import set_up_logging
-    from pykai.scheduler.configuration import ConfigurationError
+    from pykai.scheduler.config.configuration import ConfigurationError
 
     given = parse_given(flags)
     chosen = ALL if service == "all" else (service,)

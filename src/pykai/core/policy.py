@@ -1,7 +1,7 @@
 """How to schedule: which actions in which order, which plugins, and the settings of cycle:21 that touch decisions.
 
 A policy is data; reading it from a configuration file (and saying what is wrong with the file) is
-`pykai.scheduler.configuration`.
+`pykai.scheduler.config.configuration`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NamedPlugin:
     foreign: bool = False
 
 
-#: What the waiting groups of a namespace get in a cycle while others wait (`turns.py`): some 80 ms of work.
+#: What the waiting groups of a namespace get in a cycle while others wait (`yielding.py`): some 80 ms of work.
 NAMESPACE_UNITS = 16_000_000
 
 #: Units of work (placing or evicting a task once) that a second of a budget stands for.

@@ -2,11 +2,12 @@
 
     resume(snapshot, policy, unfinished) -> Resumed
 
-A scheduler that takes over finds which pods its predecessor was about to bind to which nodes (`scheduler/records.py`).
-Between that decision and now anything may have happened, and the text itself may be wrong.  So nothing of it is
-trusted: each pod is placed again by the engine, by every rule of a cycle (quota and limits of the queue, selectors,
-taints, room on the node, on each shared GPU, devices of claims, volumes, topology), except that it may go to no other
-node than the one named.  What the bind says besides the node (GPU groups, devices, volumes) is decided again.
+A scheduler that takes over finds which pods its predecessor was about to bind to which nodes
+(`scheduler/dispatch/records.py`). Between that decision and now anything may have happened, and the text itself may be
+wrong.  So nothing of it is trusted: each pod is placed again by the engine, by every rule of a cycle (quota and limits
+of the queue, selectors, taints, room on the node, on each shared GPU, devices of claims, volumes, topology), except
+that it may go to no other node than the one named.  What the bind says besides the node (GPU groups, devices, volumes)
+is decided again.
 
 A gang is tried as a whole first.  If that fails its pods are tried one by one, and those that fail are `refused` with
 the reason; the caller decides whether the rest is worth having.  A place that other pods are still leaving does not

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from pykai.kube.client import Client
+from pykai.kube.decoding import Reader
 from pykai.kube.errors import CredentialsError, KubeError, Unauthorized
-from pykai.kube.reading import Reader
+from pykai.kube.reflector import Follower, Patience, Selection
 from pykai.kube.resources import Resource
 from pykai.kube.store import Store
-from pykai.kube.watch import Follower, Patience, Selection
 
 T = TypeVar("T")
 

@@ -36,9 +36,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from pykai.api.decode import DecodeError
+from pykai.kube.decoding import Reader
 from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerFailed, TooManyRequests, from_status
 from pykai.kube.limits import Limits, Slots, TokenBucket
-from pykai.kube.reading import Reader
 from pykai.kube.resources import Resource
 from pykai.kube.transport import JSON, Request, Response, Stream, Transport
 

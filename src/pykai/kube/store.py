@@ -25,10 +25,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pykai.api.decode import DecodeError
-from pykai.kube.reading import Identity, Reader, newer
+from pykai.kube.decoding import Identity, Reader, newer
+from pykai.kube.reflector import OutOfOrder, WatchEvent
 from pykai.kube.resources import Resource
-from pykai.kube.turns import in_turns
-from pykai.kube.watch import OutOfOrder, WatchEvent
+from pykai.kube.yielding import in_turns
 
 T = TypeVar("T")
 

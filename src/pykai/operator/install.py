@@ -12,7 +12,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
-from pykai.api.guarded import DEFAULTS, Settings
+from pykai.api.guardedfields import DEFAULTS, Settings
 from pykai.operator.policies import admission_policies
 from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
 

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies from the table of guarded fields (`pykai.api.guarded`).
+"""ValidatingAdmissionPolicies from the table of guarded fields (`pykai.api.guardedfields`).
 
 An API server evaluates such a policy itself, in CEL: there is no webhook that could be down or slow.  The policies run
 on writes of pods, PodGroups and BindRequests, so the expressions are cheap: an update that touches neither labels nor
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pykai.api.guarded import (
+from pykai.api.guardedfields import (
     ANNOTATIONS,
     CREATE,
     DEFAULTS,

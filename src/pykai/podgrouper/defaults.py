@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.duration import DurationError, parse_duration
-from pykai.api.guarded import TIMESTAMPS
+from pykai.api.guardedfields import TIMESTAMPS
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings

@@ -27,8 +27,8 @@ from msgspec import field
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError, decode_as
-from pykai.api.leniency import shown
 from pykai.api.meta import Int64, ObjectMeta, Wire
+from pykai.api.nulls import shown
 from pykai.api.scheduling import SubGroup
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import Annotations, segment_constraint

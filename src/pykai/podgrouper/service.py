@@ -32,13 +32,13 @@ from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
+from pykai.kube.cachesync import first_lists
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.kube.waiting import first_lists
 from pykai.podgrouper.applying import group_patch, new_group, pod_patch
 from pykai.podgrouper.defaults import pod_word
 from pykai.podgrouper.discovery import Discovery

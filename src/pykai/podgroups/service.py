@@ -26,6 +26,7 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.cluster.claims.counting import GpuCount, spec_gpus
 from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import options, resources
+from pykai.kube.cachesync import first_lists
 from pykai.kube.errors import Invalid, NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.limits import TokenBucket
@@ -33,7 +34,6 @@ from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.kube.waiting import first_lists
 from pykai.podgroups.pools import Pools
 from pykai.podgroups.status import POOL_NOT_SERVED, Surroundings, complete, status_patch
 from pykai.podgroups.tally import Tally

@@ -22,12 +22,12 @@ from pykai.api import names
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube import options, resources
+from pykai.kube.cachesync import first_lists
 from pykai.kube.errors import NotFound
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.kube.waiting import first_lists
 from pykai.queues.forest import Forest, Sums
 from pykai.queues.gauges import ExtraLabels, QueueGauges
 from pykai.queues.status import status_patch

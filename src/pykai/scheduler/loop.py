@@ -33,17 +33,17 @@ from pykai.core.schedule import schedule
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
 from pykai.observe.logs import context
-from pykai.scheduler.announcing import now_ns
-from pykai.scheduler.backlog import Operation
-from pykai.scheduler.complaints import Complaints
-from pykai.scheduler.configfile import ConfigurationFile
+from pykai.scheduler.config.configfile import ConfigurationFile
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.gccontrol import collector_paused, settle
+from pykai.scheduler.intake.backlog import Operation
+from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
-from pykai.scheduler.quiet import collector_paused, settle
-from pykai.scheduler.starts import longest_ns
-from pykai.scheduler.status import StatusBook
+from pykai.scheduler.problemevents import Complaints
+from pykai.scheduler.sinks import NewsOutlet, PlanOutlet
+from pykai.scheduler.status.startstamps import longest_ns
+from pykai.scheduler.status.statusdiff import StatusBook
+from pykai.scheduler.status.statusevents import now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

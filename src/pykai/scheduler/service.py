@@ -28,30 +28,30 @@ from prometheus_client import CollectorRegistry
 
 from pykai import __version__
 from pykai.api import names
+from pykai.kube.cachesync import caught_up
 from pykai.kube.client import Client
 from pykai.kube.errors import KubeError
 from pykai.kube.events import Recorder
 from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.readonly import ReadOnly
 from pykai.kube.runtime import Runtime
-from pykai.kube.waiting import caught_up
 from pykai.observe.endpoint import Check, Endpoint, Handler, Notice, Shared
-from pykai.scheduler.announcing import Announcer, now_ns
-from pykai.scheduler.complaints import Complaints
-from pykai.scheduler.configfile import ConfigurationFile
-from pykai.scheduler.dispatch import Dispatcher
+from pykai.scheduler.config.configfile import ConfigurationFile
+from pykai.scheduler.dispatch.dispatcher import Dispatcher
+from pykai.scheduler.dispatch.forgedrequests import Forgeries
+from pykai.scheduler.dispatch.records import Records
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.forgeries import Forgeries
-from pykai.scheduler.intake import DRA_KINDS, Intake
+from pykai.scheduler.gccontrol import settle
+from pykai.scheduler.intake.intake import DRA_KINDS, Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.outlets import NewsOutlet, PlanOutlet
-from pykai.scheduler.quiet import settle
-from pykai.scheduler.records import Records
+from pykai.scheduler.problemevents import Complaints
 from pykai.scheduler.shadow import Shadow
+from pykai.scheduler.sinks import NewsOutlet, PlanOutlet
 from pykai.scheduler.snapshotfile import snapshot_zip
-from pykai.scheduler.statuswrites import StatusWrites
+from pykai.scheduler.status.statusevents import Announcer, now_ns
+from pykai.scheduler.status.statuswrites import StatusWrites
 
 log = logging.getLogger(__name__)
 

@@ -29,14 +29,14 @@ from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
-from pykai.kube.turns import in_turns
-from pykai.scheduler.bindrequests import assumed_request, request_spec
-from pykai.scheduler.evictions import beneficiary
-from pykai.scheduler.gangbinding import Consult
-from pykai.scheduler.gangplans import given_up
-from pykai.scheduler.intake import Intake
+from pykai.kube.yielding import in_turns
+from pykai.scheduler.dispatch.bindrequests import assumed_request, request_spec
+from pykai.scheduler.dispatch.gangbinding import Consult
+from pykai.scheduler.dispatch.gangplans import given_up
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.pendingevictions import beneficiary
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status import News
+from pykai.scheduler.status.statusdiff import News
 
 log = logging.getLogger(__name__)
 

@@ -44,7 +44,7 @@ from pykai.api.topology import Topology
 from pykai.core.cluster.tables import Tables
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import FreeRoomOnly
-from pykai.scheduler.configuration import Configuration, read_configuration
+from pykai.scheduler.config.configuration import Configuration, read_configuration
 from pykai.scheduler.flags import Flags, read_flags
 
 ENTRY = "snapshot.json"

@@ -54,8 +54,8 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.memory import Memory
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
-from pykai.scheduler.configuration import default_configuration
-from pykai.scheduler.quiet import collector_paused
+from pykai.scheduler.config.configuration import default_configuration
+from pykai.scheduler.gccontrol import collector_paused
 
 GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000

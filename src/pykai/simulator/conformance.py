@@ -33,7 +33,7 @@ from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
 from pykai.core.report.decisions import Bind, Unscheduled
 from pykai.core.report.sentences import detailed_group_text
 from pykai.core.schedule import open_session, run
-from pykai.scheduler.configuration import read_configuration
+from pykai.scheduler.config.configuration import read_configuration
 from pykai.scheduler.flags import Flags
 from pykai.simulator.cases import Case, CaseError, Raw
 from pykai.simulator.claims import release, reserve

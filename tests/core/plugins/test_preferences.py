@@ -12,7 +12,7 @@ import pytest
 
 from pykai.core.plugins.kubernetes import NODE_AFFINITY_WEIGHT, POINT, SPREAD_WEIGHT, TAINT_WEIGHT
 from pykai.core.plugins.scores import AVAILABILITY, DENSITY, GPU_SHARING, RESOURCE_TYPE
-from pykai.scheduler.configuration import default_configuration, read_configuration
+from pykai.scheduler.config.configuration import default_configuration, read_configuration
 from tests.core.builders import Cluster, Raw, cluster, scores_of
 
 KUBERNETES: Raw = {"profile": "kubernetes"}

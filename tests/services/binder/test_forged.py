@@ -14,10 +14,10 @@ from pykai.api.decode import decode_as
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_groups, reservation_name
 from pykai.binder.attempt import Attempt
+from pykai.binder.bindadmission import Room
+from pykai.binder.gpugroups import GROUP_INDEX
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
-from pykai.binder.room import Room
-from pykai.binder.sync import GROUP_INDEX
 from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
 from tests.services.binder.lab import JsonObject, Lab, lab

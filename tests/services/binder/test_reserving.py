@@ -14,11 +14,11 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
 from pykai.api.sharing import reservation_name
+from pykai.binder.changewaiters import Wakes
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
 from pykai.binder.reservation import Reservations
-from pykai.binder.waiting import Wakes
 from pykai.kube.client import Client
 from pykai.kube.resources import NODES, PODS
 from pykai.kube.transport import Request, Response

@@ -33,8 +33,8 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
+from pykai.scheduler.dispatch.records import Records
 from pykai.scheduler.flags import read_flags
-from pykai.scheduler.records import Records
 from pykai.scheduler.service import Scheduler, make_scheduler
 from tests.servers import Server, api_server, embedded
 

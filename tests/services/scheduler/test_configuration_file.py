@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from pykai.scheduler.configuration import ConfigurationError
+from pykai.scheduler.config.configuration import ConfigurationError
 from pykai.scheduler.service import Scheduler
 from tests.services.scheduler.cluster import Lab, cluster
 

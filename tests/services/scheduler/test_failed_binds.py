@@ -17,8 +17,8 @@ from pykai.api.core import Container, Pod, PodSpec, Volume
 from pykai.api.meta import ObjectMeta
 from pykai.kube import resources
 from pykai.kube.transport import Request, Response
-from pykai.scheduler.dispatch import Dispatcher
-from pykai.scheduler.failedbinds import cause_of, likeness
+from pykai.scheduler.dispatch.dispatcher import Dispatcher
+from pykai.scheduler.dispatch.failedbinds import cause_of, likeness
 from pykai.scheduler.service import Scheduler
 from tests.services.scheduler.cluster import Lab, Rule, cluster, refusal
 

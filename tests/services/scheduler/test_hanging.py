@@ -15,11 +15,11 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.transport import Response
-from pykai.scheduler.binding import Binding, Outcome, Result
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.intake import Intake
-from pykai.scheduler.removing import Removals
-from pykai.scheduler.statuswrites import Patch, StatusWrites
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindwriter import Binding, Outcome, Result
+from pykai.scheduler.dispatch.deletions import Removals
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.status.statuswrites import Patch, StatusWrites
 from tests.kube.fakes import FakeServer, pod
 from tests.kube.lagging import Hanging
 

@@ -15,11 +15,11 @@ from pykai.core.model.status import Status
 from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
+from pykai.kube.reflector import WatchEvent
 from pykai.kube.store import Store
-from pykai.kube.watch import WatchEvent
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.bindrequests import assumed_request
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindrequests import assumed_request
+from pykai.scheduler.intake.intake import Intake
 from tests.services.scheduler.cluster import Faults
 
 Raw = dict[str, Any]

@@ -12,7 +12,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.service import Scheduler
-from pykai.scheduler.status import GroupNews, News, PodNews
+from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
 from tests.holding import held
 from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import Lab, cluster, refusal, running

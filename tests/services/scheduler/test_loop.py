@@ -14,7 +14,7 @@ import pytest
 
 from pykai.core.cluster import tables as core_tables
 from pykai.kube import resources
-from pykai.scheduler.configuration import ConfigurationError
+from pykai.scheduler.config.configuration import ConfigurationError
 from tests.servers import ensure_namespace
 from tests.services.scheduler.cluster import cluster, running
 

@@ -18,15 +18,15 @@ from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
+from pykai.kube.reflector import WatchEvent
 from pykai.kube.runtime import Runtime
-from pykai.kube.watch import WatchEvent
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.bindrequests import assumed_request
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindrequests import assumed_request
+from pykai.scheduler.dispatch.noderecheck import Room
+from pykai.scheduler.dispatch.records import Records
 from pykai.scheduler.flags import read_flags
-from pykai.scheduler.records import Records
-from pykai.scheduler.room import Room
 from pykai.scheduler.service import make_scheduler
-from pykai.scheduler.status import GroupNews, News, PodNews
+from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
 from tests.calls import calls, turns
 from tests.kube.fakes import FakeServer
 

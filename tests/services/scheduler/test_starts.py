@@ -9,8 +9,8 @@ from pykai.api.core import Condition, Pod, PodStatus
 from pykai.api.meta import ObjectMeta
 from pykai.api.timestamp import parse_timestamp
 from pykai.core.cluster.tables import Tables
-from pykai.scheduler.configuration import default_configuration
-from pykai.scheduler.starts import earliest_bind_ns, longest_ns, without_start
+from pykai.scheduler.config.configuration import default_configuration
+from pykai.scheduler.status.startstamps import earliest_bind_ns, longest_ns, without_start
 from pykai.simulator import build
 
 SECOND = 1_000_000_000

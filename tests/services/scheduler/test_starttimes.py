@@ -11,9 +11,9 @@ from pykai.api import names
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.kube import resources
-from pykai.scheduler.announcing import now_ns
+from pykai.scheduler.sanitising.starttimes import minimum_ns, starts_of
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
-from pykai.scheduler.starttimes import minimum_ns, starts_of
+from pykai.scheduler.status.statusevents import now_ns
 from tests.services.scheduler.cluster import Lab, cluster
 from tests.services.scheduler.test_intake import Feed
 

@@ -18,7 +18,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
-from pykai.scheduler.tenants import Tenants
+from pykai.scheduler.sanitising.sharedgpus import Tenants
 from tests.servers import ensure_namespace
 
 HELD = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: "g"}

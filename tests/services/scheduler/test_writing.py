@@ -30,10 +30,10 @@ from pykai.core.report.decisions import Bind
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import ConnectionLost
-from pykai.scheduler.bindplan import PlanError, Planned, decode_plan, encode_plan, whole
-from pykai.scheduler.bindrequests import label_value, needs_binder, request_object, request_spec
-from pykai.scheduler.conditions import pod_condition, unschedulable
-from pykai.scheduler.statuswrites import Patch, StatusWrites
+from pykai.scheduler.dispatch.bindplan import PlanError, Planned, decode_plan, encode_plan, whole
+from pykai.scheduler.dispatch.bindrequests import label_value, needs_binder, request_object, request_spec
+from pykai.scheduler.status.conditions import pod_condition, unschedulable
+from pykai.scheduler.status.statuswrites import Patch, StatusWrites
 from tests.services.scheduler.cluster import Lab, cluster, refusal
 
 PLAIN = Bind("ns", "p", "uid", "ns/g", "a", names.RECEIVED_REGULAR, 1, "1.00")

@@ -47,7 +47,7 @@ class GroupEntry:
     wanted_mib: int = 0
     #: another number whenever the census found the group changed
     version: int = 0
-    #: what it costs a cycle to look at it, kept by `turns.py`
+    #: what it costs a cycle to look at it, kept by `yielding.py`
     load: object = None
 
 

@@ -95,7 +95,7 @@ class Session:
     def close(self) -> None:
         """Let go of what refers back to the session or its snapshot, so that all of a cycle is freed when it ends.
 
-        Otherwise every cycle would wait for the garbage collector, which seldom comes (`scheduler/quiet.py`).
+        Otherwise every cycle would wait for the garbage collector, which seldom comes (`scheduler/gccontrol.py`).
 
         Statements: cycle:CYC-7.
         """

@@ -23,7 +23,8 @@ class Shard:
     queue_label: str = names.QUEUE_LABEL
     full_hierarchy: bool = True
     stuck_after_ns: int = names.STUCK_IN_RELEASING_S * 1_000_000_000
-    #: where reservation pods live; asked of live objects only (`scheduler/tenants.py`), snapshots are taken as they are
+    #: where reservation pods live; asked of live objects only (`scheduler/sanitising/sharedgpus.py`), snapshots are
+    #: taken as they are
     reservation_namespace: str = names.RESERVATION_NAMESPACE
 
     def covers(self, meta: ObjectMeta) -> bool:

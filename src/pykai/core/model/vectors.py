@@ -28,7 +28,7 @@ _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.in
 
 
 class Burden(NamedTuple):
-    """What makes a shape costly to look at, besides how many nodes there are (`turns.py`)."""
+    """What makes a shape costly to look at, besides how many nodes there are (`yielding.py`)."""
 
     #: terms about other pods, nodes and devices, and spread constraints
     terms: int

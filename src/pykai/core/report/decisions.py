@@ -234,7 +234,7 @@ class FreeRoomOnly(msgspec.Struct, frozen=True, tag=True):
 
 
 class Postponed(msgspec.Struct, frozen=True, tag=True):
-    """The objects of its namespace are more than a cycle looks at while others wait (`turns.py`)."""
+    """The objects of its namespace are more than a cycle looks at while others wait (`yielding.py`)."""
 
     namespace: str
     #: what all waiting groups of the namespace come to, and what it gets in a cycle

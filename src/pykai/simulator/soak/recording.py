@@ -19,9 +19,9 @@ from typing import Any, TextIO
 
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
+from pykai.kube.reflector import Follower, Selection
 from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, Resource
 from pykai.kube.store import Change, Store
-from pykai.kube.watch import Follower, Selection
 
 #: what is recorded
 RECORDED: tuple[Resource, ...] = (NODES, PODS, POD_GROUPS, BIND_REQUESTS, JOBS)

@@ -35,6 +35,10 @@ from pykai.api.quantity import QuantityError, whole
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import group_labels, labels_for
 from pykai.binder.attempt import Attempt, Step
+from pykai.binder.bindadmission import Room
+from pykai.binder.bindevents import Verdicts
+from pykai.binder.changewaiters import end_all
+from pykai.binder.gpugroups import GroupSync, groups_of_request
 from pykai.binder.lifecycle import (
     BindFailure,
     InvalidRequest,
@@ -48,10 +52,6 @@ from pykai.binder.lifecycle import (
 )
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.reservation import Reservations
-from pykai.binder.room import Room
-from pykai.binder.sync import GroupSync, groups_of_request
-from pykai.binder.verdicts import Verdicts
-from pykai.binder.waiting import end_all
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import (

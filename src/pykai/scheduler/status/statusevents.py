@@ -24,12 +24,12 @@ from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.events import Recorder, Reference
 from pykai.kube.resources import split_key
-from pykai.kube.turns import in_turns
-from pykai.scheduler.conditions import conditions_patch, pod_condition, unschedulable
-from pykai.scheduler.intake import Intake
-from pykai.scheduler.starts import earliest_bind_ns
-from pykai.scheduler.status import GroupNews, News, PodNews
-from pykai.scheduler.statuswrites import Patch, StatusWrites
+from pykai.kube.yielding import in_turns
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.status.conditions import conditions_patch, pod_condition, unschedulable
+from pykai.scheduler.status.startstamps import earliest_bind_ns
+from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
+from pykai.scheduler.status.statuswrites import Patch, StatusWrites
 
 NORMAL = "Normal"
 WARNING = "Warning"

@@ -23,7 +23,7 @@ import msgspec
 from pykai.api.scheduling import BindRequestSpec
 from pykai.core.model.groups import Branch, Leaf
 from pykai.core.resume import Place
-from pykai.scheduler.records import MOST_CHARACTERS
+from pykai.scheduler.dispatch.records import MOST_CHARACTERS
 
 #: Characters of a plan that is not compressed, and of any plan: the record holds a few names besides.
 _PLAIN_LIMIT = 300_000

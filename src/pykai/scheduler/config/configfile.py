@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PROFILES
-from pykai.scheduler.configuration import Configuration, ConfigurationError, LastGood
+from pykai.scheduler.config.configuration import Configuration, ConfigurationError, LastGood
 
 log = logging.getLogger(__name__)
 

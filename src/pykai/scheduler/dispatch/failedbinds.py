@@ -40,11 +40,11 @@ from pykai.api.core import Container, Pod, PodSpec
 from pykai.api.scheduling import PodGroup
 from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.store import Change
-from pykai.scheduler.announcing import WARNING, Announcer, is_waiting
-from pykai.scheduler.gangbinding import group_key as key_of_group
-from pykai.scheduler.gangplans import GangPlan
-from pykai.scheduler.intake import Intake
-from pykai.scheduler.records import FAILED_BINDS, Record, Records
+from pykai.scheduler.dispatch.gangbinding import group_key as key_of_group
+from pykai.scheduler.dispatch.gangplans import GangPlan
+from pykai.scheduler.dispatch.records import FAILED_BINDS, Record, Records
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.status.statusevents import WARNING, Announcer, is_waiting
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from collections import Counter
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.binder.attempt import Attempt
+from pykai.binder.gpugroups import GROUP_INDEX
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
-from pykai.binder.sync import GROUP_INDEX
 from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.shapes import Shape, ShapeRegister
 from pykai.core.model.sharedgpus import portion_hundredths, tenant_mib

@@ -33,16 +33,16 @@ from pykai.core.resume import Place, Resumed, Unfinished, resume
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
-from pykai.kube.turns import in_turns
-from pykai.scheduler.announcing import WARNING, Announcer, now_ns
-from pykai.scheduler.bindplan import PlanError, Planned, decode_plan
-from pykai.scheduler.bindrequests import assumed_request
-from pykai.scheduler.gangplans import GangPlan, given_up, holds_node, is_whole
-from pykai.scheduler.intake import Intake, owner_uid
+from pykai.kube.yielding import in_turns
+from pykai.scheduler.dispatch.bindplan import PlanError, Planned, decode_plan
+from pykai.scheduler.dispatch.bindrequests import assumed_request
+from pykai.scheduler.dispatch.deletions import Removals
+from pykai.scheduler.dispatch.gangplans import GangPlan, given_up, holds_node, is_whole
+from pykai.scheduler.dispatch.noderecheck import Room
+from pykai.scheduler.dispatch.records import BIND_PLAN, Record, Records
+from pykai.scheduler.intake.intake import Intake, owner_uid
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.records import BIND_PLAN, Record, Records
-from pykai.scheduler.removing import Removals
-from pykai.scheduler.room import Room
+from pykai.scheduler.status.statusevents import WARNING, Announcer, now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from pykai.api import names
 from pykai.api.decode import KINDS, DecodeError
 from pykai.core.model.problems import Problem
-from pykai.scheduler.announcing import WARNING
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.outlets import NewsOutlet
+from pykai.scheduler.sinks import NewsOutlet
+from pykai.scheduler.status.statusevents import WARNING
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykai.core.report.decisions import Plan
-from pykai.scheduler.gangbinding import Consult
-from pykai.scheduler.status import News
+from pykai.scheduler.dispatch.gangbinding import Consult
+from pykai.scheduler.status.statusdiff import News
 
 
 class PlanOutlet(Protocol):

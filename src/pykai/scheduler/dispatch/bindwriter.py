@@ -40,10 +40,10 @@ from pykai.kube.errors import (
     TooManyRequests,
 )
 from pykai.kube.limits import Slots
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.bindrequests import assumed_request, request_object
-from pykai.scheduler.intake import same_placement
-from pykai.scheduler.ownrequests import same_decision
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindrequests import assumed_request, request_object
+from pykai.scheduler.intake.intake import same_placement
+from pykai.scheduler.sanitising.requestverifier import same_decision
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.groups import build_root
-from pykai.scheduler.bindplan import Planned, encode_plan, whole
+from pykai.scheduler.dispatch.bindplan import Planned, encode_plan, whole
 
 
 @dataclass(slots=True)

@@ -30,8 +30,8 @@ from pykai.core.model.problems import Problem
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PLANNED, PROFILES, built_in, known_plugins
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
-from pykai.scheduler.budgets import read_budgets
-from pykai.scheduler.usage import UsageConfig, read_usage
+from pykai.scheduler.config.budgets import read_budgets
+from pykai.scheduler.config.usagedb import UsageConfig, read_usage
 
 ENTRY_POINT_GROUP = "pykai.plugins"
 _SUBJECT = "scheduler configuration"

@@ -33,8 +33,8 @@ from pykai.kube.errors import (
     ServerFailed,
     TooManyRequests,
 )
-from pykai.scheduler.bindrequests import label_value
-from pykai.scheduler.removing import FAILURES, retry_s
+from pykai.scheduler.dispatch.bindrequests import label_value
+from pykai.scheduler.dispatch.deletions import FAILURES, retry_s
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from pykai.core.report.sentences import (
     stale_text,
     task_text,
 )
-from pykai.scheduler.starts import without_start
+from pykai.scheduler.status.startstamps import without_start
 
 _SECOND = 1_000_000_000
 HEARTBEAT_NS = 600 * _SECOND

@@ -11,7 +11,7 @@ Our own writes are assumed until the watch shows them:
 - a bind: the tables see a BindRequest for the pod, whether one is written or the pod is bound directly, until the pod
   has a node or the real request is there;
 - an eviction: the pod counts as going, by uid, until its object shows it (cycle:SNP-17, Do better), and until it has
-  gone it says for whom (`evictions.py`);
+  gone it says for whom (`pendingevictions.py`);
 - a withdrawn BindRequest: gone, until the watch says so, but only once it is known that its pod was not bound before;
 - notes on a PodGroup (stamps, conditions): laid over the object until a version at least as new as the answer to our
   write is there (cycle:EXP-16).
@@ -51,15 +51,15 @@ from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.store import Change, Store
-from pykai.scheduler.backlog import Backlog, Digest, Operation, digest
-from pykai.scheduler.believing import believable
-from pykai.scheduler.changes import MATTERS, differs, group_differs, is_record, pod_differs
-from pykai.scheduler.evictions import Evictions
-from pykai.scheduler.overlays import Overlay, caught_up, covered
-from pykai.scheduler.ownrequests import OwnRequests
-from pykai.scheduler.starttimes import StartTimes
-from pykai.scheduler.tenants import Tenants
-from pykai.scheduler.ungrouped import Ungrouped
+from pykai.scheduler.intake.backlog import Backlog, Digest, Operation, digest
+from pykai.scheduler.intake.changes import MATTERS, differs, group_differs, is_record, pod_differs
+from pykai.scheduler.intake.overlays import Overlay, caught_up, covered
+from pykai.scheduler.intake.pendingevictions import Evictions
+from pykai.scheduler.sanitising.nodes import believable
+from pykai.scheduler.sanitising.requestverifier import OwnRequests
+from pykai.scheduler.sanitising.sharedgpus import Tenants
+from pykai.scheduler.sanitising.standins import Ungrouped
+from pykai.scheduler.sanitising.starttimes import StartTimes
 
 log = logging.getLogger(__name__)
 W = TypeVar("W", bound=Wire)

@@ -11,7 +11,7 @@ import asyncio
 
 from pykai.api.core import Pod
 from pykai.kube.clock import Clock
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.intake.intake import Intake
 
 _FIRST_S = 1.0
 _LONGEST_S = 60.0

@@ -18,10 +18,10 @@ from pykai.api.scheduling import BindRequest
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
-from pykai.scheduler.announcing import WARNING, Announcer
-from pykai.scheduler.intake import Intake
-from pykai.scheduler.ownrequests import key_of
-from pykai.scheduler.removing import Removals
+from pykai.scheduler.dispatch.deletions import Removals
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.sanitising.requestverifier import key_of
+from pykai.scheduler.status.statusevents import WARNING, Announcer
 
 log = logging.getLogger(__name__)
 

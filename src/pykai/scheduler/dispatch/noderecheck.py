@@ -23,11 +23,11 @@ from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.tasks import has_ended
 from pykai.core.placing.nodeload import Load, shape_or_nothing
-from pykai.scheduler.believing import believable
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.gangplans import GangPlan, is_whole
-from pykai.scheduler.intake import Intake
-from pykai.scheduler.ungrouped import PODS_ON
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.gangplans import GangPlan, is_whole
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.sanitising.nodes import believable
+from pykai.scheduler.sanitising.standins import PODS_ON
 
 _REQUESTS_FOR = "requests by node"
 

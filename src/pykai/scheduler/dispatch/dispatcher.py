@@ -35,21 +35,21 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
-from pykai.kube.turns import in_turns
-from pykai.scheduler.announcing import Announcer, is_waiting, now_ns
-from pykai.scheduler.binding import Binding, Outcome
-from pykai.scheduler.bindplan import Planned
-from pykai.scheduler.bindrequests import assumed_request, needs_binder, request_spec
-from pykai.scheduler.evictions import beneficiary
-from pykai.scheduler.failedbinds import MOST_FAILURES, FailedBinds
-from pykai.scheduler.gangbinding import Consult, GangBinding, group_key
-from pykai.scheduler.gangplans import GangPlan, given_up
-from pykai.scheduler.intake import Intake, owner_uid
+from pykai.kube.yielding import in_turns
+from pykai.scheduler.dispatch.bindbackoff import Pauses
+from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindrequests import assumed_request, needs_binder, request_spec
+from pykai.scheduler.dispatch.bindwriter import Binding, Outcome
+from pykai.scheduler.dispatch.deletions import Removals
+from pykai.scheduler.dispatch.failedbinds import MOST_FAILURES, FailedBinds
+from pykai.scheduler.dispatch.gangbinding import Consult, GangBinding, group_key
+from pykai.scheduler.dispatch.gangplans import GangPlan, given_up
+from pykai.scheduler.dispatch.noderecheck import Room
+from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, Records
+from pykai.scheduler.intake.intake import Intake, owner_uid
+from pykai.scheduler.intake.pendingevictions import beneficiary
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.pauses import Pauses
-from pykai.scheduler.records import BIND_PLAN, FAILED_BINDS, Records
-from pykai.scheduler.removing import Removals
-from pykai.scheduler.room import Room
+from pykai.scheduler.status.statusevents import Announcer, is_waiting, now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

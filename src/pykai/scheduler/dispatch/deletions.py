@@ -22,10 +22,10 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, ConnectionLost, KubeError, NotFound, ServerFailed, TooManyRequests
 from pykai.kube.limits import Slots
 from pykai.kube.resources import Resource, split_key
-from pykai.scheduler.announcing import now_ns
-from pykai.scheduler.conditions import pod_condition
-from pykai.scheduler.evictions import takes_long
-from pykai.scheduler.intake import Intake
+from pykai.scheduler.intake.intake import Intake
+from pykai.scheduler.intake.pendingevictions import takes_long
+from pykai.scheduler.status.conditions import pod_condition
+from pykai.scheduler.status.statusevents import now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""The configuration of a scheduler: read, checked, and read again when it changes."""

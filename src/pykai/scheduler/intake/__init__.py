@@ -1,0 +1,1 @@
+"""From the change feed of the caches to the tables of the engine."""
