@@ -73,7 +73,7 @@ test-cluster: $(VENV)/ready ## run the tests that need an API server on a real c
 	@if command -v go >/dev/null; then \
 		$(BIN)/python tools/kubernetes.py --all >/dev/null && \
 		echo "Running the tests on a real control plane" && \
-		$(BIN)/python -m pytest --cluster -n0 tests/services tests/apiserver tests/kube tests/webhooks tests/cluster \
+		$(BIN)/python -m pytest --cluster -n0 tests/services tests/lab/apiserver tests/kube tests/webhooks tests/cluster \
 			$(PYTEST_ARGS); \
 	else \
 		echo; \
@@ -90,7 +90,7 @@ kubectl: $(VENV)/ready ## build kubectl v1.35.4 with Go into a cache outside the
 test-kubectl: $(VENV)/ready ## what users do with kubectl, with the newest one too; needs Go
 	@if command -v go >/dev/null; then \
 		KAI_KUBECTL="$$($(BIN)/python tools/kubernetes.py kubectl)" && export KAI_KUBECTL && \
-		$(BIN)/python -m pytest tests/living/test_kubectl.py $(PYTEST_ARGS); \
+		$(BIN)/python -m pytest tests/lab/test_kubectl.py $(PYTEST_ARGS); \
 	else \
 		echo; \
 		echo "**********************************************************************"; \

@@ -29,8 +29,8 @@ from pykai.kube.client import Client
 from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists, KubeError
 from pykai.kube.resources import NAMESPACES, NODES, PODS, QUEUES
-from pykai.simulator.machines.nodes import MachineKind, node_objects
-from pykai.simulator.scenario import QueueEntry, Share, queue_object
+from pykai.lab.machines.nodes import MachineKind, node_objects
+from pykai.lab.story import QueueEntry, Share, queue_object
 
 _AT_ONCE = 64
 

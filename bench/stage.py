@@ -30,9 +30,9 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import NAMESPACES, NODES, QUEUES, Resource
 from pykai.kube.transport import Request, Transport
+from pykai.lab.machines.nodes import MachineKind, node_objects
+from pykai.lab.story import QueueEntry, Share, queue_object
 from pykai.operator.install import installation
-from pykai.simulator.machines.nodes import MachineKind, node_objects
-from pykai.simulator.scenario import QueueEntry, Share, queue_object
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.plane import install
 

@@ -28,17 +28,17 @@ from typing import Any
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.timestamp import format_timestamp
-from pykai.apiserver.server import ApiServer
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import POD_GROUPS, PODS
 from pykai.kube.runtime import Runtime
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines.nodes import MachineKind, node_objects
+from pykai.lab.story import QueueEntry, Share, queue_object
 from pykai.operator.install import installation
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.simulator.machines.nodes import MachineKind, node_objects
-from pykai.simulator.scenario import QueueEntry, Share, queue_object
 
 Document = dict[str, Any]
 _GPUS = 8

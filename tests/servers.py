@@ -19,15 +19,15 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from pykai.apiserver.server import ApiServer
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import NAMESPACES, RUNTIME_CLASSES
 from pykai.kube.transport import Request, Response, Stream, Transport
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation
-from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import pod_mutator
 
 if TYPE_CHECKING:

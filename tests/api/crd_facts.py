@@ -65,7 +65,7 @@ DEFINITIONS = {
 _SUB_GROUP_NAME = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 _AT_LEAST_0 = {"minimum": 0}
 _REQUIRED = {"required": True}
-#: a key of a label: the pattern itself is the definition's affair, tests/apiserver/test_our_kinds.py tries it
+#: a key of a label: the pattern itself is the definition's affair, tests/lab/apiserver/test_our_kinds.py tries it
 _LABEL = {"minLength": 1, "maxLength": 316, "pattern": ...}
 
 

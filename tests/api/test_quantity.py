@@ -225,7 +225,7 @@ def test_a_quantity_is_written_as_kubernetes_writes_it(value: str | int, binary:
     assert nano(text) == nano(value)
 
 
-#: as sent, and as an API server gives it back; tests/apiserver/test_writing.py asks one
+#: as sent, and as an API server gives it back; tests/lab/apiserver/test_writer.py asks one
 CANONICAL: list[tuple[RawQuantity, str]] = [
     ("0.5", "500m"),
     ("1000m", "1"),

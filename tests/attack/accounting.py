@@ -9,7 +9,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.timestamp import format_timestamp
 from pykai.kube.store import Store
-from pykai.simulator.scenario import Machines, QueueEntry, Share
+from pykai.lab.story import Machines, QueueEntry, Share
 from tests.attack.target import HONEST, TENANT, Outcome, Target, document, pod, pod_group, target
 
 

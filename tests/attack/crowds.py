@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pykai.api import names
-from pykai.simulator.scenario import Machines
+from pykai.lab.story import Machines
 from tests.attack.target import Document, Outcome, Target, pod, pod_group, target
 
 #: how much longer a cycle of the others may take, in milliseconds

@@ -12,8 +12,8 @@ from pykai.api.core import Pod
 from pykai.api.timestamp import format_timestamp
 from pykai.kube import resources
 from pykai.kube.store import Store
-from pykai.simulator.machines.nodes import MachineKind, node_objects
-from pykai.simulator.scenario import Machines
+from pykai.lab.machines.nodes import MachineKind, node_objects
+from pykai.lab.story import Machines
 from tests.attack.target import HONEST, TENANT, Document, Outcome, Target, document, pod, pod_group, target
 
 _PLAN = "kai.scheduler/bind-plan"

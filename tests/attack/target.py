@@ -34,9 +34,9 @@ from pykai.kube.client import Client
 from pykai.kube.errors import KubeError, NotFound
 from pykai.kube.resources import Resource
 from pykai.kube.store import Change, Store
+from pykai.lab.cluster import LivingCluster, LivingOptions
+from pykai.lab.story import Machines, QueueEntry, Share, Story
 from pykai.operator.install import installation
-from pykai.simulator.living import LivingCluster, LivingOptions
-from pykai.simulator.scenario import Machines, QueueEntry, Share, Story
 
 Document = dict[str, Any]
 

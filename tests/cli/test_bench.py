@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pykai.cli import main
-from pykai.simulator.bench import COMPARED, SIZES
+from pykai.dev.bench import COMPARED, SIZES
 
 KEYS = {"shape", "nodes", "pods", "seconds", "floor_seconds", "ratio", "peak_mib", "decisions", "evictions"}
 MORE = {

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykai.cli import main
-from tests.simulator.small_cases import BINDING, PENDING, SHARES, case
+from tests.dev.small_cases import BINDING, PENDING, SHARES, case
 
 Raw = dict[str, Any]
 Invoke = Callable[..., Result]

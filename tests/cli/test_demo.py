@@ -15,8 +15,8 @@ from pykai.core.actions import ACTIONS
 from pykai.core.cluster.tables import Tables
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
+from pykai.lab.demo import NOW_NS, lab
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.simulator.lab import NOW_NS, lab
 from tests.patience import PROGRAM_S
 
 

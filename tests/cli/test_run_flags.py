@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
-from pykai.apiserver.server import ApiServer
 from pykai.cli.run import ALL, PARTS, idle_flags, parse_given, run
 from pykai.cli.up import up
 from pykai.kube.caches import Caches
@@ -19,8 +18,9 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.options import OptionError
 from pykai.kube.runtime import Runtime
-from pykai.simulator.machines.course import Habits
-from pykai.simulator.machines.options import MachineOptions, read_options
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines.options import MachineOptions, read_options
+from pykai.lab.machines.podbehaviour import Habits
 
 
 def test_flags_are_read_in_every_spelling_go_knows() -> None:

@@ -21,12 +21,12 @@ from pykai.kube.credentials import connect
 from pykai.kube.errors import AlreadyExists
 from pykai.kube.resources import MUTATING_WEBHOOKS, Resource
 from pykai.kube.transport import Request, Transport
+from pykai.lab.machines.nodes import runtime_class
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
 from pykai.operator.webhooks import webhooks
-from pykai.simulator.machines.nodes import runtime_class
 from pykai.webhooks.admission import random_letters
-from pykai.webhooks.serve import AdmissionServer
+from pykai.webhooks.server import AdmissionServer
 from tests.cluster.controlplane import API_SERVER, ControlPlane
 from tests.kube.certificates import Authority
 from tests.servers import ACCOUNT, NOT_INSTALLED

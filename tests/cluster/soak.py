@@ -2,7 +2,7 @@
 
     python -m tests.cluster.soak --kills 30 --restarts 3 --minutes 30 --folder DIR
 
-What is killed, submitted, recorded and checked is that of `kai soak` (`pykai.simulator.soak`); here the API server is a
+What is killed, submitted, recorded and checked is that of `kai soak` (`pykai.dev.soak`); here the API server is a
 kube-apiserver, Jobs and Deployments are run by kube-controller-manager, pods pass through our admission service, and
 `kai run machines` plays kubelets only.
 """
@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 
 from pykai.api import names
+from pykai.dev.soak.controlplanes import EmbeddedPlane
+from pykai.dev.soak.processes import SoakFailed
+from pykai.dev.soak.runner import Soak
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import MUTATING_WEBHOOKS, SERVICE_ACCOUNTS
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
-from pykai.simulator.soak.killing import Soak
-from pykai.simulator.soak.planes import EmbeddedPlane
-from pykai.simulator.soak.processes import SoakFailed
 from tests.cluster.controlplane import API_SERVER, ControlPlane, free_port
 from tests.cluster.plane import install, registration
 from tests.cluster.rights import forbidden

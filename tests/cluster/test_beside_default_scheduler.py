@@ -24,10 +24,10 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.kube.resources import JOBS, PODS, REPLICA_SETS, Resource
 from pykai.kube.transport import Request, Response, Stream, Transport
+from pykai.lab.machines.nodes import MachineKind
+from pykai.lab.machines.requests import Asks, amounts
 from pykai.scheduler.service import Scheduler
-from pykai.simulator.machines.asks import Asks, amounts
-from pykai.simulator.machines.nodes import MachineKind
-from tests.cluster.living import Document, LivingPlane, has, job, living_cluster, scheduler_of, template
+from tests.cluster.realcluster import Document, LivingPlane, has, job, living_cluster, scheduler_of, template
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module")]
 

@@ -23,8 +23,8 @@ from pykai.kube.resources import (
     RESOURCE_CLAIMS,
     STATEFUL_SETS,
 )
-from pykai.simulator.machines.nodes import MachineKind
-from tests.cluster.living import Document, LivingPlane, has, job, living_cluster, template
+from pykai.lab.machines.nodes import MachineKind
+from tests.cluster.realcluster import Document, LivingPlane, has, job, living_cluster, template
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.asyncio(loop_scope="module")]
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 
-from pykai.apiserver.server import ApiServer
 from pykai.kube.clock import Clock
+from pykai.lab.apiserver.server import ApiServer
 from pykai.operator.install import installation
 from tests.cluster.controlplane import ControlPlane
-from tests.living.kubectl import EXAMPLES, Done, Kubectl
+from tests.lab.kubectl import EXAMPLES, Done, Kubectl
 from tests.patience import PROGRAM_S
 from tools import kubernetes
 

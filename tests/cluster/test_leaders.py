@@ -33,8 +33,8 @@ from pykai.kube.lease import LeaderElection, micro_time
 from pykai.kube.resources import CONFIG_MAPS, JOBS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
-from pykai.simulator.machines.nodes import MachineKind, node_objects
-from pykai.simulator.scenario import JobEntry, QueueEntry, job_object, queue_object
+from pykai.lab.machines.nodes import MachineKind, node_objects
+from pykai.lab.story import JobEntry, QueueEntry, job_object, queue_object
 from tests import servers
 from tests.cluster.controlplane import free_port
 from tests.cluster.plane import ADMITTED_NAMESPACE as NS

@@ -23,15 +23,15 @@ from pykai.api import names
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
+from pykai.lab.machines import furnish
+from pykai.lab.machines.nodes import MachineKind
 from pykai.operator.install import installation
 from pykai.operator.roles import ROLES
-from pykai.simulator.machines import furnish
-from pykai.simulator.machines.nodes import MachineKind
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.plane import install
 from tests.cluster.rights import complaints
 from tests.kube.certificates import Authority
-from tests.living.kubectl import EXAMPLES, Kubectl
+from tests.lab.kubectl import EXAMPLES, Kubectl
 from tools import kubernetes
 
 pytestmark = [pytest.mark.cluster_only, pytest.mark.slow]

@@ -22,12 +22,12 @@ from pykai.kube.clock import Clock
 from pykai.kube.resources import CONFIG_MAPS, POD_GROUPS, PODS, QUEUES
 from pykai.kube.runtime import Runtime, Service, run_together
 from pykai.kube.store import Store
+from pykai.lab.machines import furnish, machines
+from pykai.lab.machines.nodes import MachineKind
+from pykai.lab.machines.options import MachineOptions
+from pykai.lab.machines.podbehaviour import Habits
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.simulator.machines import furnish, machines
-from pykai.simulator.machines.course import Habits
-from pykai.simulator.machines.nodes import MachineKind
-from pykai.simulator.machines.options import MachineOptions
 from tests.cluster.plane import ADMITTED_NAMESPACE
 from tests.servers import Server, api_server
 

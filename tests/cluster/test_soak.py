@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.simulator.soak.killing import Soak
+from pykai.dev.soak.runner import Soak
 from tests.cluster.soak import RealPlane
 
 

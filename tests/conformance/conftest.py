@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.folder import FOLDER, MISSING
+from tests.conformance.casefolder import FOLDER, MISSING
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykai.simulator.cases import Case, read_cases
-from pykai.simulator.conformance import run_case
-from pykai.simulator.differences import compare
-from tests.conformance.folder import FOLDER, MISSING
+from pykai.dev.cases import Case, read_cases
+from pykai.dev.conformance import run_case
+from pykai.dev.differences import compare
+from tests.conformance.casefolder import FOLDER, MISSING
 
 WHOLE = (
     *(f"allocate.{part}.jsonl" for part in ("core", "elastic", "gpu-sharing", "mig", "numa", "subgroups", "topology")),

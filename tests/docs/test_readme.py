@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pykai.lab import story as scenario
 from pykai.operator.install import installation
 from pykai.podgrouper.kinds import GROUPERS
-from pykai.simulator import scenario
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pykai.cli.main import COMMANDS
 from pykai.cli.run import PARTS
+from pykai.lab.story import parse_story, step_objects
 from pykai.operator.roles import FOLLOW, ROLES
-from pykai.simulator.scenario import parse_story, step_objects
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "services.md").read_text(encoding="utf-8")

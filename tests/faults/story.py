@@ -8,7 +8,7 @@ server; kubelets and controllers are the simulator's and never fail.  The story 
 elastic job that is reclaimed, shared GPUs, device claims, a volume to be provisioned and one that exists, a pod
 without an owner, and a job that fits nowhere.  It ends when all of it has run to its end and everything is deleted.
 
-What is judged is a recording of watches, by the checker of the soak (`pykai.simulator.soak.checking`).  Time is that of
+What is judged is a recording of watches, by the checker of the soak (`pykai.dev.soak.invariants`).  Time is that of
 the event loop and passes only when nothing is left to do, so minutes of pauses cost nothing, a run is the same each
 time, and no limit depends on how busy the machine is.  The engine, which has a thread of its own in production, is
 called directly.
@@ -29,10 +29,10 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 
 from pykai.api import names
-from pykai.apiserver.server import ApiServer
 from pykai.binder.options import BinderOptions
 from pykai.binder.service import make_binder
 from pykai.cli.run import PARTS, Led
+from pykai.dev.soak.invariants import Seen, check, is_complete
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -43,6 +43,12 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime, Service, run_together
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines import furnish, machines
+from pykai.lab.machines.nodes import MachineKind
+from pykai.lab.machines.options import MachineOptions
+from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.story import JobEntry, QueueEntry, Share, job_object, queue_object
 from pykai.operator.install import installation
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import make_podgrouper
@@ -50,12 +56,6 @@ from pykai.podgroups.service import PodGroupsOptions, make_podgroups
 from pykai.queues.service import QueuesOptions, make_queues
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.simulator.machines import furnish, machines
-from pykai.simulator.machines.course import Habits
-from pykai.simulator.machines.nodes import MachineKind
-from pykai.simulator.machines.options import MachineOptions
-from pykai.simulator.scenario import JobEntry, QueueEntry, Share, job_object, queue_object
-from pykai.simulator.soak.checking import Seen, check, is_complete
 from pykai.webhooks.admission import pod_mutator, pod_validator
 from tests.faults.calls import Call
 from tests.faults.wire import Fault, FaultyWire, Reword, Twist, as_said, untwisted

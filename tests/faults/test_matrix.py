@@ -14,7 +14,7 @@ import pytest
 
 from pykai.kube.client import ATTEMPTS
 from pykai.operator.roles import ROLES
-from pykai.podgrouper.readable import FOREIGN, WATCHED
+from pykai.podgrouper.ownerkinds import FOREIGN, WATCHED
 from tests.faults.calls import RECOVERY, Call, read_calls
 from tests.faults.story import ACCOUNTS, SERVICES, Told, tell
 from tests.faults.wire import LOST, LOST_ANSWER, SILENCE, Fault, Outcome, refused

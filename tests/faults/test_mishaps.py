@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pykai.api import names
+from pykai.dev.faultytransport import FaultyTransport
 from pykai.kube import resources
 from pykai.kube.clock import Clock
 from pykai.kube.transport import Request, Transport
-from pykai.simulator.faulty import FaultyTransport
 from tests.faults.calls import Call
 from tests.faults.story import QUICK, SERVICES, Household, Told, furnished, job, one_of_everything, tell, volume
 from tests.faults.wire import Fault, Outcome

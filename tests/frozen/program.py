@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
-from pykai.apiserver.server import ApiServer
 from pykai.binder.options import DEFAULT_PLUGINS as BINDER_PLUGINS
 from pykai.binder.options import FLAGS as BINDER_FLAGS
 from pykai.cli import main as kai
@@ -23,12 +22,19 @@ from pykai.core.plugins import PLANNED as PLANNED_PLUGINS
 from pykai.core.plugins import PROFILES
 from pykai.core.plugins.orders import ORDERS as ORDER_PLUGINS
 from pykai.core.report.decisions import Plan
+from pykai.dev.cases import Case
+from pykai.dev.soak.memorygrowth import Sampler as MemorySampler
+from pykai.dev.soak.recorder import Recorded
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import PODS
 from pykai.kube.runtime import Runtime
 from pykai.kube.transport import Request
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines.options import FLAGS as MACHINES_FLAGS
+from pykai.lab.machines.options import MachineOptions
+from pykai.lab.story import Story
 from pykai.operator.webhooks import webhooks
 from pykai.podgrouper.options import FLAGS as PODGROUPER_FLAGS
 from pykai.podgrouper.options import PodGrouperOptions
@@ -53,12 +59,6 @@ from pykai.scheduler.joborder import job_order
 from pykai.scheduler.snapshotfile import ENTRY as SNAPSHOT_ENTRY
 from pykai.scheduler.snapshotfile import LISTS as SNAPSHOT_LISTS
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
-from pykai.simulator.cases import Case
-from pykai.simulator.machines.options import FLAGS as MACHINES_FLAGS
-from pykai.simulator.machines.options import MachineOptions
-from pykai.simulator.scenario import Story
-from pykai.simulator.soak.memory import Sampler as MemorySampler
-from pykai.simulator.soak.recording import Recorded
 from pykai.webhooks.options import FLAGS as ADMISSION_FLAGS
 
 __all__ = [

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pykai.apiserver.server import ApiServer
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
 from pykai.kube.resources import CONFIG_MAPS
+from pykai.lab.apiserver.server import ApiServer
 from tests.kube.test_on_a_server import config_map, following, tour
 from tests.kube.wires import Proxy
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.podgrouper.folder import FOLDER, MISSING
+from tests.podgrouper.casefolder import FOLDER, MISSING
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

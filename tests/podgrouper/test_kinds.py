@@ -10,11 +10,11 @@ import pytest
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.podgrouper import kinds
-from pykai.podgrouper.applying import group_patch, new_group
 from pykai.podgrouper.kinds.default import group_default
 from pykai.podgrouper.kinds.job import group_job
 from pykai.podgrouper.kinds.pod import group_pod
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Settings, Wanted
+from pykai.podgrouper.writes import group_patch, new_group
 from tests.podgrouper.groupings import Known, grouped, owner, pod
 
 MIN_MEMBER = "kai.scheduler/batch-min-member"

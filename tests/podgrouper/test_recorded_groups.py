@@ -18,11 +18,11 @@ from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.kube.clock import Clock
 from pykai.kube.errors import NotFound
-from pykai.podgrouper.applying import group_patch, new_group, pod_patch
 from pykai.podgrouper.kinds import GROUPERS, grouper_for
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Settings
 from pykai.podgrouper.owners import OwnerMemory, walk
-from tests.podgrouper.folder import FOLDER, MISSING
+from pykai.podgrouper.writes import group_patch, new_group, pod_patch
+from tests.podgrouper.casefolder import FOLDER, MISSING
 from tests.podgrouper.groupings import Known, Raw
 
 

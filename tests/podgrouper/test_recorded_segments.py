@@ -17,7 +17,7 @@ from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.api.names import POD_GROUP_ANNOTATION, SUBGROUP_LABEL
 from pykai.podgrouper.segments import SegmentError, parts_of
-from tests.podgrouper.folder import FOLDER, MISSING
+from tests.podgrouper.casefolder import FOLDER, MISSING
 
 Raw = dict[str, Any]
 

@@ -24,9 +24,9 @@ from pykai.core.placing.gang import place_gang
 from pykai.core.plan import reckon
 from pykai.core.report.decisions import Bind, Plan
 from pykai.core.schedule import open_session, run
-from pykai.simulator.cases import Case
-from pykai.simulator.claims import reserve
-from pykai.simulator.conformance import CaseRun
+from pykai.dev.cases import Case
+from pykai.dev.claimlifecycle import reserve
+from pykai.dev.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, stamp
 from tests.property.claimed import ACTIONS, a_cluster, faults, job, slices
 

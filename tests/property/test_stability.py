@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 
 from pykai.core.model.status import Status
 from pykai.core.plan import reckon
-from pykai.simulator.cases import Case, Cycles
-from pykai.simulator.conformance import CaseRun
+from pykai.dev.cases import Case, Cycles
+from pykai.dev.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster, stamp
 from tests.property.clusters import DRAWN, Model, kinds_of, outcomes_of, tight_clusters
 

@@ -17,8 +17,8 @@ from pykai.core.placing.gang import place_gang, try_tasks
 from pykai.core.plan import reckon
 from pykai.core.queueing.waitinglines import standing_of
 from pykai.core.report.decisions import Bind, Nominate, Plan, WaysSpent
-from pykai.simulator.cases import Case, Cycles
-from pykai.simulator.conformance import CaseRun
+from pykai.dev.cases import Case, Cycles
+from pykai.dev.conformance import CaseRun
 from tests.core.builders import Cluster, Raw, stamp
 from tests.core.cycle.test_state import content
 from tests.property.clusters import DRAWN

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.webhooks.gpusharing import SharingRules
 from pykai.webhooks.options import AdmissionOptionError, read_admission, read_rules
-from tests.webhooks.test_serve import write_certificate
+from tests.webhooks.test_server import write_certificate
 
 
 def test_defaults_are_upstreams() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from pykai.webhooks.podgroups import validate
-from pykai.webhooks.verdict import Verdict
+from pykai.webhooks.validationresult import Verdict
 
 
 def part(name: str, least: int | None = None, *, parent: str = "", children: int | None = None) -> dict[str, Any]:

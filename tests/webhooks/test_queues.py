@@ -9,7 +9,7 @@ import pytest
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import Queue
 from pykai.webhooks.queues import validate, validate_deletion
-from pykai.webhooks.verdict import Verdict
+from pykai.webhooks.validationresult import Verdict
 
 Raw = dict[str, Any]
 OTHERS = {"cpu": {"quota": 1}, "memory": {"quota": 1}}

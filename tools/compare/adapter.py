@@ -32,9 +32,9 @@ _NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "orphan_text": (("pykai.core",), ("orphan_text",)),
     "queue_line": (("pykai.core",), ("queue_line",)),
     "queue_details": (("pykai.core",), ("queue_details",)),
-    "read_cases": (("pykai.simulator", "pykai.lab", "pykai.dev", "tools"), ("read_cases",)),
-    "CaseRun": (("pykai.simulator", "pykai.lab", "pykai.dev", "tools"), ("CaseRun",)),
-    "check_case": (("pykai.simulator", "pykai.lab", "pykai.dev", "tools"), ("check_case",)),
+    "read_cases": (("pykai.simulator", "pykai.dev"), ("read_cases",)),
+    "CaseRun": (("pykai.simulator", "pykai.dev"), ("CaseRun",)),
+    "check_case": (("pykai.simulator", "pykai.dev"), ("check_case",)),
 }
 
 
@@ -70,7 +70,8 @@ def find(what: str) -> Any:
             found = [
                 value
                 for module in _modules(package)
-                if (value := vars(module).get(spelling)) is not None and value.__module__ == module.__name__
+                if (value := vars(module).get(spelling)) is not None
+                and getattr(value, "__module__", "") == module.__name__
             ]
             if len(found) == 1:
                 return found[0]

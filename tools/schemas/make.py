@@ -1,4 +1,4 @@
-"""Makes the table of Kubernetes' built-in types, src/pykai/apiserver/schema/builtin.json, from its Go modules.
+"""Makes the table of Kubernetes' built-in types, src/pykai/lab/apiserver/schema/builtin.json, from its Go modules.
 
     python tools/schemas/make.py
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-TABLE: Final = HERE.parent.parent / "src/pykai/apiserver/schema/builtin.json"
+TABLE: Final = HERE.parent.parent / "src/pykai/lab/apiserver/schema/builtin.json"
 VERSION: Final = "v0.35.4"
 
 #: Module, folder in it, short name of the package in the table.

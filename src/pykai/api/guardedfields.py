@@ -1,8 +1,8 @@
 """What only services write on pods, PodGroups and BindRequests, and the right that tells a service from a tenant.
 
 One table with two readers.  `pykai.operator.policies` makes ValidatingAdmissionPolicies of it, which a Kubernetes API
-server evaluates itself.  The embedded API server evaluates the table directly (`pykai.apiserver.guards`).  One test
-sends the same requests to both.
+server evaluates itself.  The embedded API server evaluates the table directly (`pykai.lab.apiserver.policyenforcer`).
+One test sends the same requests to both.
 
 A guard names fields and rights.  A write that sets, changes or removes one of the fields passes if its user holds one
 of the rights; a write that leaves them as they are always passes.  Rights are questions to the server's authoriser,

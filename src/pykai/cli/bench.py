@@ -20,7 +20,7 @@ def bench(shape: str | None, nodes: int, as_json: bool, quick: bool, everything:
     The ratio is the engine's time over that of the least NumPy work for the same decisions, so it can be compared
     between machines; seconds cannot.
     """
-    from pykai.simulator.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
+    from pykai.dev.bench import COMPARED, SHAPES, SIZES, Measurement, WrongSize
 
     def show(found: Measurement) -> None:
         if as_json:

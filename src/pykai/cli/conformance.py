@@ -15,10 +15,10 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from pykai.simulator.cases import Case, CaseError, case_files, read_cases
-from pykai.simulator.comparison import FIELDS, compares
-from pykai.simulator.conformance import check_case
-from pykai.simulator.differences import compare
+from pykai.dev.cases import Case, CaseError, case_files, read_cases
+from pykai.dev.comparison import FIELDS, compares
+from pykai.dev.conformance import check_case
+from pykai.dev.differences import compare
 
 
 class Unusable(click.ClickException):

@@ -29,8 +29,8 @@ from pykai.core.plan import reckon
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
 from pykai.core.report.sentences import group_text, verdict_text
 from pykai.core.schedule import open_session, run
+from pykai.lab.demo import NOW_NS, lab
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.simulator.lab import NOW_NS, lab
 
 _WIDTH = 120
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykai.cli.heap import keep_large_blocks_apart
+from pykai.cli.malloc import keep_large_blocks_apart
 from pykai.kube.errors import KubeError
 from pykai.observe.endpoint import CannotListen
 
 if TYPE_CHECKING:
-    from pykai.apiserver.server import ApiServer
+    from pykai.lab.apiserver.server import ApiServer
 
 _LOG = logging.getLogger(__name__)
 

@@ -209,15 +209,15 @@ def _admission_idle() -> Collection[str]:
 
 
 def _machines_flags() -> Mapping[str, str]:
-    from pykai.simulator.machines.options import FLAGS
+    from pykai.lab.machines.options import FLAGS
 
     return dict.fromkeys(FLAGS, "")
 
 
 def _machines(runtime: Runtime, given: Given, _: CollectorRegistry) -> Sequence[Service]:
-    from pykai.simulator.furnishing import furnisher
-    from pykai.simulator.machines import machines
-    from pykai.simulator.machines.options import read_options
+    from pykai.lab.machines import machines
+    from pykai.lab.machines.options import read_options
+    from pykai.lab.samplenodes import furnisher
 
     options = read_options(given)
     return [*machines(runtime, options), *furnisher(runtime, options)]
@@ -404,7 +404,7 @@ def run(
     async def main(stop: asyncio.Event) -> None:
         transport: Transport = connect(kubeconfig, context=context)
         if inject_faults:
-            from pykai.simulator.faulty import FaultyTransport
+            from pykai.dev.faultytransport import FaultyTransport
 
             transport = FaultyTransport(transport, inject_faults)
         client = Client(transport, limits=Limits(qps=qps or None, burst=burst))

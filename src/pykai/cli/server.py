@@ -26,8 +26,8 @@ def server(
     It listens on this machine only, unless --host says otherwise, and keeps its state in memory, unless --data names a
     folder. Runs until stopped with Ctrl-C or SIGTERM; what was answered is stored.
     """
-    from pykai.apiserver.server import ApiServer, is_loopback
     from pykai.kube.clock import Clock
+    from pykai.lab.apiserver.server import ApiServer, is_loopback
     from pykai.observe.logs import set_up_logging
     from pykai.operator.install import installation
     from pykai.webhooks.admission import pod_mutator, pod_validator

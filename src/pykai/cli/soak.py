@@ -40,9 +40,9 @@ def soak(kills: int, restarts: int, minutes: float, seed: int, faults: bool, fol
     code is 1 when a promise was broken: a pod bound twice, a GPU over-filled, a gang half started, work lost,
     something left behind, or memory that grows.
     """
-    from pykai.simulator.soak.killing import Soak, SoakReport
-    from pykai.simulator.soak.planes import EmbeddedPlane
-    from pykai.simulator.soak.processes import SoakFailed
+    from pykai.dev.soak.controlplanes import EmbeddedPlane
+    from pykai.dev.soak.processes import SoakFailed
+    from pykai.dev.soak.runner import Soak, SoakReport
 
     try:
         if folder is not None:

@@ -4,7 +4,7 @@ In a terminal the board is redrawn a few times a second; into a pipe goes a line
 few seconds one that sums up.
 
 With `--until-done` the exit code says whether the story came to its end: 1 when a Job failed, was refused, will never
-be done because nothing can change any more (`simulator/standstill.py`), or was not done when the command was stopped.
+be done because nothing can change any more (`lab/stalldetection.py`), or was not done when the command was stopped.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import click
 from pykai.cli.processes import A_PORT, A_POSITIVE_NUMBER, kubeconfig_place, run_until_signal, write_kubeconfig
 
 if TYPE_CHECKING:
-    from pykai.simulator.living import LivingCluster
-    from pykai.simulator.standstill import Standstill
+    from pykai.lab.cluster import LivingCluster
+    from pykai.lab.stalldetection import Standstill
 
 
 @click.command()
@@ -65,8 +65,8 @@ def up(
     unless --kubeconfig says where, and removed at the end. Metrics, health, a snapshot and the job order are served on
     this machine; their address is shown, too.
     """
+    from pykai.lab.story import BUILT_IN, ScenarioError, Story, read_story
     from pykai.observe.logs import set_up_logging
-    from pykai.simulator.scenario import BUILT_IN, ScenarioError, Story, read_story
 
     set_up_logging(3 if verbose else 1)
     try:
@@ -78,11 +78,11 @@ def up(
         raise click.ClickException(str(error)) from error
 
     async def main(stop: asyncio.Event) -> None:
-        from pykai.cli.show import Show
+        from pykai.cli.display import Show
+        from pykai.lab.cluster import LivingCluster, LivingOptions
+        from pykai.lab.machines.podbehaviour import Habits
+        from pykai.lab.stalldetection import Standstill
         from pykai.operator.install import installation
-        from pykai.simulator.living import LivingCluster, LivingOptions
-        from pykai.simulator.machines.course import Habits
-        from pykai.simulator.standstill import Standstill
 
         began_s = time.monotonic()
         options = LivingOptions(

@@ -1,8 +1,8 @@
 """The one seam between us and an API server.
 
 A `Transport` carries requests: over HTTPS to a real server (`kube.http`), or within the process to the embedded one
-(`apiserver.local`).  Tests put transports in between that drop, delay or answer with errors.  Everything above speaks
-in `Request`, `Response` and `Stream`, in bytes, so that both ways behave alike.
+(`lab.apiserver.localtransport`).  Tests put transports in between that drop, delay or answer with errors.  Everything
+above speaks in `Request`, `Response` and `Stream`, in bytes, so that both ways behave alike.
 
 Subtle: a transport never raises for an HTTP error, only for the lack of an answer (`ConnectionLost`).  Requests and
 answers are Structs because there are a dozen of each a pod, and frozen dataclasses take ten times as long to make.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pykai.api import names
 from pykai.kube.resources import Resource
-from pykai.podgrouper.readable import FOREIGN, WATCHED
+from pykai.podgrouper.ownerkinds import FOREIGN, WATCHED
 
 FOLLOW = ("list", "watch")
 

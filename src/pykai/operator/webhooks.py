@@ -11,7 +11,7 @@ import base64
 from typing import Any
 
 from pykai.api import names
-from pykai.webhooks.serve import MUTATE_PATH, VALIDATE_PATH
+from pykai.webhooks.server import MUTATE_PATH, VALIDATE_PATH
 
 _WEBHOOK = f"admission.{names.DEFAULT_NAMESPACE}.svc"
 #: pods that must start whatever happens

@@ -21,7 +21,7 @@ from pykai.api.guardedfields import TIMESTAMPS
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import group_constraint
 from pykai.podgrouper.metadata import KindDefaults, Metadata, Owner, Readers, Settings
-from pykai.podgrouper.ownertext import top_owner_text
+from pykai.podgrouper.topowner import top_owner_text
 
 _PREEMPTIBILITIES: Final = frozenset(("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE))
 _CLASS: Final = "priority class"

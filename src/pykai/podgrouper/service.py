@@ -39,17 +39,17 @@ from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.podgrouper.applying import group_patch, new_group, pod_patch
 from pykai.podgrouper.defaults import pod_word
-from pykai.podgrouper.discovery import Discovery
-from pykai.podgrouper.eldest import Eldest, group_key
 from pykai.podgrouper.kinddefaults import read_kind_defaults
 from pykai.podgrouper.kinds import GROUPERS, Kind, grouper_for, installed_groupers
 from pykai.podgrouper.lookups import Lookups
 from pykai.podgrouper.metadata import Grouper, GroupingError, KindDefaults, Metadata, ObjectName, Owner, Wanted
+from pykai.podgrouper.oldestpods import Eldest, group_key
 from pykai.podgrouper.options import PodGrouperOptions, selector_pairs
+from pykai.podgrouper.ownerkinds import WATCHED
 from pykai.podgrouper.owners import JobProgress, OwnerMemory, Workload, controlling, walk
-from pykai.podgrouper.readable import WATCHED
+from pykai.podgrouper.restmapper import Discovery
+from pykai.podgrouper.writes import group_patch, new_group, pod_patch
 
 _log = logging.getLogger(__name__)
 

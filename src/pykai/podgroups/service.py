@@ -34,10 +34,10 @@ from pykai.kube.reconcile import Reconciler, reconcile_and_tell
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
-from pykai.podgroups.pools import Pools
+from pykai.podgroups.groupusage import Tally
+from pykai.podgroups.nodepools import Pools
+from pykai.podgroups.podusage import Member, read_member, same_member
 from pykai.podgroups.status import POOL_NOT_SERVED, Surroundings, complete, status_patch
-from pykai.podgroups.tally import Tally
-from pykai.podgroups.usage import Member, read_member, same_member
 
 _BY_QUEUE, _BY_CLASS = "podgroups-queue", "podgroups-class"
 #: Shapes of pods that are remembered before the register is begun anew.

@@ -24,7 +24,7 @@ from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
 from pykai.core.model.groups import Branch, Leaf, build_root
-from pykai.podgroups.tally import Part, Tally
+from pykai.podgroups.groupusage import Part, Tally
 
 Document = dict[str, Any]
 #: What a claim counts for, None if there is no such claim.

@@ -13,7 +13,7 @@ from pykai.api import names
 from pykai.api.suggestions import did_you_mean
 from pykai.kube.options import OptionError
 from pykai.webhooks.gpusharing import SharingRules
-from pykai.webhooks.serve import AdmissionServer
+from pykai.webhooks.server import AdmissionServer
 
 #: where a Secret with `tls.crt` and `tls.key` is mounted, as controller-runtime has it
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, SubGroup
-from pykai.webhooks.verdict import Verdict
+from pykai.webhooks.validationresult import Verdict
 
 
 def validate(document: Mapping[str, Any], *, creating: bool) -> Verdict:

@@ -19,7 +19,7 @@ from pykai.api import names
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue, QueueResource, QueueResources
-from pykai.webhooks.verdict import Verdict
+from pykai.webhooks.validationresult import Verdict
 
 Others = Mapping[str, Queue]
 _NO_RESOURCES = "resources must be specified"

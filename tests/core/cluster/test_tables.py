@@ -13,7 +13,7 @@ from pykai.core.model.status import Status
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
 from pykai.core.schedule import open_session, run
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
-from tests.holding import held
+from tests.heldentries import held
 
 
 def apply(tables: Tables, built: Cluster) -> None:

@@ -7,7 +7,7 @@ import json
 from pykai.api import names
 from pykai.api.sharing import reservation_name
 from pykai.kube.resources import BIND_REQUESTS, PODS
-from tests.services.binder.lab import JsonObject, lab
+from tests.services.binder.bindercluster import JsonObject, lab
 
 
 def condition(pod: JsonObject, kind: str) -> JsonObject:

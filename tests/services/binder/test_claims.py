@@ -12,7 +12,7 @@ from pykai.api.decode import decode_as
 from pykai.binder.claims import extended_claim_name
 from pykai.kube.resources import BIND_REQUESTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.lab import JsonObject, Lab, lab, status
+from tests.services.binder.bindercluster import JsonObject, Lab, lab, status
 
 EXTENDED = {
     "deviceRequests": [

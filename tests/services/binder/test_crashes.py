@@ -12,7 +12,7 @@ from pykai.kube.client import ATTEMPTS
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.lab import RESERVATIONS, Faulty, JsonObject, Lab, lab, status
+from tests.services.binder.bindercluster import RESERVATIONS, Faulty, JsonObject, Lab, lab, status
 
 GROUPS = ("g1", "g2")
 ALLOCATION = {

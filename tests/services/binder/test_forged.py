@@ -20,7 +20,7 @@ from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, EVENTS, PODS, RESOURCE_CLAIMS
 from pykai.kube.store import Store
-from tests.services.binder.lab import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import JsonObject, Lab, lab
 from tests.services.binder.test_claims import allocation, claim, claim_status, extended
 from tests.services.binder.test_room import asking
 

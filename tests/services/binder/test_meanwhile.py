@@ -10,7 +10,7 @@ from pykai.binder.options import BinderOptions
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import BIND_REQUESTS, PODS
 from pykai.kube.transport import Request, Response, Transport
-from tests.services.binder.lab import Faulty, lab, status
+from tests.services.binder.bindercluster import Faulty, lab, status
 
 QUICK = replace(BinderOptions(), base_delay_s=0.01)
 LABEL_GOES = f'"{names.GPU_GROUP_LABEL}":null'.encode()

@@ -13,7 +13,7 @@ from pykai.api.sharing import reservation_name
 from pykai.binder.options import BinderOptions, read_options
 from pykai.kube.resources import BIND_REQUESTS, NODES, PODS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.lab import RESERVATIONS, Lab, lab, status
+from tests.services.binder.bindercluster import RESERVATIONS, Lab, lab, status
 
 GROUP = "g"
 NAME = reservation_name("n1", GROUP)

@@ -22,7 +22,7 @@ from pykai.binder.reservation import Reservations
 from pykai.kube.client import Client
 from pykai.kube.resources import NODES, PODS
 from pykai.kube.transport import Request, Response
-from tests.services.binder.lab import RESERVATIONS, Faulty, Lab, lab, status
+from tests.services.binder.bindercluster import RESERVATIONS, Faulty, Lab, lab, status
 from tests.services.binder.test_reservations import reservation
 
 POD = decode_as(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}})

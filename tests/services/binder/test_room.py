@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykai.api import names
 from pykai.kube.resources import NODES, PODS
-from tests.services.binder.lab import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import JsonObject, Lab, lab
 
 
 def asking(**requests: str) -> list[JsonObject]:

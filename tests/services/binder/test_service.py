@@ -12,10 +12,10 @@ from pykai.api import names
 from pykai.binder.options import BinderOptions
 from pykai.kube.resources import BIND_REQUESTS, LEASES, PODS
 from pykai.kube.transport import Request, Response, Stream, Transport
-from tests.holding import held
+from tests.heldentries import held
 from tests.kube.lagging import Hanging, late
 from tests.servers import ensure_namespace
-from tests.services.binder.lab import Faulty, Running, lab, status
+from tests.services.binder.bindercluster import Faulty, Running, lab, status
 
 ELECTED = replace(BinderOptions(), leader_elect=True)
 

@@ -10,7 +10,7 @@ from pykai.api.decode import decode_as
 from pykai.binder.configmaps import is_own, memory_limit, visible_devices
 from pykai.binder.options import read_options
 from pykai.kube.resources import CONFIG_MAPS, PODS
-from tests.services.binder.lab import JsonObject, Lab, lab
+from tests.services.binder.bindercluster import JsonObject, Lab, lab
 from tests.services.binder.test_claims import refuse_binding
 
 HAMI = read_options({"plugins": '{"hamicore": {"enabled": true}}'})

@@ -6,7 +6,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from tests.services.binder.lab import Lab, lab
+from tests.services.binder.bindercluster import Lab, lab
 from tests.services.binder.test_reservations import looked
 
 USES_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}]

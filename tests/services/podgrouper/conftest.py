@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.services.podgrouper.grouped import ROLE
-from tests.services.workplace import Workplace, workplace
+from tests.services.servicecluster import Workplace, workplace
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pykai.kube.transport import Request, Response
 from pykai.podgrouper.kinds import GROUPERS
 from pykai.podgrouper.options import PodGrouperOptions
 from pykai.podgrouper.service import PodGrouper, make_podgrouper
-from tests.services.workplace import Document, Wire, Workplace
+from tests.services.servicecluster import Document, Wire, Workplace
 
 ROLE = "pod-grouper"
 QUEUE = "kai.scheduler/queue"

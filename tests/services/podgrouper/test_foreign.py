@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykai.podgrouper.readable import FOREIGN
+from pykai.podgrouper.ownerkinds import FOREIGN
 from tests.services.podgrouper.grouped import assigned, definition, group_of, grouper
-from tests.services.workplace import Workplace
+from tests.services.servicecluster import Workplace
 
 
 async def test_every_foreign_kind_is_read_under_the_role(place: Workplace) -> None:

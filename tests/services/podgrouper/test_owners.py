@@ -30,7 +30,7 @@ from tests.services.podgrouper.grouped import (
     replicated,
     sweep,
 )
-from tests.services.workplace import Workplace, reference, refusal
+from tests.services.servicecluster import Workplace, reference, refusal
 
 
 @pytest.mark.parametrize("which", ["CronJob", "Job"])

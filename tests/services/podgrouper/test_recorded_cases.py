@@ -13,12 +13,12 @@ import pytest
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.resources import Resource
-from tests.podgrouper.folder import MISSING
+from tests.podgrouper.casefolder import MISSING
 from tests.podgrouper.groupings import Raw
 from tests.podgrouper.test_recorded_groups import CASES, differences
 from tests.servers import ensure_namespace
 from tests.services.podgrouper.grouped import GROUP, WARNING, grouper
-from tests.services.workplace import Document, Workplace
+from tests.services.servicecluster import Document, Workplace
 
 SUBGROUP = "kai.scheduler/subgroup-name"
 #: written by the server into a Job and its template

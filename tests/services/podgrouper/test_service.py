@@ -13,10 +13,10 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request, Response
 from pykai.podgrouper.service import PodGrouper
-from tests.holding import held
+from tests.heldentries import held
 from tests.servers import ensure_namespace
 from tests.services.podgrouper.grouped import GROUP, QUEUE, WARNING, Slow, assigned, group_of, grouper, phase_of
-from tests.services.workplace import Wire, Workplace, refusal
+from tests.services.servicecluster import Wire, Workplace, refusal
 
 
 async def test_a_pod_gets_its_group(place: Workplace) -> None:

@@ -14,7 +14,7 @@ from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
 from pykai.podgroups.service import PodGroups, PodGroupsOptions, make_podgroups
 from tests.servers import ensure_namespace
-from tests.services.workplace import Workplace, refusal, workplace
+from tests.services.servicecluster import Workplace, refusal, workplace
 
 GPU = "nvidia.com/gpu"
 

@@ -10,9 +10,9 @@ import pytest
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
+from pykai.podgroups.groupusage import Tally
+from pykai.podgroups.podusage import Member
 from pykai.podgroups.status import Surroundings, is_preemptible, status_patch
-from pykai.podgroups.tally import Tally
-from pykai.podgroups.usage import Member
 
 N = 10**9
 AROUND = Surroundings(priority=50, queue_exists=True, claim_gpus=lambda key: GpuCount(2, "gpu.example.com"), now="now")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.queues.forest import Forest, Sums
-from tests.holding import held
+from tests.heldentries import held
 
 N = 10**9
 

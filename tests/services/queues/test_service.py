@@ -13,7 +13,7 @@ from pykai.kube import resources
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.queues.service import Queues, QueuesOptions, make_queues
-from tests.services.workplace import Workplace, workplace
+from tests.services.servicecluster import Workplace, workplace
 
 
 @pytest.fixture

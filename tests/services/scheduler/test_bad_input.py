@@ -7,7 +7,7 @@ import pytest
 from pykai.kube import resources
 from pykai.observe import metrics
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 
 async def served(lab: Lab) -> None:

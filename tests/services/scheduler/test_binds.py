@@ -9,7 +9,7 @@ import pytest
 from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
-from tests.services.scheduler.cluster import cluster, refusal
+from tests.services.scheduler.schedulercluster import cluster, refusal
 
 BINDING = r"/pods/[^/]+/binding$"
 

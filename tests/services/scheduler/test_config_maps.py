@@ -12,7 +12,7 @@ from pykai.api.core import ConfigMap
 from pykai.kube import resources
 from pykai.kube.transport import Request, Response, Stream, Transport
 from pykai.scheduler.snapshotfile import read_snapshot
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 SECRET = "what-the-tenant-keeps-for-itself"
 

@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 
 from pykai.scheduler.config.configuration import ConfigurationError
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 NEWER = "tiers: [{plugins: [{name: predicates}, {name: proportion}, {name: quantumorder}]}]\n"
 

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.api import names
 from pykai.kube import resources
-from tests.services.scheduler.cluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 
 POD = r"/pods/[^/]+$"
 

@@ -20,7 +20,7 @@ from pykai.kube.transport import Request, Response
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
 from pykai.scheduler.dispatch.failedbinds import cause_of, likeness
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.cluster import Lab, Rule, cluster, refusal
+from tests.services.scheduler.schedulercluster import Lab, Rule, cluster, refusal
 
 MINUTES = 60.0
 RECORD = "failed-binds"

@@ -16,7 +16,7 @@ from pykai.api import names
 from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 REQUESTS = r"/bindrequests$"
 BINDING = r"/pods/[^/]+/binding$"

@@ -12,7 +12,7 @@ from pykai.api.core import Pod
 from pykai.api.sharing import reservation_name
 from pykai.kube import resources
 from tests.servers import ensure_namespace
-from tests.services.scheduler.cluster import Lab, Raw, cluster
+from tests.services.scheduler.schedulercluster import Lab, Raw, cluster
 
 HALF = {names.GPU_FRACTION_ANNOTATION: "0.5"}
 GPUS = 8

@@ -12,7 +12,7 @@ from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request
-from tests.services.scheduler.cluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 
 BINDING = r"/pods/[^/]+/binding$"
 MAPS = rf"/namespaces/{names.DEFAULT_NAMESPACE}/configmaps"

@@ -20,7 +20,7 @@ from pykai.kube.store import Store
 from pykai.scheduler.dispatch.bindplan import Planned
 from pykai.scheduler.dispatch.bindrequests import assumed_request
 from pykai.scheduler.intake.intake import Intake
-from tests.services.scheduler.cluster import Faults
+from tests.services.scheduler.schedulercluster import Faults
 
 Raw = dict[str, Any]
 THEN = "2026-01-01T00:00:00Z"

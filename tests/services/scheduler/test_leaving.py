@@ -7,7 +7,7 @@ from typing import Any
 from pykai.api import names
 from pykai.kube import resources
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 POD = r"/pods/[^/]+$"
 FINALIZER = "example.com/never"

@@ -13,9 +13,9 @@ from pykai.kube.transport import Request
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.service import Scheduler
 from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
-from tests.holding import held
+from tests.heldentries import held
 from tests.servers import ensure_namespace
-from tests.services.scheduler.cluster import Lab, cluster, refusal, running
+from tests.services.scheduler.schedulercluster import Lab, cluster, refusal, running
 
 BINDING = r"/pods/[^/]+/binding$"
 

@@ -16,7 +16,7 @@ from pykai.core.cluster import tables as core_tables
 from pykai.kube import resources
 from pykai.scheduler.config.configuration import ConfigurationError
 from tests.servers import ensure_namespace
-from tests.services.scheduler.cluster import cluster, running
+from tests.services.scheduler.schedulercluster import cluster, running
 
 
 async def test_a_change_starts_a_cycle_long_before_the_period_ends() -> None:

@@ -16,7 +16,7 @@ from pykai.kube.errors import ConnectionLost, CredentialsError
 from pykai.kube.transport import Request, Stream, Transport
 from pykai.scheduler.service import Scheduler
 from tests.kube.lagging import late
-from tests.services.scheduler.cluster import Faults, Lab, Rule, cluster, refusal, running
+from tests.services.scheduler.schedulercluster import Faults, Lab, Rule, cluster, refusal, running
 from tests.services.scheduler.test_room import before, foreign, seen
 
 BINDING = r"/pods/[^/]+/binding$"

@@ -8,7 +8,7 @@ from pykai.api import names
 from pykai.kube import resources
 from pykai.kube.transport import Request
 from tests.cluster.plane import install
-from tests.services.scheduler.cluster import cluster, refusal
+from tests.services.scheduler.schedulercluster import cluster, refusal
 
 BINDING = r"/pods/[^/]+/binding$"
 

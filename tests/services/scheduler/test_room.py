@@ -13,7 +13,7 @@ from pykai.kube import resources
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.transport import Request
 from pykai.scheduler.service import Scheduler
-from tests.services.scheduler.cluster import Lab, cluster, running
+from tests.services.scheduler.schedulercluster import Lab, cluster, running
 
 BINDING = r"/pods/[^/]+/binding$"
 PLAN = r"/configmaps$"

@@ -22,7 +22,7 @@ from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler
 from pykai.scheduler.shadow import Shadow
 from tests.servers import api_server, ensure_namespace
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
 WATCHED = (

@@ -21,7 +21,7 @@ from pykai.kube import resources
 from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.snapshotfile import SnapshotError, newest_ns, read_snapshot, snapshot_zip
-from tests.services.scheduler.cluster import Rule, cluster
+from tests.services.scheduler.schedulercluster import Rule, cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
 

@@ -9,9 +9,9 @@ from pykai.api.core import Condition, Pod, PodStatus
 from pykai.api.meta import ObjectMeta
 from pykai.api.timestamp import parse_timestamp
 from pykai.core.cluster.tables import Tables
+from pykai.lab import objects
 from pykai.scheduler.config.configuration import default_configuration
 from pykai.scheduler.status.startstamps import earliest_bind_ns, longest_ns, without_start
-from pykai.simulator import build
 
 SECOND = 1_000_000_000
 FIRST, SECOND_ONE = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
@@ -39,9 +39,9 @@ def test_a_pod_that_was_not_bound_tells_nothing() -> None:
 @pytest.mark.parametrize("field", ["preempt_min_runtime", "reclaim_min_runtime"])
 def test_the_longest_minimum_run_time_is_that_of_any_queue(field: str) -> None:
     policy = default_configuration().policy
-    tables = Tables(None, [build.queue("department"), build.queue("team", parent="department")])
+    tables = Tables(None, [objects.queue("department"), objects.queue("team", parent="department")])
     assert longest_ns(policy, tables.snapshot(0)) == 0
-    team = build.queue("team", parent="department")
+    team = objects.queue("team", parent="department")
     tables.apply(replace(team, spec=replace(team.spec, **{field: "90s"})))
     assert longest_ns(policy, tables.snapshot(0)) == 90 * SECOND
 
@@ -50,13 +50,13 @@ def test_groups_that_run_without_a_start_are_found_with_their_pods() -> None:
     tables = Tables(
         None,
         [
-            build.queue("team"),
-            build.node("a", gpus=8),
-            build.pod_group("runs", queue="team"),
-            build.pod("runs-0", group="runs", gpus=1, on="a"),
-            build.pod("runs-1", group="runs", gpus=1),
-            build.pod_group("waits", queue="team"),
-            build.pod("waits-0", group="waits", gpus=1),
+            objects.queue("team"),
+            objects.node("a", gpus=8),
+            objects.pod_group("runs", queue="team"),
+            objects.pod("runs-0", group="runs", gpus=1, on="a"),
+            objects.pod("runs-1", group="runs", gpus=1),
+            objects.pod_group("waits", queue="team"),
+            objects.pod("waits-0", group="waits", gpus=1),
         ],
     )
     assert without_start(tables.snapshot(0)) == {"default/runs": ("default/runs-0",)}

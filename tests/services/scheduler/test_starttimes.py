@@ -14,7 +14,7 @@ from pykai.kube import resources
 from pykai.scheduler.sanitising.starttimes import minimum_ns, starts_of
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
 from pykai.scheduler.status.statusevents import now_ns
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 from tests.services.scheduler.test_intake import Feed
 
 START = names.LAST_START_TIMESTAMP_ANNOTATION

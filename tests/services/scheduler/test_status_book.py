@@ -16,9 +16,9 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.memory import Memory
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
+from pykai.lab import objects as build
 from pykai.scheduler.config.configuration import default_configuration
 from pykai.scheduler.status.statusdiff import CALM_NS, GATHERING_NS, HEARTBEAT_NS, SWEEP_NS, News, StatusBook
-from pykai.simulator import build
 
 NOW_NS = 1_767_225_600_000_000_000
 SECOND = 1_000_000_000

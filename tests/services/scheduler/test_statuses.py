@@ -6,7 +6,7 @@ from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
 from pykai.scheduler.status.startstamps import longest_ns
-from tests.services.scheduler.cluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 from tests.services.scheduler.test_evictions import running_pod
 
 SECOND = 1_000_000_000

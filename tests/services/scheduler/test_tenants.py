@@ -11,13 +11,13 @@ import pytest
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.sharing import reservation_name
-from pykai.apiserver.server import ApiServer
 from pykai.core.model.shard import Shard
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
+from pykai.lab.apiserver.server import ApiServer
 from pykai.scheduler.sanitising.sharedgpus import Tenants
 from tests.servers import ensure_namespace
 

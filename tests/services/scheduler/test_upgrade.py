@@ -10,7 +10,7 @@ import msgspec
 
 from pykai.api import names
 from pykai.kube import resources
-from tests.services.scheduler.cluster import Lab, cluster
+from tests.services.scheduler.schedulercluster import Lab, cluster
 
 
 async def left_half_bound(lab: Lab, places: dict[str, str]) -> str:

@@ -34,7 +34,7 @@ from pykai.scheduler.dispatch.bindplan import PlanError, Planned, decode_plan, e
 from pykai.scheduler.dispatch.bindrequests import label_value, needs_binder, request_object, request_spec
 from pykai.scheduler.status.conditions import pod_condition, unschedulable
 from pykai.scheduler.status.statuswrites import Patch, StatusWrites
-from tests.services.scheduler.cluster import Lab, cluster, refusal
+from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 
 PLAIN = Bind("ns", "p", "uid", "ns/g", "a", names.RECEIVED_REGULAR, 1, "1.00")
 

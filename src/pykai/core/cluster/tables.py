@@ -5,7 +5,7 @@ cluster is.  Building from a list of objects is applying them one by one, in any
 function of the set of current objects, never of their history (a property test compares both).  `Tables.snapshot` gives
 the view a cycle works on.
 
-Kept per node: the facts of the object and its figures (`columns.py`).  Kept per group: its tasks and what they use and
+Kept per node: the facts of the object and its figures (`kinds.py`).  Kept per group: its tasks and what they use and
 want (`groupindex.py`).  An object that says what is known already changes nothing, not even the token of the content.
 Objects of another shard (cycle:SNP-3) are treated as absent.  Things that cannot be read are kept as problems of their
 object and never disturb the others.

@@ -2,7 +2,7 @@
 
 A bound claim follows its volume: node affinity, and for the option of zones its zone labels.  A waiting claim gets a
 volume that nobody has claimed and that the node reaches, or a new one where its class lets volumes be made and, if the
-driver tells, where there is room.  Who already has what in this cycle is kept by `books.py`.
+driver tells, where there is room.  Who already has what in this cycle is kept by `machine.py`.
 
 Most storage is either of one node (local disks, one capacity object a node) or of many (a zone, the whole cluster).
 The index keeps the two apart: what one node reaches stands in a dict by row, what many reach in groups with a mask.

@@ -1,0 +1,341 @@
+"""Runs recorded cases through the engine and compares what comes out.
+
+A case gives objects and either `actions`, run once and compared as they left the cluster, or `cycles`, with a simulated
+cluster that moves on after each: what was bound runs, what was evicted is gone and comes back as a new pod, what was
+only promised a place waits again.  Nothing here knows a case by name.
+
+Subtle: after the cluster has moved on, everything is compared with the cluster as the next cycle would see it; only the
+messages of waiting groups and the fair shares are those of the cycles that ran.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, cast
+
+from pykai.api import names
+from pykai.api.decode import decode_object
+from pykai.core.actions import ACTIONS
+from pykai.core.cluster.snapshot import Snapshot
+from pykai.core.cluster.tables import Tables
+from pykai.core.cycle.journal import Placement
+from pykai.core.cycle.session import Session
+from pykai.core.ledgers.numa.ledger import Content, ZoneBooks
+from pykai.core.model.shapes import GpuKind
+from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, Status
+from pykai.core.model.tasks import Task
+from pykai.core.model.vectors import IDLE, RELEASING
+from pykai.core.plugins import DEFAULT_PROFILE, PLANNED, PROFILES
+from pykai.core.policy import Policy
+from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
+from pykai.core.report.decisions import Bind, Unscheduled
+from pykai.core.report.sentences import detailed_group_text
+from pykai.core.schedule import open_session, run
+from pykai.dev.cases import Case, CaseError, Raw
+from pykai.dev.claimlifecycle import release, reserve
+from pykai.dev.comparison import Outcome, PodView, differences, plain_status
+from pykai.dev.settings import read_settings
+from pykai.scheduler.config.configuration import read_configuration
+from pykai.scheduler.flags import Flags
+
+_WIRE_NAMES = {status: name for name, status in STATUS_NAMES.items()}
+#: Annotations of a pod that has started; one that comes back is without them.
+_WRITTEN_ON_STARTED = frozenset(
+    (names.RECEIVED_TYPE_ANNOTATION, names.NUMA_PREDICTED_ANNOTATION, names.NUMA_OBSERVED_ANNOTATION)
+)
+_ENVIRONMENT = ("evictedPodsNeverLeave", "predicatesPlugin", "gpuMemoryNotSynced")
+
+Shares = dict[str, tuple[float, float, float]]
+
+
+class CaseRun:
+    """A case under way: its policy, its tables, and its pods as they are now."""
+
+    def __init__(self, case: Case, *, validate: bool = False, skip_seen: bool = True) -> None:
+        for name in case.environment:
+            if name not in _ENVIRONMENT:
+                raise CaseError(f"environment.{name}: this runner does not know it")
+        self.case = case
+        self.now_ns = case.now_ns
+        settings = read_settings(case.settings)
+        self.policy = _policy(case, settings, validate=validate, skip_seen=skip_seen)
+        self.tables = Tables(settings.shard)
+        self.pods: dict[str, Raw] = {}
+        self._never_leave = set(case.environment.get("evictedPodsNeverLeave") or ())
+        not_synced = set(case.environment.get("gpuMemoryNotSynced") or ())
+        for raw in case.objects:
+            if raw["kind"] == "Node" and raw["metadata"]["name"] in not_synced:
+                raw = _without_gpu_memory(raw)
+            if raw["kind"] == "Pod":
+                self.pods[_key(raw)] = raw
+            self.tables.apply(decode_object(raw))
+        for name, state in case.pod_states.items():
+            self.tables.assume(self._pod_called(name), _status(name, state))
+
+    def _pod_called(self, name: str) -> str:
+        found = [key for key in self.pods if name in (key, key.partition("/")[2])]
+        if len(found) != 1:
+            raise CaseError(f"podStates.{name}: {len(found)} pods of that name")
+        return found[0]
+
+    def open(self) -> Session:
+        """A session on the cluster as it is, before any action."""
+        return open_session(self.tables.snapshot(self.now_ns), self.policy)
+
+    def cycle(self) -> Session:
+        """One cycle on the cluster as it is."""
+        session = self.open()
+        run(session)
+        return session
+
+    def step(self) -> Session:
+        """One cycle, after which the cluster moves on and the clock too."""
+        session = self.cycle()
+        self.move_on(session)
+        if self.case.cycles is not None:
+            self.now_ns += round(self.case.cycles.seconds_between * 1e9)
+        return session
+
+    def move_on(self, session: Session) -> None:
+        """What the rest of the cluster does between two cycles."""
+        for key, task in list(session.snapshot.tasks.items()):
+            placement = session.state.moved.get(key)
+            status = task.status if placement is None else placement.status
+            if status is Status.BINDING and placement is not None:
+                bind = session.binds[key]
+                self._replace(key, _started(self.pods[key], bind, reserve(self.tables, task, bind)))
+            elif status is Status.RELEASING:
+                if self._never_leaves(task.group_key):
+                    # Without the time of its deletion it cannot come to count as stuck.
+                    self._replace(key, _without_deletion(self.pods[key]))
+                    self.tables.assume(key, Status.RELEASING)
+                else:
+                    release(self.tables, task)
+                    self._replace(key, _recreated(self.pods[key]))
+            elif status is Status.PIPELINED:
+                release(self.tables, task)
+                self._replace(key, _recreated(self.pods[key]))
+
+    def _never_leaves(self, group_key: str) -> bool:
+        return group_key in self._never_leave or group_key.partition("/")[2] in self._never_leave
+
+    def _replace(self, key: str, raw: Raw) -> None:
+        self.pods[key] = raw
+        self.tables.assume(key, None)
+        self.tables.apply(decode_object(raw))
+
+
+def _key(raw: Raw) -> str:
+    return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
+
+
+def _status(pod: str, name: str) -> Status:
+    status = STATUS_NAMES.get(name)
+    if status is None:
+        raise CaseError(f"podStates.{pod}: unknown state {name}")
+    return status
+
+
+def _without_gpu_memory(raw: Raw) -> Raw:
+    """The node before anyone has labelled it with the memory of its GPUs."""
+    meta = raw["metadata"]
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if key != names.GPU_MEMORY_NODE_LABEL}
+    return {**raw, "metadata": {**meta, "labels": labels}}
+
+
+def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> Policy:
+    """What to run: the built-in configuration or that of the case, without what the case switches off."""
+    content = (
+        dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case, settings)}
+    )
+    off = {"predicates"} if case.environment.get("predicatesPlugin") == "off" else set()
+    if "tiers" in content:
+        content["tiers"] = [_without(tier, off) for tier in content["tiers"]]
+    configuration = read_configuration(content, settings.profile)
+    if configuration.problems:
+        raise CaseError("; ".join(str(problem) for problem in configuration.problems))
+    policy = configuration.policy
+    policy = settings.shaping(policy)
+    return replace(
+        policy,
+        actions=tuple(case.actions) if case.actions is not None else policy.actions,
+        validate=validate,
+        skip_seen=skip_seen and policy.skip_seen,
+    )
+
+
+def _built_in_tiers(case: Case, settings: Flags) -> list[Raw]:
+    built_in = PROFILES[settings.profile or DEFAULT_PROFILE]
+    plugins: list[Raw] = [{"name": name, "arguments": dict(arguments)} for name, arguments in built_in]
+    if any(raw["kind"] == "NodeResourceTopology" for raw in case.objects):
+        plugins.append({"name": "numa"})
+    return [{"plugins": plugins}]
+
+
+def _without(tier: Any, off: set[str]) -> Any:
+    """The tier without plugins that are off or do not exist yet; the latter decide nothing in any case."""
+    if not isinstance(tier, dict) or not isinstance(tier.get("plugins"), list):
+        return tier
+    kept = [
+        entry
+        for entry in tier["plugins"]
+        if not (isinstance(entry, dict) and (entry.get("name") in off or entry.get("name") in PLANNED))
+    ]
+    return {**tier, "plugins": kept}
+
+
+def _started(raw: Raw, bind: Bind, extended_claim: str = "") -> Raw:
+    """The pod running on its node, with the labels, annotations and claim names a binder writes."""
+    meta = raw["metadata"]
+    labels = dict(meta.get("labels") or {})
+    if len(bind.gpu_groups) == 1:
+        labels[names.GPU_GROUP_LABEL] = bind.gpu_groups[0]
+    for group in bind.gpu_groups if len(bind.gpu_groups) > 1 else ():
+        labels[names.GPU_GROUP_LABEL_PREFIX + group] = group
+    annotations = {**(meta.get("annotations") or {}), names.RECEIVED_TYPE_ANNOTATION: bind.received_type}
+    if bind.numa_zones:
+        zones = [{"zone": zone, "amount": dict(amounts)} for zone, amounts in bind.numa_zones]
+        annotations[names.NUMA_PREDICTED_ANNOTATION] = json.dumps(zones)
+    status = {**raw.get("status", {}), "phase": "Running"}
+    if extended_claim:
+        status["extendedResourceClaimStatus"] = {"resourceClaimName": extended_claim}
+    return {
+        **raw,
+        "metadata": {**meta, "labels": labels, "annotations": annotations},
+        "spec": {**raw["spec"], "nodeName": bind.node},
+        "status": status,
+    }
+
+
+def _without_deletion(raw: Raw) -> Raw:
+    meta = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"}
+    return {**raw, "metadata": meta}
+
+
+def _recreated(raw: Raw) -> Raw:
+    """A new pod of the same name, uid and age, not placed anywhere."""
+    meta = _without_deletion(raw)["metadata"]
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    meta["labels"] = {key: value for key, value in labels.items() if not _is_gpu_group(key)}
+    meta["annotations"] = {key: value for key, value in annotations.items() if key not in _WRITTEN_ON_STARTED}
+    spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
+    kept = {key: value for key, value in raw.get("status", {}).items() if key in ("qosClass", "resourceClaimStatuses")}
+    return {**raw, "metadata": meta, "spec": spec, "status": {**kept, "phase": "Pending"}}
+
+
+def _is_gpu_group(label: str) -> bool:
+    return label == names.GPU_GROUP_LABEL or label.startswith(names.GPU_GROUP_LABEL_PREFIX)
+
+
+def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
+    """What the cluster looks like: right after the actions, or after the cluster has moved on."""
+    state = session.state
+    snapshot = case_run.open().snapshot if moved_on else session.snapshot
+    columns = snapshot.columns if moved_on else state.columns
+    outcome = Outcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
+    for key, task in snapshot.tasks.items():
+        placement = None if moved_on else state.moved.get(key)
+        if placement is None:
+            status, node, gpu_groups = task.status, task.node, task.gpu_groups
+        else:
+            # A promise that was taken back leaves the pod without a node.
+            node = snapshot.nodes.names[placement.row] if placement.row >= 0 else ""
+            status, gpu_groups = placement.status, placement.gpu_groups
+        outcome.pods[key] = PodView(
+            key=key,
+            group=task.group_key,
+            status=plain_status(_WIRE_NAMES[status]),
+            node=node,
+            gpu_groups=gpu_groups,
+            gpus_accepted=_gpus_accepted(session, snapshot, key, node) if ACTIVE_USED[status] else 0.0,
+            numa_zones=_numa_zones(snapshot, task, placement),
+        )
+    for row, name in enumerate(snapshot.nodes.names):
+        gpu_axes = snapshot.axes.gpu_axes
+        outcome.idle_gpus[name] = float(sum(columns[IDLE, axis, row] for axis in gpu_axes))
+        outcome.releasing_gpus[name] = float(sum(columns[RELEASING, axis, row] for axis in gpu_axes))
+    outcome.messages = _messages(session)
+    return outcome
+
+
+def _gpus_accepted(session: Session, snapshot: Snapshot, key: str, node: str) -> float:
+    shape = snapshot.tasks[key].shape
+    row = session.snapshot.nodes.rows.get(node)
+    if row is None or shape.gpu.kind is GpuKind.MIG:
+        return 0.0
+    return session.state.amounts_on(shape, row)[2] / 100.0
+
+
+def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> tuple[int, ...]:
+    """Zones a pod has something of: by what the cycle gave it, otherwise by its record."""
+    if placement is not None:
+        held = [cast(Content, grant.content) for grant in placement.grants if isinstance(grant.book, ZoneBooks)]
+        return tuple(zone for content in held for zone, _ in content)
+    known = snapshot.numa.get(task.node)
+    ids = known.layout.zones if known is not None else ()
+    return tuple(ids.index(zone) for zone, _ in task.numa_record if zone in ids)
+
+
+def _messages(session: Session) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, refusals in session.refusals.items():
+        facts = session.snapshot.groups[key].group
+        if facts is not None:
+            record = Unscheduled(facts.namespace, facts.name, facts.queue, 0, tuple(refusals))
+            found[key] = detailed_group_text(record)
+    return found
+
+
+def fair_shares_of(session: Session) -> Shares:
+    """Fair share of every queue at the start of the cycle."""
+    shares = session.state.ledger.fair_share
+    return {
+        name: (shares[queue][CPU], shares[queue][MEMORY], shares[queue][GPU] / 100.0)
+        for queue, name in enumerate(session.snapshot.tree.names)
+    }
+
+
+def run_case(
+    case: Case, fields: Collection[str] | None = None, *, validate: bool = False, skip_seen: bool = True
+) -> list[str]:
+    """Run a case; the differences from what it expects, none when it passes.  Raises what the engine raises."""
+    case_run = CaseRun(case, validate=validate, skip_seen=skip_seen)
+    if fields is not None and set(fields) == {"fairShares"}:
+        return differences(case, Outcome(fair_shares=fair_shares_of(case_run.open())), fields)
+    if case.cycles is not None:
+        return _run_cycles(case_run, fields)
+    if missing := [name for name in case_run.policy.actions if name not in ACTIONS]:
+        return [f"action {name}: the engine does not have it" for name in missing]
+    session = case_run.cycle()
+    outcome = observe(case_run, session, moved_on=False)
+    outcome.fair_shares = fair_shares_of(session)
+    return differences(case, outcome, fields)
+
+
+def _run_cycles(case_run: CaseRun, fields: Collection[str] | None) -> list[str]:
+    cycles = case_run.case.cycles
+    assert cycles is not None
+    shares: Shares | None = None
+    for number in range(1, cycles.last + 1):
+        session = case_run.step()
+        if shares is None:
+            shares = fair_shares_of(session)
+        if number >= cycles.first:
+            outcome = observe(case_run, session, moved_on=True)
+            outcome.fair_shares = shares
+            found = differences(case_run.case, outcome, fields)
+            if found:
+                return [f"after cycle {number}: {line}" for line in found]
+    return []
+
+
+def check_case(case: Case, fields: Collection[str] | None = None) -> list[str]:
+    """Like `run_case`, but an exception is one more difference, so that the other cases still get their turn."""
+    try:
+        return run_case(case, fields)
+    except CaseError as error:
+        return [str(error)]
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]

@@ -1,0 +1,173 @@
+"""Why an outcome differs from a recorded one, and whether it is as good.
+
+For a case that records how many pods of each group run in the end: both allocations queue by queue, both dominant
+shares, what each waiting group of ours was told and by which rule, whether ours allocates as many GPUs, whether it is
+as fair, and whether it stays as it is.
+
+As fair: going through the leaf queues from the one worst served, ours is never served worse at the first place where
+the two differ (max-min fairness over dominant shares, where having more than the fair share does not count).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from pykai.core.cycle.session import Session
+from pykai.core.model.status import Status
+from pykai.core.plan import reckon
+from pykai.core.queueing.queuetree import RESOURCES
+from pykai.core.report.decisions import Unscheduled
+from pykai.core.report.sentences import group_text, verdict_text
+from pykai.dev.cases import Case
+from pykai.dev.conformance import CaseRun
+
+#: Cycles that must pass without an eviction for an outcome to count as settled.
+_SETTLED = 10
+
+#: Rule of a verdict -> the statement it stands for.
+_STATEMENTS = {
+    "fair_share": "queues:Q-260",
+    "quota": "queues:Q-261",
+    "limit": "queues:Q-200",
+    "too_little_free": "cycle:14",
+    "not_preemptible": "cycle:14",
+    "no_lower_priority": "queues:Q-285",
+    "alike": "cycle:SIG-3",
+    "hopeless": "cycle:PERF-7",
+    "generators_exhausted": "queues:Q-270 and Q-272",
+    "deadline_exhausted": "cycle:SOL-6",
+    "not_attempted": "cycle:SOL-6",
+}
+
+Amounts = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two outcomes of one case."""
+
+    case: str
+    lines: tuple[str, ...]
+    as_fair: bool
+    as_many_gpus: bool
+    #: ours does not change any more
+    stable: bool
+
+    @property
+    def as_good(self) -> bool:
+        """Nothing is lost by the difference."""
+        return self.as_fair and self.as_many_gpus and self.stable
+
+
+def compare(case: Case) -> Comparison:
+    """Run a case and hold its end against the recorded one."""
+    run = CaseRun(case)
+    last = case.cycles.last if case.cycles is not None else 1
+    session = run.open()
+    shares = session.state.ledger.fair_share
+    for _ in range(last):
+        session = run.step()
+    evicted = 0
+    after = session
+    for _ in range(_SETTLED):
+        after = run.step()
+        evicted += len(after.evictions)
+    recorded: Mapping[str, int] = case.expect.get("runningPods") or {}
+    ours = _running(session)
+    snapshot = session.snapshot
+    held = _by_queue(session, ours), _by_queue(session, recorded)
+    tree = snapshot.tree
+    lines = [f"{case.id}:"]
+    for name in sorted({*ours, *recorded}):
+        if ours.get(name, 0) != recorded.get(name, 0):
+            lines.append(f"  group {name}: {ours.get(name, 0)} pods run, recorded {recorded.get(name, 0)}")
+    served: tuple[list[float], list[float]] = ([], [])
+    for queue, name in enumerate(tree.names):
+        dominant = [_dominant(amounts[queue], shares[queue]) for amounts in held]
+        if not tree.children[queue]:
+            for found, share in zip(served, dominant, strict=True):
+                found.append(min(share, 1.0))
+        if held[0][queue] != held[1][queue]:
+            lines.append(
+                f"  queue {name}: {_shown(held[0][queue])}, recorded {_shown(held[1][queue])}; fair share "
+                f"{_shown(tuple(shares[queue]))}; dominant share {dominant[0]:.3f}, recorded {dominant[1]:.3f}"
+            )
+    gpus = [sum(amounts[root][2] for root in tree.roots) / 100.0 for amounts in held]
+    lines.append(f"  GPUs allocated: {gpus[0]:g}, recorded {gpus[1]:g}")
+    lines.extend(_reasons(session, ours, recorded))
+    as_fair = sorted(served[0]) >= sorted(served[1])
+    stable = evicted == 0 and _running(after) == ours
+    lines.append(f"  worst served first: {_list(served[0])}, recorded {_list(served[1])}")
+    lines.append(
+        f"  ours is {'as fair' if as_fair else 'LESS FAIR'}, allocates "
+        f"{'no fewer' if gpus[0] >= gpus[1] else 'FEWER'} GPUs and "
+        f"{'stays as it is' if stable else 'CHANGES'} for {_SETTLED} more cycles"
+    )
+    return Comparison(case.id, tuple(lines), as_fair, gpus[0] >= gpus[1], stable)
+
+
+def _list(shares: list[float]) -> str:
+    return " ".join(f"{share:.3f}" for share in sorted(shares))
+
+
+def _shown(amounts: tuple[float, ...]) -> str:
+    cpu, memory, gpu = amounts
+    return f"{gpu / 100:g} GPUs, {cpu / 1000:g} cores, {memory / 1e9:g} GB"
+
+
+def _running(session: Session) -> dict[str, int]:
+    """Pods of each group that run once the decisions of the cycle are carried out, by name of the group."""
+    found: dict[str, int] = {}
+    for key, entry in session.snapshot.groups.items():
+        name = key.partition("/")[2]
+        found.setdefault(name, 0)
+        for task in entry.tasks.values():
+            found[name] += session.state.status_of(task) in (Status.RUNNING, Status.BOUND, Status.BINDING)
+    return found
+
+
+def _by_queue(session: Session, running: Mapping[str, int]) -> list[Amounts]:
+    """What queues have if so many pods of each group run; pods of a group count in task order."""
+    tree = session.snapshot.tree
+    sums = [[0.0] * RESOURCES for _ in tree.names]
+    for key, entry in session.snapshot.groups.items():
+        group = entry.group
+        if group is None or group.queue not in tree.rows:
+            continue
+        tasks = sorted(entry.tasks.values(), key=session.task_order)
+        for task in tasks[: running.get(key.partition("/")[2], 0)]:
+            row = session.snapshot.nodes.rows.get(task.node, 0)
+            amounts = session.snapshot.amounts_on(task.shape, row)
+            for queue in tree.chains[tree.rows[group.queue]]:
+                for resource in range(RESOURCES):
+                    sums[queue][resource] += amounts[resource]
+    return [(row[0], row[1], row[2]) for row in sums]
+
+
+def _dominant(amounts: Amounts, share: list[float]) -> float:
+    """The resource of which most of the fair share is used; where the share is nothing, any use is beyond it."""
+    found = 0.0
+    for have, may in zip(amounts, share, strict=True):
+        if may == inf:
+            continue
+        found = max(found, have / may if may > 0 else (1.0 if have > 0 else 0.0))
+    return found
+
+
+def _reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, int]) -> Iterator[str]:
+    """What the groups that run more pods in the recorded outcome were told."""
+    if all(count <= ours.get(name, 0) for name, count in recorded.items()):
+        yield (
+            "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions "
+            "that nobody gains by (cycle:SOL-12, SOL-15)"
+        )
+    waiting: dict[str, Unscheduled] = {item.group: item for item in reckon(session).unscheduled}
+    for name in sorted(recorded):
+        if ours.get(name, 0) >= recorded[name] or name not in waiting:
+            continue
+        record = waiting[name]
+        yield f"  group {name} waits: {group_text(record).splitlines()[0]}"
+        for verdict in record.verdicts:
+            yield f"    {_STATEMENTS.get(verdict.rule, '')} {verdict_text(verdict)}"

@@ -1,0 +1,23 @@
+"""Scheduler flags as a case gives them: `settings`, name without dashes -> value.
+
+The flags are those of the scheduler itself.  What a running scheduler only reports (an unknown flag, a bad value)
+makes a case fail here: a case whose settings cannot be obeyed must not pass by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykai.dev.cases import CaseError
+from pykai.scheduler.flags import Flags, read_flags
+
+#: What all cases share where KAI Scheduler's own default differs.
+_SHARED: Mapping[str, object] = {"max-consolidation-preemptees": -1}
+
+
+def read_settings(flags: Mapping[str, object]) -> Flags:
+    """The flags of a case; raises CaseError for one that cannot be obeyed."""
+    read = read_flags({**_SHARED, **{name.lstrip("-"): value for name, value in flags.items()}})
+    if read.problems:
+        raise CaseError("; ".join(f"settings.{problem.field.lstrip('-')}: {problem.text}" for problem in read.problems))
+    return read

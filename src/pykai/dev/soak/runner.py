@@ -1,0 +1,293 @@
+"""Starts every service as a process of its own, kills them at random moments under load, and starts them again.
+
+The processes are those a user starts: `kai run scheduler`, ...  They are killed with SIGKILL, in the middle of whatever
+they do, and come back after a pause of up to two seconds; so does the API server.  A run has three parts: kills and
+restarts under load; load alone, where the run is long enough to judge memory; and the end, when nothing new comes and
+everything must drain.
+
+`Soak.run` returns the problems that the checker found in the recording, and how memory went; no problem is a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pykai.api.timestamp import format_timestamp
+from pykai.dev.soak import workload
+from pykai.dev.soak.controlplanes import KAI, Plane, free_port
+from pykai.dev.soak.invariants import Seen, check, is_complete, read_recording
+from pykai.dev.soak.memorygrowth import Life, Sampler, judge
+from pykai.dev.soak.nodefaults import Mischief
+from pykai.dev.soak.processes import Processes
+from pykai.dev.soak.recorder import READY
+from pykai.dev.soak.users import Users
+from pykai.kube.client import Client
+from pykai.kube.credentials import connect
+from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, QUEUES, RUNTIME_CLASSES, Resource
+from pykai.lab.machines.nodes import lab_objects
+from pykai.lab.story import machine_kind, queue_object
+
+_RECORDER = "pykai.dev.soak.recorder"
+
+#: a gang may be half started that long: the default stale grace period of the scheduler
+GRACE_S = 60.0
+#: wall seconds without any change, after the end of the load, until what is left is taken for stuck
+PATIENCE_S = 300.0
+#: from then on changes are no excuse any more
+_LONGEST_S = 1800.0
+#: with faults: the part of requests that fail, of pods that kubelets refuse, how wrong clocks are, and how much longer
+#: a gang may be half started
+_SPOILT, _REFUSED, _SKEW_S, _FAULTY_S = 0.02, 0.03, 3600.0, 20.0
+#: from this many seconds on, kills fall into the first third of a run, and the rest shows what memory does
+_LONG_S = 900.0
+
+
+@dataclass(slots=True)
+class SoakReport:
+    """How it went."""
+
+    problems: list[str]
+    #: part -> how often it was killed
+    kills: dict[str, int]
+    restarts: int
+    jobs: int
+    given_up: int
+    scaled: int
+    lines: int
+    seconds: float
+    memory: list[Life]
+    #: how often nodes flapped and shrank; None: faults were off
+    mischief: tuple[int, int] | None = None
+
+    def text(self) -> str:
+        """For people."""
+        killed = ", ".join(f"{part} {count}" for part, count in self.kills.items())
+        return "\n".join(
+            [
+                f"{sum(self.kills.values())} kills ({killed}), {self.restarts} restarts of the API server, "
+                f"{self.jobs} jobs of which {self.given_up} were given up, {self.scaled} times a service was scaled, "
+                f"{self.lines} changes seen, {self.seconds:.0f} s",
+                *([_mischief(*self.mischief)] if self.mischief is not None else ()),
+                *(f"  {life}" for life in self.memory),
+                *(f"  {problem}" for problem in self.problems),
+                f"{len(self.problems)} promises were broken." if self.problems else "Every promise was kept.",
+            ]
+        )
+
+
+def _mischief(flaps: int, shrinks: int) -> str:
+    return (
+        f"{_SPOILT:.0%} of all requests and watches failed, kubelets refused {_REFUSED:.0%} of all pods, clocks were "
+        f"up to {_SKEW_S / 3600:g} h wrong, nodes flapped {flaps} times and shrank {shrinks} times"
+    )
+
+
+@dataclass(slots=True)
+class Soak:
+    """One run; everything it writes goes below `folder`."""
+
+    folder: Path
+    plane: Plane
+    kills: int
+    restarts: int = 0
+    #: how long the load lasts
+    seconds: float = 120.0
+    seed: int = 1
+    #: how many jobs are open at any time
+    at_once: int = 12
+    #: whether requests, watches, nodes, kubelets and clocks fail, too
+    faults: bool = False
+    say: Callable[[str], None] = lambda text: None
+    _killed: dict[str, int] = field(default_factory=dict)
+    _ports: dict[str, int] = field(default_factory=dict)
+    _mischief: Mischief | None = None
+
+    async def run(self) -> SoakReport:
+        """Start, kill, wait until all work is done, stop, and check the recording."""
+        began_s = time.monotonic()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        processes = Processes(self.folder, self.say)
+        try:
+            await self.plane.start()
+            client = Client(connect(self.plane.kubeconfig()))
+            try:
+                users = Users(client, seed=self.seed, at_once=self.at_once)
+                if self.faults:
+                    self._mischief = Mischief(client, seed=self.seed)
+                await self._begin(processes, users)
+                await self._under_load(processes, users)
+                await self._finish(processes, users)
+            finally:
+                await client.close()
+        finally:
+            await processes.stop()
+            await self.plane.stop()
+        lines = 0
+
+        def counted() -> Iterator[Seen]:
+            nonlocal lines
+            for seen in read_recording(self._recording):
+                lines += 1
+                yield seen
+
+        self.say("checking the recording")
+        problems = check(counted(), grace_s=self._grace_s, submitted=users.submitted, given_up=users.given_up)
+        memory = judge(self._memory)
+        problems += [f"memory grows: {life}" for life in memory if life.judged and not life.flat]
+        done = self._mischief
+        return SoakReport(
+            problems,
+            dict(sorted(self._killed.items())),
+            self.restarts,
+            len(users.submitted),
+            len(users.given_up),
+            users.scaled,
+            lines,
+            time.monotonic() - began_s,
+            memory,
+            (done.flaps, done.shrinks) if done is not None else None,
+        )
+
+    @property
+    def _grace_s(self) -> float:
+        """How long a gang may be half started: with faults, its eviction may have to be tried a few times."""
+        return GRACE_S + (_FAULTY_S if self.faults else 0.0)
+
+    @property
+    def _recording(self) -> Path:
+        return self.folder / "recording.jsonl"
+
+    @property
+    def _memory(self) -> Path:
+        return self.folder / "memory.jsonl"
+
+    async def _begin(self, processes: Processes, users: Users) -> None:
+        for document in lab_objects(map(machine_kind, workload.machines()), format_timestamp(time.time_ns())):
+            await users.create(RUNTIME_CLASSES if document["kind"] == "RuntimeClass" else NODES, document)
+        for entry in workload.QUEUES:
+            await users.create(QUEUES, queue_object(entry))
+        arguments = ("--kubeconfig", str(self.plane.kubeconfig()), "--out", str(self._recording))
+        await processes.start("recorder", _RECORDER, arguments)
+        for part in self.plane.flags:
+            await self._start(processes, part)
+        while not (self._recording.exists() and _has_line_of(self._recording, READY)):
+            processes.must_live("recorder")
+            await asyncio.sleep(0.1)
+
+    async def _under_load(self, processes: Processes, users: Users) -> None:
+        def pids() -> Mapping[str, int]:
+            return {**processes.pids(), **self.plane.pids()}
+
+        ends = asyncio.Event()
+        working = asyncio.create_task(users.work(ends))
+        sampling = asyncio.create_task(Sampler(self._memory, pids).run())
+        playing = asyncio.create_task(self._mischief.run(ends) if self._mischief is not None else asyncio.sleep(0))
+        ends_s = time.monotonic() + self.seconds
+        try:
+            await self._kill_in_turn(processes)
+            while (left_s := ends_s - time.monotonic()) > 0:
+                self._all_live(processes)
+                await asyncio.wait((working, sampling), timeout=min(1.0, left_s), return_when=asyncio.FIRST_COMPLETED)
+                for task in (working, sampling):
+                    if task.done():
+                        task.result()
+            ends.set()
+            await working
+            await playing
+        finally:
+            for task in (working, sampling, playing):
+                task.cancel()
+            await asyncio.gather(working, sampling, playing, return_exceptions=True)
+
+    async def _kill_in_turn(self, processes: Processes) -> None:
+        """Spread kills and restarts evenly; every part is killed in turn, in which order is drawn."""
+        draw = random.Random(self.seed)
+        count = self.kills + self.restarts
+        span_s = self.seconds / 3 if self.seconds >= _LONG_S else self.seconds * 0.9
+        parts = sorted(self.plane.flags)
+        restarts = {round((number + 1) * count / (self.restarts + 1)) - 1 for number in range(self.restarts)}
+        began_s, order, kills = time.monotonic(), list[str](), 0
+        for number in range(count):
+            at_s = began_s + span_s * (number + draw.uniform(0.1, 0.9)) / count
+            await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+            self._all_live(processes)
+            pause_s = draw.uniform(0.0, 2.0)
+            if number in restarts:
+                self.say(f"{time.monotonic() - began_s:.0f} s: the API server is killed and started again")
+                await self.plane.restart(pause_s)
+                continue
+            order = order or draw.sample(parts, len(parts))
+            part = order.pop()
+            await processes.kill(part)
+            kills += 1
+            self._killed[part] = self._killed.get(part, 0) + 1
+            self.say(f"{time.monotonic() - began_s:.0f} s: kill {kills} of {self.kills}: {part}")
+            await asyncio.sleep(pause_s)
+            await self._start(processes, part)
+
+    async def _finish(self, processes: Processes, users: Users) -> None:
+        """Wait until every Job has completed, delete them, and wait until nothing of them is left."""
+        await users.leave()
+        self.say("waiting until every job has completed")
+        await self._until(processes, partial(_all, users, JOBS, is_complete), "jobs that do not complete")
+        for job in await users.listed(JOBS):
+            await users.delete(JOBS, job["metadata"]["name"])
+        self.say("waiting until everything is cleaned up")
+        for resource in (JOBS, PODS, BIND_REQUESTS, POD_GROUPS):
+            gone = partial(_all, users, resource, lambda each: False)
+            await self._until(processes, gone, f"{resource.plural} that stay")
+        # The recorder sees the last deletion a moment later.
+        await asyncio.sleep(1.0)
+
+    async def _until(self, processes: Processes, holds: Callable[[], Awaitable[bool]], what: str) -> None:
+        # What goes on is waited for: a busy machine is no broken promise.
+        began_s = time.monotonic()
+        lines, deadline_s = self._size(), began_s + PATIENCE_S
+        while not await holds():
+            self._all_live(processes)
+            if self._size() > lines:
+                lines, deadline_s = self._size(), min(time.monotonic(), began_s + _LONGEST_S) + PATIENCE_S
+            if time.monotonic() > deadline_s:
+                # Not raised: the checker names what is left, with all the rest.
+                self.say(f"gave up after {PATIENCE_S:g} s without a change: {what}")
+                return
+            await asyncio.sleep(0.3)
+
+    def _size(self) -> int:
+        """Grows with every change that the recorder sees."""
+        return self._recording.stat().st_size
+
+    def _all_live(self, processes: Processes) -> None:
+        processes.must_live()
+        self.plane.must_live()
+
+    async def _start(self, processes: Processes, part: str) -> None:
+        arguments = ["run", part, "--kubeconfig", str(self.plane.kubeconfig(part)), *self.plane.flags[part]]
+        if part == "scheduler":
+            port = self._ports.setdefault(part, free_port())
+            arguments += ["--listen-address", "", "--plugin-server-port", str(port)]
+        if self.faults:
+            arguments += self._faults_of(part)
+        await processes.start(part, KAI, arguments)
+
+    def _faults_of(self, part: str) -> list[str]:
+        """What goes wrong with a service; the machines stand for Kubernetes, and only their kubelets refuse."""
+        if part == "machines":
+            return ["--refused-pods", str(_REFUSED)]
+        ahead_s = random.Random(f"{self.seed}/{part}").uniform(-_SKEW_S, _SKEW_S)
+        return ["--inject-faults", str(_SPOILT), "--clock-ahead", f"{ahead_s:.0f}"]
+
+
+async def _all(users: Users, resource: Resource, holds: Callable[[dict[str, Any]], bool]) -> bool:
+    return all(holds(each) for each in await users.listed(resource))
+
+
+def _has_line_of(recording: Path, resource: str) -> bool:
+    return any(seen.resource == resource for seen in read_recording(recording))

@@ -1,0 +1,73 @@
+"""Questions about oneself: may I do this, what may I do, who am I.  Answered by the authoriser, never stored."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pykai.lab.apiserver import apierrors
+from pykai.lab.apiserver.rbac import Authorizer, Rule
+from pykai.lab.apiserver.users import User
+
+JsonObject = dict[str, Any]
+
+GROUPS: Final = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
+#: group, plural and kind of what is served
+KINDS: Final = (
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
+)
+
+
+def reviewed(
+    group: str, version: str, plural: str, body: Any, user: User, method: str, authorizer: Authorizer
+) -> JsonObject:
+    """The review with its status."""
+    kind = next((k for g, p, k in KINDS if (g, p) == (group, plural)), None)
+    if kind is None or version != "v1":
+        raise apierrors.no_such_path()
+    if method != "POST":
+        raise apierrors.method_not_allowed()
+    review: JsonObject = dict(body) if isinstance(body, dict) else {}
+    review |= {"kind": kind, "apiVersion": f"{group}/{version}"}
+    review.setdefault("metadata", {})
+    if kind == "SelfSubjectReview":
+        review["status"] = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+    elif kind == "SelfSubjectRulesReview":
+        namespace = str(_map(review, "spec").get("namespace") or "default")
+        rules = list(authorizer.rules(user, namespace))
+        review["status"] = {
+            "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
+            "nonResourceRules": [
+                {"verbs": sorted(rule.verbs), "nonResourceURLs": sorted(rule.paths)} for rule in rules if rule.paths
+            ],
+            "incomplete": False,
+        }
+    else:
+        review["status"] = _access(_map(review, "spec"), user, authorizer)
+    return review
+
+
+def _access(spec: JsonObject, user: User, authorizer: Authorizer) -> JsonObject:
+    if path := _map(spec, "nonResourceAttributes"):
+        return {"allowed": authorizer.allowed_path(user, str(path.get("verb", "")), str(path.get("path", "")))}
+    asked = {key: str(value) for key, value in _map(spec, "resourceAttributes").items()}
+    resource = asked.get("resource", "")
+    if asked.get("subresource"):
+        resource = f"{resource}/{asked['subresource']}"
+    about = (asked.get("verb", ""), asked.get("group", ""), resource)
+    where = {"namespace": asked.get("namespace", ""), "name": asked.get("name", "")}
+    if not authorizer.allowed(user, *about, **where):
+        return {"allowed": False}
+    reason = authorizer.reason(user, *about, **where)
+    return {"allowed": True, "reason": reason} if reason else {"allowed": True}
+
+
+def _resource_rule(rule: Rule) -> JsonObject:
+    made = {"verbs": sorted(rule.verbs), "apiGroups": sorted(rule.groups), "resources": sorted(rule.resources)}
+    return {**made, "resourceNames": sorted(rule.names)} if rule.names else made
+
+
+def _map(obj: JsonObject, field: str) -> JsonObject:
+    found = obj.get(field)
+    return found if isinstance(found, dict) else {}

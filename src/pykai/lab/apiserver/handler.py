@@ -1,0 +1,346 @@
+"""From a request to its answer, for both ways in: HTTPS and the local transport.
+
+`Handler.handle` finds out what a path asks for, checks that the user may, and calls the reader or the writer.  Nothing
+of a body is looked at before that; `refused` answers without even having the body.  Refusals come up as `ApiError` and
+leave as a Status; anything unforeseen leaves as a 500 that names the error, is logged, and harms no other request.
+
+Statements: rbac:body.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pykai.kube import errors
+from pykai.kube.transport import Request, Response
+from pykai.lab.apiserver import accessreviews, apierrors, deletion, pods, rbac
+from pykai.lab.apiserver.calls import Call, read_options
+from pykai.lab.apiserver.discovery import Discovery
+from pykai.lab.apiserver.kinds import Registry
+from pykai.lab.apiserver.negotiation import Form, accepted, body_of
+from pykai.lab.apiserver.patchrequests import change_of
+from pykai.lab.apiserver.rbac import Authorizer
+from pykai.lab.apiserver.reader import Reader
+from pykai.lab.apiserver.scale import read_scale, scale_change
+from pykai.lab.apiserver.storage import Record, Storage, encode
+from pykai.lab.apiserver.users import MASTERS, User
+from pykai.lab.apiserver.watches import Watch
+from pykai.lab.apiserver.writer import Writer
+
+JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+_JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_NO_CONTAINER: Final = (
+    "there is no container behind this pod: the cluster is simulated, so {what} has nothing to connect to"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """An answer that goes on: the watch to read from."""
+
+    watch: Watch
+    headers: Mapping[str, str] = field(default_factory=lambda: _JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a path asks for, whether or not there is such a kind."""
+
+    #: as a role names it; empty where the method is none of the API's
+    verb: str
+    group: str
+    version: str
+    namespace: str
+    #: plural, name, subresource
+    rest: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.rest[1] if len(self.rest) > 1 else ""
+
+    @property
+    def resource(self) -> str:
+        return f"{self.rest[0]}/{self.rest[2]}" if len(self.rest) > 2 else self.rest[0]
+
+
+def _asked(request: Request) -> _Asked | str:
+    """The resource that a request is about, or the path where it is about none."""
+    path = unquote(request.path) if "%" in request.path else request.path
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return path
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    verb = _VERBS.get(request.method, "")
+    if verb == "get" and len(rest) == 1:
+        verb = "watch" if request.query.get("watch") in ("true", "1") else "list"
+    elif verb == "delete" and len(rest) == 1:
+        verb = "deletecollection"
+    return _Asked(verb, group, version, namespace, rest)
+
+
+def _selected_name(selector: str) -> str:
+    """The name that a field selector asks for, which is what a role with names is about."""
+    for term in selector.split(","):
+        field, equals, value = term.partition("=")
+        if field == "metadata.name" and equals:
+            return value.removeprefix("=")
+    return ""
+
+
+class Handler:
+    """Answers requests."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        registry: Registry,
+        reader: Reader,
+        writer: Writer,
+        discovery: Discovery,
+        authorizer: Authorizer,
+    ) -> None:
+        self._storage = storage
+        self._authorizer = authorizer
+        self._registry = registry
+        self._reader = reader
+        self._writer = writer
+        self._discovery = discovery
+
+    async def handle(self, request: Request, user: User, *, tracked: bool, agent: str = "") -> Response | Streaming:
+        """The answer; `tracked` says whether plain writes are noted in managedFields."""
+        warnings: list[str] = []
+        try:
+            answer = await self._answer(request, user, tracked, agent, warnings)
+        except errors.ApiError as error:
+            headers = dict(_JSON)
+            if error.retry_after_s is not None:
+                headers["Retry-After"] = str(max(1, int(error.retry_after_s)))
+            answer = Response(error.code, encode(apierrors.status_object(error)), headers)
+        except Exception as error:
+            _log.exception("%s %s failed", request.method, request.path)
+            text = f"{request.method} {request.path} failed in the server: {type(error).__name__}: {error}"
+            broken = errors.ServerFailed(500, "InternalError", text)
+            answer = Response(500, encode(apierrors.status_object(broken)), _JSON)
+        if warnings and isinstance(answer, Response):
+            shown = ", ".join('299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in warnings)
+            answer = Response(answer.status, answer.body, {**answer.headers, "Warning": shown})
+        return answer
+
+    def refused(self, request: Request, user: User) -> Response | None:
+        """403 where the user may not do this whatever the body says; None where the body decides."""
+        try:
+            self._authorize(_asked(request), user, request)
+        except errors.Forbidden as error:
+            return Response(error.code, encode(apierrors.status_object(error)), _JSON)
+        return None
+
+    def _authorize(self, asked: _Asked | str, user: User, request: Request) -> None:
+        """403 where no role of the user allows the request."""
+        if MASTERS in user.groups:
+            return
+        if isinstance(asked, str):
+            verb = request.method.lower()
+            if not self._authorizer.allowed_path(user, verb, asked):
+                raise rbac.path_refusal(user, verb, asked)
+            return
+        namespace, name = asked.namespace, asked.name
+        if (asked.group, asked.rest[0]) == ("", "namespaces") and name:
+            # A role in a namespace may allow to read that namespace.
+            namespace = name
+        elif not name:
+            name = _selected_name(request.query.get("fieldSelector", ""))
+        verb = asked.verb or request.method.lower()
+        if not self._authorizer.allowed(user, verb, asked.group, asked.resource, namespace=namespace, name=name):
+            raise rbac.refusal(user, verb, asked.group, asked.resource, namespace=namespace, name=name)
+
+    async def _answer(
+        self, request: Request, user: User, tracked: bool, agent: str, warnings: list[str]
+    ) -> Response | Streaming:
+        asked = _asked(request)
+        self._authorize(asked, user, request)
+        if isinstance(asked, str):
+            return self._discovery.answer(request, asked.strip("/").split("/"))
+        group, version, rest = asked.group, asked.version, asked.rest
+        if group in accessreviews.GROUPS:
+            body = await body_of(request)
+            review = accessreviews.reviewed(group, version, rest[0], body, user, request.method, self._authorizer)
+            return _answered(201, encode(review))
+        kind = self._registry.find(group, version, rest[0])
+        if kind is None or len(rest) > 3 or (asked.namespace and not kind.namespaced):
+            raise apierrors.no_such_path()
+        call = Call(
+            asked.verb,
+            kind,
+            asked.namespace,
+            asked.name,
+            rest[2] if len(rest) > 2 else "",
+            request.query,
+            user,
+            tracked=tracked,
+            warnings=warnings,
+        )
+        if call.verb in ("get", "list", "watch"):
+            return await self._read(call, request)
+        if not call.verb:
+            raise apierrors.method_not_allowed()
+        read_options(call, agent)
+        return await self._write(call, request)
+
+    async def _read(self, call: Call, request: Request) -> Response | Streaming:
+        form = accepted(request.accept)
+        if call.verb == "watch":
+            return Streaming(self._reader.watch(call, form))
+        if call.verb == "list":
+            body, revision = self._reader.page(call, form)
+            await self._storage.durable(revision)
+            return Response(200, body, _JSON)
+        if call.subresource == "scale" and call.kind.scale is not None:
+            return Response(200, encode(read_scale(call, self._reader.record(call).object())), _JSON)
+        if call.subresource and not (call.subresource == "status" and call.kind.status):
+            raise self._no_subresource(call)
+        record = self._reader.record(call)
+        await self._storage.durable(record.revision)
+        return Response(200, self._reader.shaped(call, form, record), _JSON)
+
+    def _no_subresource(self, call: Call) -> errors.ApiError:
+        if call.kind.store == ("", "pods") and call.subresource in ("log", "exec", "attach", "portforward"):
+            self._reader.record(call)
+            what = "`kubectl logs`" if call.subresource == "log" else f"`{call.subresource}`"
+            return errors.ServerFailed(501, "NotImplemented", _NO_CONTAINER.format(what=what))
+        if call.kind.custom and call.name:
+            return apierrors.not_found(call.kind.group, call.kind.plural, call.name)
+        return apierrors.no_such_path()
+
+    async def _write(self, call: Call, request: Request) -> Response:
+        form = accepted(request.accept)
+        kind, writer = call.kind, self._writer
+        if kind.namespaced and not call.namespace:
+            raise apierrors.method_not_allowed()
+        if call.verb == "deletecollection":
+            return await self._delete_collection(call, request, form)
+        if call.subresource and call.subresource not in ("status", "finalize"):
+            return await self._write_subresource(call, request, form)
+        if call.subresource == "status" and not kind.status:
+            raise apierrors.no_such_path()
+        if call.verb == "create":
+            if call.name:
+                raise apierrors.method_not_allowed()
+            record = await writer.create(call, await body_of(request))
+            return await self._written(call, form, record, 201)
+        if call.verb == "update":
+            body = await body_of(request)
+            record = await writer.update(call, lambda _: body, unconditional=not kind.custom)
+            return await self._written(call, form, record)
+        if call.verb == "patch":
+            return await self._patch(call, request, form)
+        options = deletion.read_options(call.query, await body_of(request))
+        deleted = await writer.delete(call, options)
+        if deleted.gone:
+            await self._storage.durable(deleted.record.revision)
+            return _answered(200, encode(_success(call, deleted.record)))
+        return await self._written(call, form, deleted.record)
+
+    async def _patch(self, call: Call, request: Request, form: Form) -> Response:
+        patch = await body_of(request)
+        media = request.content_type.partition(";")[0].strip()
+        change = change_of(call, media, patch, self._writer.now)
+        if call.verb == "apply" and self._storage.get(call.kind.store, call.key) is None:
+            if call.subresource:
+                raise apierrors.not_found(call.kind.group, call.kind.plural, call.name)
+            self._may_create(call)
+            created = await self._writer.create(call, change(None))
+            return await self._written(call, form, created, 201)
+        record = await self._writer.update(call, change)
+        return await self._written(call, form, record)
+
+    def _may_create(self, call: Call) -> None:
+        """403 where an apply would make an object that its user may only change."""
+        kind, where = call.kind, {"namespace": call.namespace, "name": call.name}
+        if not self._authorizer.allowed(call.user, "create", kind.group, kind.plural, **where):
+            raise rbac.refusal(call.user, "create", kind.group, kind.plural, **where)
+
+    async def _write_subresource(self, call: Call, request: Request, form: Form) -> Response:
+        kind, writer = call.kind, self._writer
+        pod = kind.store == ("", "pods")
+        if call.subresource == "scale" and kind.scale is not None and call.verb in ("update", "patch"):
+            body = await body_of(request)
+            change = scale_change(call, body, request.content_type)
+            call.subresource = ""
+            call.verb = "patch"
+            record = await writer.update(call, change)
+            await self._storage.durable(record.revision)
+            return _answered(200, encode(read_scale(call, record.object())))
+        if pod and call.subresource == "binding" and call.verb == "create":
+            body = await body_of(request)
+            writer.admission.check_subresource(call)
+            record = pods.bound(writer, call, body if isinstance(body, dict) else {})
+            await self._storage.durable(record.revision)
+            return _answered(201, _SUCCESS_CREATED)
+        if pod and call.subresource == "eviction" and call.verb == "create":
+            body = await body_of(request)
+            record = self._reader.record(call)
+            writer.admission.check_subresource(call)
+            pods.check_eviction(writer, record, dry_run=call.dry_run)
+            options = body.get("deleteOptions") if isinstance(body, dict) else None
+            deleted = writer.delete_now(call, deletion.read_options(call.query, options))
+            await self._storage.durable(deleted.record.revision)
+            return _answered(201, _SUCCESS_CREATED)
+        if pod and call.subresource in ("resize", "ephemeralcontainers") and call.verb in ("update", "patch"):
+            raise errors.ServerFailed(501, "NotImplemented", f"{call.subresource} of a running pod is not served here")
+        raise self._no_subresource(call)
+
+    async def _delete_collection(self, call: Call, request: Request, form: Form) -> Response:
+        options = deletion.read_options(call.query, await body_of(request))
+        records = self._reader.selected(call)
+        for record in records:
+            one = Call(
+                "delete",
+                call.kind,
+                record.namespace,
+                record.key.rpartition("/")[2],
+                "",
+                {},
+                call.user,
+                dry_run=call.dry_run,
+            )
+            try:
+                await self._writer.delete(one, options)
+            except errors.NotFound:
+                # Somebody else was faster.
+                continue
+        revision = self._storage.revision
+        await self._storage.durable(revision)
+        return _answered(200, self._reader.listing(call, form, records, revision))
+
+    async def _written(self, call: Call, form: Form, record: Record, code: int = 200) -> Response:
+        await self._storage.durable(record.revision)
+        return Response(code, self._reader.shaped(call, form, record), _JSON)
+
+
+def _answered(code: int, body: bytes) -> Response:
+    return Response(code, body, _JSON)
+
+
+_SUCCESS_CREATED: Final = encode(
+    {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+)
+
+
+def _success(call: Call, record: Record) -> JsonObject:
+    details = {"name": call.name, "kind": call.kind.plural, "uid": record.uid}
+    if call.kind.group:
+        details["group"] = call.kind.group
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

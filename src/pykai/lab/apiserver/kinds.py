@@ -1,0 +1,265 @@
+"""Which kinds the server serves: the built-in ones as a table, and those that CustomResourceDefinitions bring.
+
+A `Kind` is one resource in one version, as a path names it.  Versions of one resource share their stored objects: the
+store is keyed by `Kind.store` (group and plural) and holds every object in its storage version.
+
+Subtle: `fields` are the paths a field selector may name besides metadata.name and metadata.namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.table import schema_for
+
+#: group and plural: where the objects of a resource are kept, whatever the version
+StoreKey = tuple[str, str]
+
+METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One resource in one version."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    #: has a status subresource
+    status: bool = False
+    #: has a scale subresource; for custom kinds the paths of spec, status and selector
+    scale: Mapping[str, str] | None = None
+    #: other subresources: binding, eviction, log, ...
+    subresources: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    #: counts metadata.generation on changes outside of metadata and status
+    generation: bool = True
+    schema: Schema | None = None
+    #: additionalPrinterColumns of a custom kind
+    columns: tuple[Mapping[str, Any], ...] = ()
+    #: came by a CustomResourceDefinition
+    custom: bool = False
+    storage_version: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, or `group/version`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def store(self) -> StoreKey:
+        """Where its objects are kept."""
+        return self.group, self.plural
+
+    @property
+    def storage_api_version(self) -> str:
+        """apiVersion of what is stored."""
+        version = self.storage_version or self.version
+        return f"{self.group}/{version}" if self.group else version
+
+
+_SCALE: Final = {
+    "specReplicasPath": ".spec.replicas",
+    "statusReplicasPath": ".status.replicas",
+    "labelSelectorPath": ".spec.selector",
+}
+_POD_FIELDS: Final = (
+    "spec.nodeName",
+    "spec.schedulerName",
+    "spec.restartPolicy",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_EVENT_FIELDS: Final = (
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+_STREAMS: Final = ("binding", "eviction", "log", "exec", "attach", "portforward", "ephemeralcontainers", "resize")
+
+
+def _builtin() -> Iterator[Kind]:
+    def kind(group: str, plural: str, name: str, namespaced: bool = True, version: str = "v1", **more: Any) -> Kind:
+        return Kind(group, version, plural, name, namespaced, schema=schema_for(group, version, name), **more)
+
+    yield kind(
+        "",
+        "pods",
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        status=True,
+        fields=_POD_FIELDS,
+        subresources=_STREAMS,
+    )
+    yield kind(
+        "", "nodes", "Node", False, short_names=("no",), status=True, fields=("spec.unschedulable",), generation=False
+    )
+    yield kind(
+        "",
+        "namespaces",
+        "Namespace",
+        False,
+        short_names=("ns",),
+        status=True,
+        fields=("status.phase",),
+        generation=False,
+        subresources=("finalize",),
+    )
+    yield kind("", "configmaps", "ConfigMap", short_names=("cm",), generation=False)
+    yield kind("", "secrets", "Secret", fields=("type",), generation=False)
+    yield kind(
+        "",
+        "services",
+        "Service",
+        short_names=("svc",),
+        categories=("all",),
+        status=True,
+        fields=("spec.clusterIP", "spec.type"),
+        generation=False,
+    )
+    yield kind("", "serviceaccounts", "ServiceAccount", short_names=("sa",), generation=False)
+    yield kind("", "persistentvolumes", "PersistentVolume", False, short_names=("pv",), status=True, generation=False)
+    yield kind(
+        "", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), status=True, generation=False
+    )
+    yield kind("", "events", "Event", short_names=("ev",), fields=_EVENT_FIELDS, generation=False)
+    yield kind(
+        "apps", "deployments", "Deployment", short_names=("deploy",), categories=("all",), status=True, scale=_SCALE
+    )
+    yield kind(
+        "apps",
+        "replicasets",
+        "ReplicaSet",
+        short_names=("rs",),
+        categories=("all",),
+        status=True,
+        scale=_SCALE,
+        fields=("status.replicas",),
+    )
+    yield kind(
+        "apps", "statefulsets", "StatefulSet", short_names=("sts",), categories=("all",), status=True, scale=_SCALE
+    )
+    yield kind("apps", "controllerrevisions", "ControllerRevision", generation=False)
+    yield kind("batch", "jobs", "Job", categories=("all",), status=True, fields=("status.successful",))
+    yield kind("batch", "cronjobs", "CronJob", short_names=("cj",), categories=("all",), status=True)
+    yield kind("coordination.k8s.io", "leases", "Lease", generation=False)
+    yield kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, generation=False)
+    yield kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, short_names=("pc",))
+    yield kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), status=True)
+    yield kind("resource.k8s.io", "resourceclaims", "ResourceClaim", status=True, generation=False)
+    yield kind("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate", generation=False)
+    yield kind("resource.k8s.io", "resourceslices", "ResourceSlice", False, fields=("spec.nodeName", "spec.driver"))
+    yield kind("resource.k8s.io", "deviceclasses", "DeviceClass", False)
+    yield kind("storage.k8s.io", "storageclasses", "StorageClass", False, short_names=("sc",), generation=False)
+    yield kind("storage.k8s.io", "csinodes", "CSINode", False, generation=False)
+    yield kind("storage.k8s.io", "csidrivers", "CSIDriver", False, generation=False)
+    yield kind("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", generation=False)
+    yield kind("rbac.authorization.k8s.io", "roles", "Role", generation=False)
+    yield kind("rbac.authorization.k8s.io", "rolebindings", "RoleBinding", generation=False)
+    yield kind("rbac.authorization.k8s.io", "clusterroles", "ClusterRole", False, generation=False)
+    yield kind("rbac.authorization.k8s.io", "clusterrolebindings", "ClusterRoleBinding", False, generation=False)
+    yield kind(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        False,
+        categories=("api-extensions",),
+    )
+    yield kind(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        False,
+        categories=("api-extensions",),
+    )
+    yield kind(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        False,
+        categories=("api-extensions",),
+        status=True,
+    )
+    yield kind(
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        False,
+        categories=("api-extensions",),
+    )
+    yield kind(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        status=True,
+    )
+
+
+class Registry:
+    """The kinds that are served now."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._by_kind: dict[tuple[str, str, str], Kind] = {}
+        #: grows whenever a kind comes, changes or goes: discovery and documents made from it are remade
+        self.generation = 0
+        for kind in _builtin():
+            self.add(kind)
+
+    def add(self, kind: Kind) -> None:
+        """Serve this kind, in place of one of the same path."""
+        self._kinds[kind.group, kind.version, kind.plural] = kind
+        self._by_kind[kind.group, kind.version, kind.kind] = kind
+        self.generation += 1
+
+    def remove(self, kind: Kind) -> None:
+        """Serve it no longer."""
+        if self._kinds.pop((kind.group, kind.version, kind.plural), None) is not None:
+            self._by_kind.pop((kind.group, kind.version, kind.kind), None)
+            self.generation += 1
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind at this path."""
+        return self._kinds.get((group, version, plural))
+
+    def named(self, api_version: str, kind: str) -> Kind | None:
+        """The kind an object says it is of."""
+        group, _, version = api_version.rpartition("/")
+        return self._by_kind.get((group, version, kind))
+
+    def stored(self, store: StoreKey) -> Kind | None:
+        """The kind, in its storage version, of what is kept there (any served version if that is not served)."""
+        any_version = None
+        for kind in self._kinds.values():
+            if kind.store == store:
+                if not kind.storage_version or kind.version == kind.storage_version:
+                    return kind
+                any_version = kind
+        return any_version
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(list(self._kinds.values()))

@@ -1,0 +1,78 @@
+"""The transport within the process: requests go straight to the server, no sockets, no TLS, the same bytes.
+
+Services of `kai up` and nearly all tests use it.  What it leaves out is only the wire: everything behind it (checks,
+admission, persistence, watches) is what HTTPS clients get too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from pykai.kube.errors import ConnectionLost
+from pykai.kube.transport import Request, Response, Stream
+from pykai.lab.apiserver.handler import Streaming
+from pykai.lab.apiserver.users import User
+
+if TYPE_CHECKING:
+    from pykai.lab.apiserver.server import ApiServer
+
+
+class LocalStream:
+    """A watch, or an error where one was wanted."""
+
+    def __init__(self, answer: Response | Streaming) -> None:
+        self._answer = answer
+
+    @property
+    def status(self) -> int:
+        """The HTTP code."""
+        return self._answer.status if isinstance(self._answer, Response) else 200
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the answer."""
+        return self._answer.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The bytes as they come."""
+        if isinstance(self._answer, Response):
+            yield self._answer.body
+            return
+        async for lines in self._answer.watch.lines():
+            yield lines
+
+
+class LocalTransport:
+    """Carries requests of one user to the server in this process."""
+
+    def __init__(self, server: ApiServer, user: User) -> None:
+        self._server = server
+        self._user = user
+
+    async def send(self, request: Request) -> Response:
+        """Send and wait for the whole answer."""
+        answer = await self._ask(request)
+        if isinstance(answer, Response):
+            return answer
+        body = b"".join([lines async for lines in answer.watch.lines()])
+        return Response(200, body, answer.headers)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Send, and read the answer as it comes."""
+        answer = await self._ask(request)
+        try:
+            yield LocalStream(answer)
+        finally:
+            if isinstance(answer, Streaming):
+                answer.watch.end()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def _ask(self, request: Request) -> Response | Streaming:
+        if self._server.closed:
+            raise ConnectionLost("the embedded API server has been closed")
+        return await self._server.handler.handle(request, self._user, tracked=False)

@@ -1,0 +1,329 @@
+"""Reads request bodies in `application/vnd.kubernetes.protobuf` into the dicts that JSON would have given.
+
+kubectl sends the built-in kinds it knows (`create job`, `create namespace`, `auth can-i`, options of `delete`) this way
+and does not fall back to JSON.  A body is the four bytes `k8s\\0` and a `runtime.Unknown` message: apiVersion and kind,
+and the object as bytes.  Field numbers and types come from the built-in table; what the table does not know is skipped,
+as protobuf wants it.
+
+Subtle: Go writes every field that is not a pointer, also when it is empty; such a zero means "absent" wherever JSON
+would have left it out.  Fields of an inlined struct (a volume's source) are a message of their own here and stand among
+the other fields in JSON.  Quantities, times, int-or-string and raw JSON are messages here and scalars there.
+
+Statements: apiserver:protobuf.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pykai.api.duration import format_go_duration
+from pykai.api.timestamp import TimestampError, format_timestamp
+from pykai.lab.apiserver.schema.model import Schema
+from pykai.lab.apiserver.schema.table import definition, schema_for
+
+MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+_MAGIC: Final = b"k8s\x00"
+#: Options that exist in every group.
+_OPTIONS: Final = ("DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_DEEPEST: Final = 100
+
+#: number, wire type, and the value: an int of a varint or a fixed one, the bytes of the others
+Entry = tuple[int, int, Any]
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """The object in the body; ValueError with a sentence when there is none, or none of a known kind."""
+    if not body.startswith(_MAGIC):
+        raise ValueError("the body is not Kubernetes protobuf: it does not start with k8s\\0")
+    api_version = kind = ""
+    raw = b""
+    for number, wire, value in _entries(body[len(_MAGIC) :]):
+        if number == 1 and wire == _BYTES:
+            for inner, inner_wire, text in _entries(value):
+                if inner == 1 and inner_wire == _BYTES:
+                    api_version = _text(text)
+                elif inner == 2 and inner_wire == _BYTES:
+                    kind = _text(text)
+        elif number == 2 and wire == _BYTES:
+            raw = value
+    group, _, version = api_version.rpartition("/")
+    schema = definition(f"meta.v1.{kind}") if kind in _OPTIONS else schema_for(group, version, kind)
+    if schema is None:
+        raise ValueError(f"no protobuf is known for kind {kind!r} of {api_version!r}; send it as JSON")
+    return {"apiVersion": api_version, "kind": kind, **_message(schema, raw, 0)}
+
+
+def _message(schema: Schema, body: bytes, depth: int) -> dict[str, Any]:
+    if depth > _DEEPEST:
+        raise ValueError("the protobuf body is nested too deep")
+    found: dict[str, Any] = {}
+    for number, wire, value in _entries(body):
+        known = schema.numbers.get(number)
+        if known is None:
+            continue
+        name, zero_means_absent = known
+        if not name:
+            _expect(wire, _BYTES, schema, number)
+            found.update(_message(schema.inline[number], value, depth + 1))
+            continue
+        child = schema.fields[name]
+        if child.type == "list":
+            _expect(wire, (_BYTES, _VARINT, _FIXED64), schema, number)
+            found.setdefault(name, []).extend(_elements(child, wire, value, depth))
+        elif child.type == "object" and child.values is not None:
+            _expect(wire, _BYTES, schema, number)
+            key, inner = _map_entry(child.values, value, depth)
+            found.setdefault(name, {})[key] = inner
+        else:
+            decoded = _single(child, wire, value, depth)
+            if decoded is None or (zero_means_absent and decoded in ("", 0, {})):
+                continue
+            if child.type == "object" and name in found:
+                found[name] = {**found[name], **decoded}
+            else:
+                found[name] = decoded
+    return found
+
+
+def _elements(schema: Schema, wire: int, value: Any, depth: int) -> list[Any]:
+    items = schema.items
+    assert items is not None  # lists of the table have items
+    if wire == _BYTES and items.type in ("integer", "boolean"):
+        # Packed: many numbers in one entry.
+        packed = []
+        at = 0
+        while at < len(value):
+            number, at = _varint(value, at)
+            packed.append(_single(items, _VARINT, number, depth))
+        return packed
+    return [_single(items, wire, value, depth)]
+
+
+def _map_entry(values: Schema, body: bytes, depth: int) -> tuple[str, Any]:
+    key = ""
+    inner: Any = _zero(values)
+    for number, wire, value in _entries(body):
+        if number == 1 and wire == _BYTES:
+            key = _text(value)
+        elif number == 2:
+            inner = _single(values, wire, value, depth)
+    return key, inner
+
+
+def _zero(schema: Schema) -> Any:
+    if schema.form == "quantity":
+        return "0"
+    return {"string": "", "integer": 0, "number": 0, "boolean": False, "object": {}, "list": []}.get(schema.type)
+
+
+def _single(schema: Schema, wire: int, value: Any, depth: int) -> Any:
+    """One value: a scalar, a struct, or a list that stands in a message of its own."""
+    if schema.type == "object":
+        _expect(wire, _BYTES, schema, 0)
+        return _message(schema, value, depth + 1)
+    if schema.type == "boolean":
+        _expect(wire, _VARINT, schema, 0)
+        return bool(value)
+    if schema.type == "integer":
+        _expect(wire, _VARINT, schema, 0)
+        return _signed(value)
+    if schema.type == "number":
+        _expect(wire, _FIXED64, schema, 0)
+        number = struct.unpack("<d", value)[0]
+        return int(number) if number.is_integer() else number
+    _expect(wire, _BYTES, schema, 0)
+    if schema.type == "list":
+        return (
+            [_single(schema.items, inner_wire, inner, depth + 1) for _, inner_wire, inner in _entries(value)]
+            if (schema.items is not None)
+            else []
+        )
+    if not schema.form:
+        return _text(value) if schema.type == "string" else _raw(value)
+    return _FORMS[schema.form](value)
+
+
+def _raw(body: bytes) -> Any:
+    """Raw JSON in a message, or another Kubernetes object in protobuf."""
+    raw = _first(body, 1)
+    if not raw:
+        return None
+    if raw.startswith(_MAGIC):
+        return decode(raw)
+    try:
+        return json.loads(raw)
+    except ValueError:
+        raise ValueError("raw JSON within the protobuf body cannot be read") from None
+
+
+def _quantity(body: bytes) -> str:
+    return _text(_first(body, 1)) or "0"
+
+
+def _int_or_string(body: bytes) -> int | str:
+    kind = number = 0
+    text = ""
+    for field, wire, value in _entries(body):
+        if field == 1 and wire == _VARINT:
+            kind = value
+        elif field == 2 and wire == _VARINT:
+            number = _signed(value)
+        elif field == 3 and wire == _BYTES:
+            text = _text(value)
+    return text if kind else number
+
+
+def _instant(body: bytes) -> tuple[int, int] | None:
+    if not body:
+        return None
+    seconds = nanos = 0
+    for field, wire, value in _entries(body):
+        if wire == _VARINT:
+            if field == 1:
+                seconds = _signed(value)
+            elif field == 2:
+                nanos = _signed(value)
+    return seconds, nanos
+
+
+def _time(body: bytes) -> str | None:
+    instant = _instant(body)
+    return None if instant is None else _formatted(instant[0])
+
+
+def _micro_time(body: bytes) -> str | None:
+    instant = _instant(body)
+    if instant is None:
+        return None
+    return f"{_formatted(instant[0]).removesuffix('Z')}.{instant[1] // 1000:06d}Z"
+
+
+def _formatted(seconds: int) -> str:
+    try:
+        return format_timestamp(seconds * 1_000_000_000)
+    except TimestampError as error:
+        raise ValueError(f"the protobuf body holds a time that cannot be: {error}") from None
+
+
+def _duration(body: bytes) -> str:
+    for field, wire, value in _entries(body):
+        if field == 1 and wire == _VARINT:
+            return format_go_duration(_signed(value))
+    return "0s"
+
+
+def _schema_or(body: bytes) -> Any:
+    """A JSON schema, or what may stand in its place: a boolean, a list of schemas, a list of names."""
+    props = definition("apiextensions.v1.JSONSchemaProps")
+    return _message(props, body, 0)
+
+
+def _schema_or_array(body: bytes) -> Any:
+    schemas = []
+    for field, wire, value in _entries(body):
+        if wire == _BYTES and field == 1:
+            return _schema_or(value)
+        if wire == _BYTES and field == 2:
+            schemas.append(_schema_or(value))
+    return schemas
+
+
+def _schema_or_boolean(body: bytes) -> Any:
+    allows = False
+    for field, wire, value in _entries(body):
+        if field == 2 and wire == _BYTES:
+            return _schema_or(value)
+        if field == 1 and wire == _VARINT:
+            allows = bool(value)
+    return allows
+
+
+def _schema_or_strings(body: bytes) -> Any:
+    names = []
+    for field, wire, value in _entries(body):
+        if wire == _BYTES and field == 1:
+            return _schema_or(value)
+        if wire == _BYTES and field == 2:
+            names.append(_text(value))
+    return names
+
+
+_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "bytes": lambda value: base64.b64encode(value).decode(),
+    "quantity": _quantity,
+    "int-or-string": _int_or_string,
+    "time": _time,
+    "microtime": _micro_time,
+    "duration": _duration,
+    "schema-or-array": _schema_or_array,
+    "schema-or-boolean": _schema_or_boolean,
+    "schema-or-strings": _schema_or_strings,
+}
+
+
+def _first(body: bytes, number: int) -> bytes:
+    for field, wire, value in _entries(body):
+        if field == number and wire == _BYTES:
+            found: bytes = value
+            return found
+    return b""
+
+
+def _entries(body: bytes) -> Iterator[Entry]:
+    """The entries of a message."""
+    at = 0
+    end = len(body)
+    while at < end:
+        tag, at = _varint(body, at)
+        number, wire = tag >> 3, tag & 7
+        value: Any
+        if wire == _VARINT:
+            value, at = _varint(body, at)
+        elif wire == _BYTES:
+            length, at = _varint(body, at)
+            value, at = body[at : at + length], at + length
+        elif wire == _FIXED64:
+            value, at = body[at : at + 8], at + 8
+        elif wire == _FIXED32:
+            value, at = body[at : at + 4], at + 4
+        else:
+            raise ValueError(f"the protobuf body has an entry of the unknown wire type {wire}")
+        if at > end or number == 0:
+            raise ValueError("the protobuf body is cut short or damaged")
+        yield number, wire, value
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        if at >= len(body) or shift > 63:
+            raise ValueError("the protobuf body is cut short or damaged")
+        byte = body[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at
+        shift += 7
+
+
+def _signed(number: int) -> int:
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ValueError("the protobuf body holds a text that is not UTF-8") from None
+
+
+def _expect(wire: int, expected: int | tuple[int, ...], schema: Schema, number: int) -> None:
+    if wire not in (expected if isinstance(expected, tuple) else (expected,)):
+        where = f" of {schema.name}" if schema.name else ""
+        raise ValueError(f"the protobuf body has the wrong wire type {wire} in field {number}{where}")

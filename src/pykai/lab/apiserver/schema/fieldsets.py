@@ -1,0 +1,390 @@
+"""Sets of fields of an object, as server-side apply reckons with them: which a value has, which changed, which to drop.
+
+A path is a tuple of elements in the notation of FieldsV1: `f:name` a field or a map's key, `k:{"name":"a"}` an element
+of a list that is keyed, `v:"a"` an element of a list that is a set.  A set of fields is a plain set of paths, so union
+and difference are Python's.  `encoded` and `decoded` turn it into the nested objects of `managedFields` and back.
+Apply, which weighs many sets against each other, works on sets; updates, which are many and change little, work on the
+nested objects directly: `created`, `minus` and `plus`.
+
+The schema decides where a value is a leaf: scalars, lists without a list type and whatever is atomic are one field;
+everything else is looked into.  Below a field the schema does not know (a CRD that keeps unknown fields) objects are
+granular and lists atomic.
+
+Subtle: an element of a list and a key of a map are fields of their own besides what they hold (`.` in FieldsV1); a
+struct is only where it is empty or came as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring
+from typing import Any, Final, NamedTuple
+
+from pykai.lab.apiserver.schema.model import Schema
+
+Path = tuple[str, ...]
+FieldSet = set[Path]
+
+_ABSENT: Final = object()
+
+
+class Difference(NamedTuple):
+    """What became of the fields between two versions of an object."""
+
+    added: FieldSet
+    modified: FieldSet
+    removed: FieldSet
+
+
+class DuplicateKey(ValueError):
+    """Two elements of a keyed list, or of a set, are the same one."""
+
+
+def fields_of(schema: Schema | None, value: Any) -> FieldSet:
+    """All fields that an applied value names."""
+    found: FieldSet = set()
+    _collect(schema, value, (), found)
+    return found
+
+
+def difference(schema: Schema | None, old: Any, new: Any) -> Difference:
+    """The fields in which two objects differ."""
+    found = Difference(set(), set(), set())
+    _compare(schema, old, new, (), found)
+    return found
+
+
+def merged(schema: Schema | None, live: Any, config: Any) -> Any:
+    """The live value with what the configuration says; a null in the configuration removes."""
+    if isinstance(live, dict) and isinstance(config, dict) and _is_granular_map(schema):
+        result = dict(live)
+        for name, value in config.items():
+            if value is None:
+                result.pop(name, None)
+            else:
+                result[name] = merged(_child(schema, name), live.get(name), value)
+        return result
+    if isinstance(live, list) and isinstance(config, list) and schema is not None and _is_granular_list(schema):
+        return _merged_list(schema, live, config)
+    return _without_nulls(config)
+
+
+def pruned_of(schema: Schema | None, value: Any, last: FieldSet, kept: FieldSet) -> Any:
+    """The value without the fields of `last` that nobody in `kept` names."""
+    result = _prune(schema, value, (), (last, _prefixes(last)), (kept, _prefixes(kept)))
+    return {} if result is _ABSENT else result
+
+
+def encoded(paths: Iterable[Path]) -> dict[str, Any]:
+    """The set as FieldsV1."""
+    root: dict[str, Any] = {}
+    for path in sorted(paths):
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node["."] = {}
+    return _tidied(root)
+
+
+def decoded(fields: Mapping[str, Any]) -> FieldSet:
+    """The set that FieldsV1 describes."""
+    found: FieldSet = set()
+    _decode(fields, (), found)
+    return found
+
+
+def created(schema: Schema | None, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 of all that a new object brings: `encoded(difference(schema, {}, obj).added)`, made at once."""
+    return _brought(schema, obj, False) or {}
+
+
+def minus(fields: dict[str, Any], lost: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 without these fields; the very same object where it has none of them."""
+    result = fields
+    for name, gone in lost.items():
+        present = fields.get(name)
+        if present is None:
+            continue
+        left = None if name == "." else _node_minus(present, gone)
+        if left is not present:
+            if result is fields:
+                result = dict(fields)
+            if left is None:
+                del result[name]
+            else:
+                result[name] = left
+    return result
+
+
+def plus(fields: dict[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+    """FieldsV1 with these fields added; the very same object where it has them all."""
+    result = fields
+    for name, more in taken.items():
+        present = fields.get(name)
+        if present is not None and name == ".":
+            continue
+        both = more if present is None else _node_plus(present, more)
+        if both is not present:
+            if result is fields:
+                result = dict(fields)
+            result[name] = both
+    return result
+
+
+#: A node that holds nothing is a field; one that holds others is a field if it is marked with a dot.
+_MARKED: Final[dict[str, Any]] = {".": {}}
+
+
+def _node_minus(node: dict[str, Any], gone: dict[str, Any]) -> dict[str, Any] | None:
+    left = minus(node or _MARKED, gone or _MARKED)
+    if not left:
+        return None
+    if left == _MARKED:
+        return {} if node else node
+    return left
+
+
+def _node_plus(node: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    both = plus(node or _MARKED, more or _MARKED)
+    return node if both == _MARKED and not node else both
+
+
+def _brought(schema: Schema | None, value: Any, fresh: bool) -> dict[str, Any] | None:
+    """The node of a value without a past; not `fresh`: it was there, but empty.  None where there is nothing to say."""
+    node: dict[str, Any] = {".": {}} if fresh else {}
+    if isinstance(value, dict) and value and _is_granular_map(schema):
+        by_value = schema.by_value if schema is not None and not fresh else ()
+        for name, inner in value.items():
+            below = _brought(_child(schema, name), inner, name not in by_value)
+            if below is not None:
+                node[f"f:{name}"] = below
+    elif isinstance(value, list) and value and schema is not None and _is_granular_list(schema):
+        for element, item in _indexed(schema, value).items():
+            node[element] = _brought(schema.items, item, True)
+    elif not fresh and value in ({}, []):
+        return None
+    else:
+        return {}
+    if not node:
+        return None
+    return {} if len(node) == 1 and fresh else node
+
+
+def shown(path: Path) -> str:
+    """A path as people read it: `.spec.containers[name="a"].image`."""
+    return "".join(map(_shown_element, path))
+
+
+def _shown_element(element: str) -> str:
+    kind, text = element[:2], element[2:]
+    if kind == "f:":
+        return f".{text}"
+    if kind == "k:":
+        return "[" + ",".join(f"{name}={_json(value)}" for name, value in json.loads(text).items()) + "]"
+    return f"[={text}]" if kind == "v:" else f"[{text}]"
+
+
+def _tidied(node: dict[str, Any]) -> dict[str, Any]:
+    """Without the marks of fields that hold nothing else; these are empty objects."""
+    if len(node) == 1 and "." in node:
+        return {}
+    return {name: {} if name == "." else _tidied(node[name]) for name in sorted(node)}
+
+
+def _decode(node: Mapping[str, Any], path: Path, found: FieldSet) -> None:
+    for name, inner in node.items():
+        if name == ".":
+            if path:
+                found.add(path)
+        elif isinstance(inner, dict) and inner:
+            _decode(inner, (*path, name), found)
+        else:
+            found.add((*path, name))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _child(schema: Schema | None, name: str) -> Schema | None:
+    return schema.child(name) if schema is not None else None
+
+
+def _is_granular_map(schema: Schema | None) -> bool:
+    """Whether an object of this shape is looked into."""
+    if schema is None:
+        return True
+    if schema.type == "object":
+        return not schema.atomic
+    # Raw JSON in a built-in kind is one field; in a CRD it is looked into as far as it goes.
+    return schema.type == "any" and not schema.builtin
+
+
+def _is_granular_list(schema: Schema | None) -> bool:
+    return schema is not None and schema.type == "list" and schema.list_type != "atomic"
+
+
+def _element(schema: Schema, item: Any) -> str:
+    """What tells an element of a list from the others."""
+    if schema.list_type == "map" and isinstance(item, dict):
+        if len(schema.keys) == 1:
+            value = item.get(schema.keys[0])
+            if type(value) is str:
+                return f'k:{{"{schema.keys[0]}":{encode_basestring(value)}}}'
+        defaults = schema.items.defaults if schema.items is not None else {}
+        return "k:" + _json({key: item.get(key, defaults.get(key)) for key in schema.keys})
+    return "v:" + _json(item)
+
+
+def _indexed(schema: Schema, items: list[Any]) -> dict[str, Any]:
+    """Elements by what tells them apart; the first of equal ones counts."""
+    found: dict[str, Any] = {}
+    for item in items:
+        found.setdefault(_element(schema, item), item)
+    return found
+
+
+def _collect(schema: Schema | None, value: Any, path: Path, found: FieldSet) -> None:
+    if isinstance(value, dict) and _is_granular_map(schema):
+        fields = schema.fields if schema is not None else {}
+        for name, inner in value.items():
+            at = (*path, f"f:{name}")
+            _collect(_child(schema, name), inner, at, found)
+            if name not in fields or inner is None or inner == {}:
+                found.add(at)
+    elif isinstance(value, list) and schema is not None and _is_granular_list(schema):
+        for item in value:
+            at = (*path, _element(schema, item))
+            found.add(at)
+            _collect(schema.items, item, at, found)
+    elif path:
+        found.add(path)
+
+
+def _compare(schema: Schema | None, old: Any, new: Any, path: Path, found: Difference) -> None:
+    if old is new or (old == new and type(old) is type(new)):
+        return
+    maps = _is_granular_map(schema) and _both(old, new, dict)
+    lists = _is_granular_list(schema) and _both(old, new, list)
+    # Two empty ones, or one and none, are a leaf: that keeps null, absent and empty apart.
+    if (maps or lists) and (_filled(old) or _filled(new)):
+        if maps:
+            _compare_maps(schema, old, new, path, found)
+        else:
+            assert schema is not None  # an unknown list is atomic
+            _compare_lists(schema, old, new, path, found)
+        if path and old is _ABSENT:
+            found.added.add(path)
+        elif path and new is _ABSENT:
+            found.removed.add(path)
+    elif old is _ABSENT:
+        found.added.add(path)
+    elif new is _ABSENT:
+        found.removed.add(path)
+    else:
+        found.modified.add(path)
+
+
+def _both(old: Any, new: Any, kind: type) -> bool:
+    return (old is _ABSENT or isinstance(old, kind)) and (new is _ABSENT or isinstance(new, kind))
+
+
+def _filled(value: Any) -> bool:
+    return value is not _ABSENT and bool(value)
+
+
+def _compare_maps(schema: Schema | None, old: Any, new: Any, path: Path, found: Difference) -> None:
+    before = old if old is not _ABSENT else {}
+    after = new if new is not _ABSENT else {}
+    by_value = schema.by_value if schema is not None else ()
+    for name in before.keys() | after.keys():
+        left, right = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        if left is right:
+            continue
+        if name in by_value:
+            # A struct held by value is always there, provided that what holds it is.
+            empty: Any = [] if isinstance(left, list) or isinstance(right, list) else {}
+            left = empty if left is _ABSENT and old is not _ABSENT else left
+            right = empty if right is _ABSENT and new is not _ABSENT else right
+        _compare(_child(schema, name), left, right, (*path, f"f:{name}"), found)
+
+
+def _compare_lists(schema: Schema, old: Any, new: Any, path: Path, found: Difference) -> None:
+    before = _indexed(schema, old) if old is not _ABSENT else {}
+    after = _indexed(schema, new) if new is not _ABSENT else {}
+    for element in before.keys() | after.keys():
+        left, right = before.get(element, _ABSENT), after.get(element, _ABSENT)
+        _compare(schema.items, left, right, (*path, element), found)
+
+
+def _merged_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
+    """The elements of both: the configuration's in its order, the others where they stood between them."""
+    present = _indexed(schema, live)
+    wanted = _indexed(schema, config)
+    if len(wanted) < len(config):
+        raise DuplicateKey("the configuration names an element of a list twice")
+    lefts, rights = list(present), list(wanted)
+    result: list[Any] = []
+    placed: set[str] = set()
+    left = right = 0
+    while left < len(lefts) or right < len(rights):
+        if left < len(lefts):
+            name = lefts[left]
+            if name not in wanted:
+                result.append(present[name])
+                left += 1
+                continue
+            awaited = next((other for other in rights[right:] if other in present), None)
+            if name in placed or (awaited is not None and awaited != name):
+                left += 1
+                continue
+        name = rights[right]
+        item = merged(schema.items, present[name], wanted[name]) if name in present else _without_nulls(wanted[name])
+        result.append(item)
+        placed.add(name)
+        right += 1
+    return result
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return value
+
+
+def _prefixes(paths: FieldSet) -> FieldSet:
+    return {path[:length] for path in paths for length in range(1, len(path) + 1)}
+
+
+#: A set of fields, and all that lead to them.
+_Reach = tuple[FieldSet, FieldSet]
+
+
+def _prune(schema: Schema | None, value: Any, path: Path, last: _Reach, kept: _Reach) -> Any:
+    if path and path not in last[1]:
+        return value
+    if isinstance(value, dict) and _is_granular_map(schema):
+        fields = schema.fields if schema is not None else {}
+        result: dict[str, Any] = {}
+        for name, inner in value.items():
+            at = (*path, f"f:{name}")
+            # A struct goes when nobody names anything in it any more; a map's key when nobody names the key.
+            side = 1 if name in fields else 0
+            if at in last[side] and at not in kept[side]:
+                continue
+            left = _prune(_child(schema, name), inner, at, last, kept)
+            if left is not _ABSENT:
+                result[name] = left
+        return result if result or not value or path in kept[0] else _ABSENT
+    if isinstance(value, list) and schema is not None and _is_granular_list(schema):
+        items = []
+        for item in value:
+            at = (*path, _element(schema, item))
+            if at in last[0] and at not in kept[0]:
+                continue
+            left = _prune(schema.items, item, at, last, kept)
+            if left is not _ABSENT:
+                items.append(left)
+        return items if items or not value or path in kept[0] else _ABSENT
+    return value

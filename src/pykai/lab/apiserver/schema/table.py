@@ -1,0 +1,215 @@
+"""Schemas of kinds: the built-in ones from a checked-in table, those of CRDs from their OpenAPI schema.
+
+`schema_for` gives the graph of a built-in kind, made at first use from `builtin.json`, which `tools/schemas/make.py`
+makes from Kubernetes' Go modules.  `schema_of_crd` reads a structural OpenAPI v3 schema.  Both give `model.Schema`.
+
+Subtle: a CRD's `metadata` has the built-in shape whatever its schema says, and apiVersion, kind and metadata are never
+unknown.  A list without a list type is atomic; a map or an object is granular unless the schema says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from pykai.lab.apiserver.schema.celrules import transition_checks
+from pykai.lab.apiserver.schema.checks import checks_of
+from pykai.lab.apiserver.schema.model import Schema
+
+_SCALARS: Final = {
+    "string": ("string", ""),
+    "boolean": ("boolean", ""),
+    "int32": ("integer", "int32"),
+    "int64": ("integer", "int64"),
+    "double": ("number", "double"),
+    "bytes": ("string", "bytes"),
+    "quantity": ("any", "quantity"),
+    "intorstring": ("any", "int-or-string"),
+    "time": ("string", "time"),
+    "microtime": ("string", "microtime"),
+    "duration": ("string", "duration"),
+    "any": ("any", ""),
+    "schema-or-array": ("any", "schema-or-array"),
+    "schema-or-boolean": ("any", "schema-or-boolean"),
+    "schema-or-strings": ("any", "schema-or-strings"),
+}
+_OBJECT_META: Final = "meta.v1.ObjectMeta"
+
+
+@cache
+def schema_for(group: str, version: str, kind: str) -> Schema | None:
+    """The schema of a built-in kind; None for any other."""
+    name = kinds().get(f"{group}/{version}/{kind}".removeprefix("/"))
+    return definition(name) if name is not None else None
+
+
+@cache
+def kinds() -> Mapping[str, str]:
+    """The built-in kinds as `group/version/Kind` (`v1/Pod`) with their definition."""
+    found: dict[str, str] = _table()["kinds"]
+    return found
+
+
+def definition(name: str) -> Schema:
+    """A struct of the built-in table by its name there, like `core.v1.PodSpec`."""
+    return _Reader(_table()["definitions"]).struct(name)
+
+
+def definitions(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The table's own entries of these structs and of all they refer to."""
+    table = _table()["definitions"]
+    found: dict[str, dict[str, Any]] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = table[name]
+        waiting += [inner for _, inner in table[name].get("inline", ())]
+        for entry in table[name]["fields"].values():
+            if "#" in entry["t"]:
+                waiting.append(entry["t"].rpartition("#")[2])
+            elif entry["t"].rpartition("]")[2].rpartition("}")[2].startswith("schema-or"):
+                waiting.append("apiextensions.v1.JSONSchemaProps")
+    return found
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = resources.files("pykai.lab.apiserver.schema").joinpath("builtin.json").read_bytes()
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+#: Structs made so far, by name; shared by all kinds.
+_structs: dict[str, Schema] = {}
+
+
+class _Reader:
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self._table = table
+
+    def struct(self, name: str) -> Schema:
+        made = _structs.get(name)
+        if made is not None:
+            return made
+        entry = self._table[name]
+        schema = Schema("object", name=name, builtin=True, atomic=bool(entry.get("atomic")))
+        schema.essential = tuple(entry.get("essential", ()))
+        # Known before its fields are made: a field may refer back to it.
+        _structs[name] = schema
+        required = []
+        for field, facts in entry["fields"].items():
+            child = self._field(facts)
+            if "w" in facts:
+                # The same struct with defaults of its own, and a name of its own for the rules that depend on others.
+                child = dataclasses.replace(
+                    child, name=f"{name}.{field}", defaults={**child.defaults, **facts["w"]}, defaulting=None
+                )
+            schema.add_field(field, child)
+            if facts.get("r"):
+                required.append(field)
+            if (facts.get("z") and facts["t"].startswith("#")) or (facts.get("r") and facts["t"].startswith("[]")):
+                schema.by_value.add(field)
+            if "d" in facts:
+                schema.defaults[field] = facts["d"]
+            if "n" in facts:
+                schema.numbers[facts["n"]] = (field, bool(facts.get("z")))
+        for number, inner_name in entry.get("inline", ()):
+            inner = self.struct(inner_name)
+            for field, child in inner.fields.items():
+                schema.add_field(field, child)
+            schema.defaults.update(inner.defaults)
+            schema.by_value |= inner.by_value
+            required += inner.required
+            schema.essential += inner.essential
+            if number:
+                schema.numbers[number] = ("", True)
+                schema.inline[number] = inner
+        schema.required = tuple(required)
+        return schema
+
+    def _field(self, facts: Mapping[str, Any]) -> Schema:
+        schema = self._typed(facts["t"])
+        if schema.name and (facts.get("a") or "p" in facts):
+            # Only the dicts are shared, so that a struct still being read is complete here too in the end.
+            schema = dataclasses.replace(schema)
+        elif schema.type in ("object", "list") and not schema.name:
+            schema.list_type = facts.get("l", "atomic")
+            schema.keys = tuple(facts.get("k", ()))
+        if "e" in facts:
+            schema.enum = tuple(facts["e"])
+        if facts.get("a"):
+            schema.atomic = True
+        schema.patch = facts.get("p", "")
+        schema.patch_key = facts.get("pk", "")
+        return schema
+
+    def _typed(self, written: str) -> Schema:
+        if written.startswith("#"):
+            return self.struct(written[1:])
+        if written.startswith("[]"):
+            return Schema("list", builtin=True, items=self._typed(written[2:]))
+        if written.startswith("<>"):
+            # A list that protobuf wraps into a message; JSON does not.
+            return Schema("list", form="message", builtin=True, items=self._typed(written[4:]))
+        if written.startswith("{}"):
+            return Schema("object", builtin=True, values=self._typed(written[2:]))
+        kind, form = _SCALARS[written]
+        return Schema(kind, form=form, builtin=True)
+
+
+def schema_of_crd(source: Mapping[str, Any] | None) -> Schema:
+    """The schema of a version of a CRD from its openAPIV3Schema; without one nothing is known and all is kept."""
+    schema = _structural(dict(source or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
+    if schema.type == "any":
+        schema.type = "object"
+    return _with_identity(schema)
+
+
+def _with_identity(schema: Schema) -> Schema:
+    """The schema of a whole object: with apiVersion, kind and the built-in metadata."""
+    schema.by_value.add("metadata")
+    schema.plain.pop("metadata", None)
+    schema.add_field("apiVersion", Schema("string"))
+    schema.add_field("kind", Schema("string"))
+    schema.add_field("metadata", definition(_OBJECT_META))
+    return schema
+
+
+def _structural(source: dict[str, Any]) -> Schema:
+    kind = source.get("type") or "any"
+    schema = Schema({"array": "list"}.get(kind, kind), form=str(source.get("format") or ""), source=source)
+    if source.get("x-kubernetes-int-or-string"):
+        schema.type, schema.form = "any", "int-or-string"
+    schema.nullable = bool(source.get("nullable"))
+    schema.preserve = bool(source.get("x-kubernetes-preserve-unknown-fields"))
+    schema.embedded = bool(source.get("x-kubernetes-embedded-resource"))
+    schema.atomic = source.get("x-kubernetes-map-type") == "atomic"
+    schema.list_type = source.get("x-kubernetes-list-type") or "atomic"
+    schema.keys = tuple(source.get("x-kubernetes-list-map-keys") or ())
+    schema.required = tuple(source.get("required") or ())
+    if isinstance(source.get("items"), dict):
+        schema.items = _structural(source["items"])
+    values = source.get("additionalProperties")
+    if isinstance(values, dict):
+        schema.values = _structural(values)
+    elif values is True:
+        schema.values = Schema("any", preserve=True, nullable=True)
+    for name, inner in (source.get("properties") or {}).items():
+        schema.add_field(name, _structural(inner))
+        if "default" in inner:
+            schema.defaults[name] = inner["default"]
+    if schema.type == "any" and (schema.fields or schema.values is not None):
+        schema.type = "object"
+    if schema.embedded:
+        _with_identity(schema)
+    schema.checks = checks_of(source)
+    schema.transitions = transition_checks(source)
+    below = [*schema.fields.values(), schema.values, schema.items]
+    schema.watched = bool(schema.transitions) or any(child is not None and child.watched for child in below)
+    return schema

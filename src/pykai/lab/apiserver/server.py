@@ -1,0 +1,240 @@
+"""The embedded API server: one object that puts the parts together.
+
+`ApiServer.open` makes it, from a folder where it left off or in memory; `transport` is the way in for this process,
+`serve` opens the HTTPS port for everybody else, `close` ends both.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pykai.api.crds import custom_resource_definitions
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.transport import Transport
+from pykai.lab.apiserver.admission import Admission, Mutator, Validator
+from pykai.lab.apiserver.calls import Call
+from pykai.lab.apiserver.certificates import LOCAL_NAMES, Authority, server_context
+from pykai.lab.apiserver.crds import Definitions
+from pykai.lab.apiserver.defaultroles import default_roles
+from pykai.lab.apiserver.discovery import Discovery
+from pykai.lab.apiserver.garbagecollector import Garbage
+from pykai.lab.apiserver.handler import Handler
+from pykai.lab.apiserver.http import HttpServer
+from pykai.lab.apiserver.integrity import StateError
+from pykai.lab.apiserver.kinds import Registry, StoreKey
+from pykai.lab.apiserver.localtransport import LocalTransport
+from pykai.lab.apiserver.metadata import new_uid
+from pykai.lab.apiserver.reader import Reader
+from pykai.lab.apiserver.sqlitejournal import FILE, SqliteJournal
+from pykai.lab.apiserver.storage import DELETED, Event, Storage
+from pykai.lab.apiserver.users import Tokens, user_named, write_private
+from pykai.lab.apiserver.writer import Writer
+
+JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+#: API groups of which installed objects are brought up to date
+_RENEWED: Final = frozenset({"rbac.authorization.k8s.io", "admissionregistration.k8s.io"})
+_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+class ApiServer:
+    """An API server in this process."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        admission: Admission,
+        data: Path | None = None,
+        journal: SqliteJournal | None = None,
+    ) -> None:
+        self.storage = storage
+        self.data = data
+        self.port = 0
+        self._journal = journal
+        self._authority: Authority | None = None
+        self._tokens: Tokens | None = None
+        self._http: list[HttpServer] = []
+        self.clock = clock
+        self.registry = Registry()
+        self.definitions = Definitions(storage, self.registry)
+        self.writer = Writer(storage, self.registry, clock, admission)
+        self.reader = Reader(storage, clock)
+        self.authorizer = admission.authorizer
+        self.handler = Handler(
+            storage, self.registry, self.reader, self.writer, Discovery(self.registry), self.authorizer
+        )
+        self.garbage = Garbage(storage, self.registry, self.writer, clock)
+        self.closed = False
+        storage.listeners.append(self._give_account)
+
+    @classmethod
+    async def open(
+        cls,
+        *,
+        clock: Clock,
+        data: Path | None = None,
+        mutators: Iterable[Mutator] = (),
+        validators: Iterable[Validator] = (),
+        objects: Iterable[Mapping[str, Any]] = (),
+    ) -> Self:
+        """A running server; `objects` are created where they do not exist, after our own definitions."""
+        journal = SqliteJournal(data / FILE) if data is not None else None
+        storage = journal.restore() if journal is not None else Storage()
+        server = cls(storage, clock, Admission(storage, mutators, validators), data, journal)
+        if journal is not None:
+            journal.start()
+        try:
+            for name in _NAMESPACES:
+                await server.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            for role in default_roles():
+                await server.ensure(role)
+            for definition in custom_resource_definitions():
+                await server.ensure(definition, renew=True)
+            for obj in objects:
+                # What a service may do belongs to its version; queues and the like belong to their users.
+                await server.ensure(obj, renew=str(obj.get("apiVersion")).partition("/")[0] in _RENEWED)
+        except BaseException:
+            await server.close()
+            raise
+        server.garbage.start()
+        return server
+
+    def compact(self) -> None:
+        """Forget the past of all kinds: clients that go on from before have to list again."""
+        for collection in self.storage.collections():
+            collection.forget()
+
+    def transport(self, user: str = "admin") -> Transport:
+        """The way in for this process."""
+        return LocalTransport(self, user_named(user))
+
+    async def ensure(self, obj: Mapping[str, Any], *, renew: bool = False) -> None:
+        """Create an object unless it exists; `renew` gives an existing one everything but this metadata."""
+        kind = self.registry.named(str(obj.get("apiVersion")), str(obj.get("kind")))
+        if kind is None:
+            raise ValueError(f"{obj.get('apiVersion')} {obj.get('kind')} is no kind that this server serves")
+        meta = obj.get("metadata") or {}
+        namespace = str(meta.get("namespace") or "default") if kind.namespaced else ""
+        try:
+            record = await self.writer.create(Call("create", kind, namespace), dict(obj))
+        except AlreadyExists:
+            if not renew:
+                return
+            call = Call("update", kind, namespace, str(meta["name"]))
+            wanted = {field: value for field, value in obj.items() if field != "metadata"}
+            record = await self.writer.update(call, lambda live: {**live, **wanted})
+        await self.storage.durable(record.revision)
+
+    def load(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Store many objects as they are, status and all, without checks: large states for measurements."""
+        for obj in objects:
+            kind = self.registry.named(str(obj["apiVersion"]), str(obj["kind"]))
+            if kind is None:
+                raise ValueError(f"{obj['apiVersion']} {obj['kind']} is no kind that this server serves")
+            meta = {"uid": new_uid(), "creationTimestamp": self.writer.now(), **obj["metadata"]}
+            self.writer.write(kind, {**obj, "metadata": meta})
+
+    async def close(self) -> None:
+        """End watches, tasks and connections; what was written is on disk afterwards."""
+        if self.closed:
+            return
+        self.closed = True
+        self.storage.end_watches()
+        for http in self._http:
+            await http.stop()
+        await self.garbage.stop()
+        await self.writer.admission.close()
+        if self._journal is not None:
+            await self._journal.stop()
+
+    @property
+    def authority(self) -> Authority:
+        """Who signed the server's certificate."""
+        if self._authority is None:
+            with self._reading("ca.crt and ca.key"):
+                self._authority = Authority.load(self.data)
+        return self._authority
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may come in over HTTPS."""
+        if self._tokens is None:
+            with self._reading("tokens.json"):
+                self._tokens = Tokens.load(self.data)
+        return self._tokens
+
+    @contextmanager
+    def _reading(self, files: str) -> Iterator[None]:
+        """What goes wrong with files of the data folder, as a sentence."""
+        try:
+            yield
+        except (OSError, ValueError, AttributeError) as error:
+            text = f"{files} in {self.data} cannot be used: {error}; remove them, and the server makes new ones"
+            raise StateError(text) from error
+
+    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen for HTTPS; returns the port."""
+        if not is_loopback(host):
+            _log.warning("the API server listens on %s: whoever reaches it can try tokens", host)
+        names = tuple(dict.fromkeys((*LOCAL_NAMES, *(() if host in ("", "0.0.0.0", "::") else (host,)))))
+        http = HttpServer(self.handler, self.tokens)
+        self.port = await http.start(host, port, server_context(self.authority, names))
+        self._http.append(http)
+        return self.port
+
+    def kubeconfig(self, path: Path, *, user: str = "admin", host: str = "127.0.0.1") -> None:
+        """Write a kubeconfig for a user of the HTTPS port; only its owner can read it."""
+        token = self.tokens.tokens.get(user)
+        if token is None:
+            raise ValueError(f"there is no user {user!r}; there are {', '.join(sorted(self.tokens.tokens))}")
+        if not self.port:
+            raise ValueError("the server does not listen yet: call serve() first")
+        address = f"[{host}]" if ":" in host else host
+        server = {
+            "server": f"https://{address}:{self.port}",
+            "certificate-authority-data": base64.b64encode(self.authority.pem).decode(),
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "pykai", "cluster": server}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "pykai", "context": {"cluster": "pykai", "user": user}}],
+            "current-context": "pykai",
+        }
+        write_private(path, json.dumps(config, indent=2) + "\n")
+
+    def _give_account(self, store: StoreKey, event: Event) -> None:
+        """Each namespace has a service account `default`."""
+        if store != ("", "namespaces") or event.type == DELETED or event.record.terminating or event.old is not None:
+            return
+        kind = self.registry.find("", "v1", "serviceaccounts")
+        name = event.record.key
+        if kind is not None and self.storage.get(kind.store, f"{name}/default") is None:
+            meta = {
+                "name": "default",
+                "namespace": name,
+                "uid": new_uid(),
+                "creationTimestamp": self.writer.now(),
+            }
+            self.writer.write(kind, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

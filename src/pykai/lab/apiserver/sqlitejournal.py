@@ -1,0 +1,315 @@
+"""State on disk: an SQLite file that has every write before its answer goes out.
+
+Writes are appended to a batch; a thread of its own takes the batch, commits it in one transaction and reports back,
+while the next batch fills.  So the cost of reaching the disk is shared by all writes of that moment, and a kill at any
+instant loses nothing that was answered or shown to a watch.
+
+The file holds the objects, the last revision, and the events of the recent past, from which watches of before a
+restart resume.  Its format is ours alone: one table of objects, one of history, one of facts, each row with a checksum.
+A file that is not as it was written is refused at the start (`integrity.py`).
+
+Subtle: the store goes on with what is not yet on disk, so later writes may build on it; they are later in the same
+order, and a failure of the disk fails them all.  After such a failure the server refuses to write.
+
+Statements: apiserver:damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pykai.kube import errors
+from pykai.lab.apiserver.crds import CRDS, kinds_of
+from pykai.lab.apiserver.integrity import StateError as StateError
+from pykai.lab.apiserver.integrity import check_log, check_structure, damaged, row_sum
+from pykai.lab.apiserver.kinds import Kind, Registry, StoreKey
+from pykai.lab.apiserver.metadata import fields_of
+from pykai.lab.apiserver.storage import DELETED, HISTORY_EVENTS, Event, Record, Storage, decode
+
+FILE: Final = "state.sqlite"
+_FORMAT: Final = "2"
+#: rows had no checksums
+_OLD_FORMAT: Final = "1"
+#: history rows that are dropped at once when there are too many
+_TRIM_EVERY: Final = 4096
+_log = logging.getLogger(__name__)
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+    grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, revision INTEGER NOT NULL, raw BLOB NOT NULL,
+    sum INTEGER, PRIMARY KEY (grp, plural, key));
+CREATE TABLE IF NOT EXISTS history (
+    revision INTEGER PRIMARY KEY, grp TEXT NOT NULL, plural TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL,
+    raw BLOB NOT NULL, old BLOB, sum INTEGER);
+"""
+#: SQLite's answers where the file may be good, but not for us
+_OUT_OF_REACH: Final = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+)
+#: columns that a row's checksum covers
+_SUMMED: Final = {
+    "facts": ("name", "value"),
+    "objects": ("grp", "plural", "key", "revision", "raw"),
+    "history": ("revision", "grp", "plural", "key", "type", "raw", "old"),
+}
+
+
+class SqliteJournal:
+    """Takes writes to disk, in order, and has them published."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its side files the mode of this one.
+            path.touch(mode=0o600)
+            check_log(path)
+        except OSError as error:
+            raise StateError(f"the state file {path} cannot be used: {error.strerror or error}") from error
+        self._database = _open(path)
+        self._condition = threading.Condition()
+        self._batch: list[tuple[StoreKey, Event]] = []
+        self._closing = False
+        self._failed: Exception | None = None
+        self._since_trim = 0
+        self._storage: Storage | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def restore(self) -> Storage:
+        """The store as it was left, with this journal behind it; raises `StateError` where that cannot be known."""
+        try:
+            with _as_damage(self._path):
+                return self._restore()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _restore(self) -> Storage:
+        facts = dict(self._rows("facts", "name, value"))
+        storage = Storage(self, int(facts.get("revision", "1")))
+        # What field selectors ask for depends on the kind, so the definitions of kinds come first.
+        registry = Registry()
+        self._load(storage, CRDS, registry)
+        for record in storage.collection(CRDS).records.values():
+            try:
+                for kind in kinds_of(record.object()):
+                    registry.add(kind)
+            except Exception:
+                _log.exception("the stored CustomResourceDefinition %s cannot be read", record.key)
+        for store in self._database.execute("SELECT DISTINCT grp, plural FROM objects").fetchall():
+            if store != CRDS:
+                self._load(storage, store, registry)
+        if ("revision" in facts) != any(collection.records for collection in storage.collections()):
+            raise damaged(self._path, "it has a past, but no objects, or the other way round")
+        self._load_history(storage, registry, facts)
+        self._storage = storage
+        return storage
+
+    def start(self) -> None:
+        """Begin to commit; to be called on the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._commit_batches, name="pykai-state", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Commit what is left and close the file."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        await asyncio.sleep(0)
+        self._database.close()
+
+    def append(self, store: StoreKey, event: Event) -> None:
+        """Take one write."""
+        if self._failed is not None:
+            raise self._failure()
+        with self._condition:
+            self._batch.append((store, event))
+            if len(self._batch) == 1:
+                self._condition.notify()
+
+    def _failure(self) -> errors.ServerFailed:
+        text = f"the state file {self._path} cannot be written: {self._failed}; mend that and start the server again"
+        return errors.ServerFailed(500, "InternalError", text)
+
+    def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:
+        """Rows of a table, each as it was written; `StateError` for one that is not."""
+        summed = _SUMMED[table]
+        wanted = [summed.index(name) for name in columns.split(", ")]
+        query = f"SELECT {', '.join(summed)}, sum FROM {table} {rest}"
+        for *row, found in self._database.execute(query, tuple(values)):
+            if found != row_sum(*row):
+                named = "/".join(str(each) for each in row[:4] if isinstance(each, (str, int)))
+                raise damaged(self._path, f"a row of {table} is not as it was written: {named}")
+            yield tuple(row[at] for at in wanted)
+
+    def _load(self, storage: Storage, store: StoreKey, registry: Registry) -> None:
+        kind = registry.stored(store)
+        rows = self._rows("objects", "key, revision, raw", "WHERE grp = ? AND plural = ? ORDER BY key", store)
+        records = [_record(kind, key, revision, raw) for key, revision, raw in rows]
+        if any(record.revision > storage.revision for record in records):
+            raise damaged(self._path, f"it holds {store[1]} that are newer than its last revision")
+        storage.load(store, records)
+
+    def _load_history(self, storage: Storage, registry: Registry, facts: dict[str, str]) -> None:
+        """The recent past; what is older than its first event is not known any more."""
+        (begins,) = self._database.execute("SELECT min(revision) FROM history").fetchone()
+        known_after = int(facts.get("history_after", "0"))
+        if begins is None:
+            known_after = storage.revision
+        storage.known_after = known_after
+        for collection in storage.collections():
+            collection.known_after = known_after
+        rows = self._rows("history", "revision, grp, plural, key, type, raw, old", "ORDER BY revision")
+        for revision, group, plural, key, type_, raw, old in rows:
+            kind = registry.stored((group, plural))
+            past = _record(kind, key, revision, old) if old is not None else None
+            event = Event(type_, revision, _record(kind, key, revision, raw), past)
+            storage.collection((group, plural)).recall(event)
+
+    def _commit_batches(self) -> None:
+        while True:
+            with self._condition:
+                while not self._batch and not self._closing:
+                    self._condition.wait()
+                batch, self._batch = self._batch, []
+                if not batch:
+                    return
+            try:
+                self._commit(batch)
+            except Exception as error:
+                self._failed = error
+                _log.critical("the state file %s cannot be written: %s", self._path, error)
+                self._report(self._fail)
+                return
+            self._report(lambda batch=batch: self._publish(batch))  # type: ignore[misc]
+
+    def _report(self, call: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(call)
+
+    def _publish(self, batch: list[tuple[StoreKey, Event]]) -> None:
+        storage = self._storage
+        if storage is not None:
+            for store, event in batch:
+                storage.publish(store, event)
+
+    def _fail(self) -> None:
+        if self._storage is not None:
+            self._storage.fail(self._failure())
+
+    def _commit(self, batch: list[tuple[StoreKey, Event]]) -> None:
+        database = self._database
+        final: dict[tuple[str, str, str], Event] = {}
+        history = []
+        for (group, plural), event in batch:
+            record, old = event.record, event.old
+            final[group, plural, record.key] = event
+            past = old.raw if old is not None else None
+            history.append(_summed(event.revision, group, plural, record.key, event.type, record.raw, past))
+        gone = [place for place, event in final.items() if event.type == DELETED]
+        kept = [_summed(*place, e.revision, e.record.raw) for place, e in final.items() if e.type != DELETED]
+        last = batch[-1][1].revision
+        with database:
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", kept)
+            database.executemany("DELETE FROM objects WHERE grp = ? AND plural = ? AND key = ?", gone)
+            database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", history)
+            _set_fact(database, "revision", str(last))
+            self._since_trim += len(batch)
+            if self._since_trim >= _TRIM_EVERY:
+                self._since_trim = 0
+                after = last - HISTORY_EVENTS
+                database.execute("DELETE FROM history WHERE revision <= ?", (after,))
+                _set_fact(database, "history_after", str(max(0, after)))
+
+
+def _summed(*columns: Any) -> tuple[Any, ...]:
+    return (*columns, row_sum(*columns))
+
+
+def _set_fact(database: sqlite3.Connection, name: str, value: str) -> None:
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", _summed(name, value))
+
+
+def _record(kind: Kind | None, key: str, revision: int, raw: bytes) -> Record:
+    obj = decode(raw)
+    record = Record(key, revision, bytes(raw), obj, fields_of(kind)(obj) if kind is not None else {})
+    record.obj = None
+    return record
+
+
+@contextmanager
+def _as_damage(path: Path) -> Iterator[None]:
+    """What goes wrong while a state is read, as a sentence about its file."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        # The low byte says what went wrong; text that is no UTF-8 has no code.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code in _OUT_OF_REACH:
+            raise StateError(
+                f"{path} cannot be opened: {error}; is another server using it, and may this user write there?"
+            ) from error
+        if code == sqlite3.SQLITE_NOTADB:
+            text = f"{path} is no state of this server ({error}); move it away or name another folder"
+            raise StateError(text) from error
+        raise damaged(path, str(error)) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise damaged(path, f"a value in it cannot be read ({error})") from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with _as_damage(path):
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            # One server per file: a second one would serve an old state.
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            check_structure(database, path)
+            _prepare(database, path)
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    """Tables of today's format, in an empty file or one of the format before."""
+    known = database.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'facts'").fetchone()[0]
+    row = database.execute("SELECT value FROM facts WHERE name = 'format'").fetchone() if known else None
+    if known and (row is None or row[0] not in (_FORMAT, _OLD_FORMAT)):
+        found = f"format {row[0]}" if row is not None else "no format"
+        raise StateError(f"{path} has {found}, this server reads format {_FORMAT}; move it away")
+    database.execute("BEGIN IMMEDIATE")
+    if not known:
+        for statement in _TABLES.split(";"):
+            database.execute(statement)
+        _set_fact(database, "format", _FORMAT)
+        _set_fact(database, "history_after", "0")
+    elif row is not None and row[0] == _OLD_FORMAT:
+        database.create_function("row_sum", -1, row_sum, deterministic=True)
+        for table, columns in _SUMMED.items():
+            database.execute(f"ALTER TABLE {table} ADD COLUMN sum INTEGER")
+            database.execute(f"UPDATE {table} SET sum = row_sum({', '.join(columns)})")
+        _set_fact(database, "format", _FORMAT)
+    database.execute("COMMIT")

@@ -1,0 +1,369 @@
+"""What the server knows: every object of every kind, and the recent past of each kind.
+
+One counter numbers all writes.  A write replaces the record of a key and appends an event to the history of its kind;
+nothing that was stored is ever changed in place, so readers share records freely.  A record is the JSON of its object,
+encoded once for whoever reads, lists or watches it, and beside it the few values that selectors and garbage collection
+ask for.  The object itself (a dict) is kept only for records written recently and decoded again when needed: tens of
+thousands of pods as dicts would cost gigabytes and long pauses of the collector.
+
+The history serves watches (each has a place in it, see `watches`), lists at an exact revision and the later pages of a
+paged list: the state at revision R is the present with the events after R undone.  What has left the history is
+answered with 410.
+
+Subtle: with a journal behind it (`persist`) a write is *stored* at once and *published* once it is on disk.  Requests
+are served from what is stored and answered after it is published; watches see only what is published.
+
+Statements: apiserver:durable, apiserver:history, apiserver:pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from pykai.lab.apiserver.apierrors import expired, too_large_revision
+from pykai.lab.apiserver.kinds import StoreKey
+
+JsonObject = dict[str, Any]
+
+_log = logging.getLogger(__name__)
+
+#: events kept per kind, and the bytes of them; a history is cut to the limit when it is half as long again
+HISTORY_EVENTS: Final = 8192
+HISTORY_BYTES: Final = 48 << 20
+#: records of a kind that keep their object beside its bytes
+RECENT: Final = 4096
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+class Record:
+    """One version of one object."""
+
+    __slots__ = ("fields", "key", "labels", "namespace", "obj", "owners", "raw", "revision", "terminating", "uid")
+
+    def __init__(self, key: str, revision: int, raw: bytes, obj: JsonObject, fields: Mapping[str, str]) -> None:
+        metadata = obj["metadata"]
+        self.key = key
+        self.revision = revision
+        self.raw = raw
+        self.obj: JsonObject | None = obj
+        self.namespace: str = metadata.get("namespace", "")
+        self.uid: str = metadata.get("uid", "")
+        self.labels: Mapping[str, str] = metadata.get("labels") or _NOTHING
+        #: what field selectors of this kind may ask for
+        self.fields = fields
+        #: has been deleted and waits for something
+        self.terminating = "deletionTimestamp" in metadata
+        owners = metadata.get("ownerReferences")
+        self.owners: tuple[str, ...] = tuple([str(o.get("uid", "")) for o in owners]) if owners else ()
+
+    def object(self) -> JsonObject:
+        """The object; must not be changed."""
+        obj = self.obj
+        if obj is None:
+            obj = decode(self.raw)
+        return obj
+
+
+class Event:
+    """One write, as watches tell it."""
+
+    __slots__ = ("old", "record", "revision", "type")
+
+    def __init__(self, type_: str, revision: int, record: Record, old: Record | None) -> None:
+        self.type = type_
+        self.revision = revision
+        #: the new version; for DELETED the last one, with the revision of the deletion
+        self.record = record
+        self.old = old
+
+
+class Journal(Protocol):
+    """Where writes go before they are published."""
+
+    def append(self, store: StoreKey, event: Event) -> None:
+        """Take this write; `Storage.publish` is called with it, in order, once it is safe."""
+        ...
+
+
+class Collection:
+    """The objects of one kind, in the order of their keys, and the kind's recent events."""
+
+    def __init__(self, store: StoreKey, revision: int) -> None:
+        self.store = store
+        self.records: dict[str, Record] = {}
+        self.keys: list[str] = []
+        self.events: list[Event] = []
+        self._bytes = 0
+        #: events that have left the front of `events` since the server began: place = first + index
+        self.first = 0
+        #: the history is complete for revisions above this one
+        self.known_after = revision
+        #: records that keep their object, the oldest first
+        self.recent: deque[Record] = deque()
+        #: woken when something is published
+        self.waiters: set[asyncio.Future[None]] = set()
+        #: told of everything published, at once and in order
+        self.listeners: list[Callable[[Event], None]] = []
+
+    def span(self, namespace: str) -> tuple[int, int]:
+        """Where the keys of a namespace begin and end in `keys`; "" is all of them."""
+        if not namespace:
+            return 0, len(self.keys)
+        # "0" is the character after "/"
+        return bisect_left(self.keys, namespace + "/"), bisect_left(self.keys, namespace + "0")
+
+    def put(self, record: Record) -> None:
+        """Store a record, in place of an older one."""
+        if record.key not in self.records:
+            if not self.keys or record.key > self.keys[-1]:
+                self.keys.append(record.key)
+            else:
+                insort(self.keys, record.key)
+        self.records[record.key] = record
+
+    def keep(self, record: Record) -> None:
+        """Let a record have its object for a while: who was written lately is likely to be written again."""
+        self.recent.append(record)
+        if len(self.recent) > RECENT:
+            self.recent.popleft().obj = None
+
+    def drop(self, key: str) -> None:
+        """Forget a record."""
+        del self.records[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+    def recall(self, event: Event) -> None:
+        """Append to the history."""
+        self.events.append(event)
+        self._bytes += len(event.record.raw)
+        if len(self.events) > HISTORY_EVENTS * 3 // 2 or self._bytes > HISTORY_BYTES * 3 // 2:
+            self._forget()
+
+    def remember(self, event: Event) -> None:
+        """Append to the history, wake whoever waits for it and tell whoever listens."""
+        self.recall(event)
+        if self.waiters:
+            self.wake()
+        for listener in self.listeners:
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("a listener failed on %s %s", self.store[1], event.record.key)
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters.clear()
+
+    def _forget(self) -> None:
+        gone = 0
+        while gone < len(self.events) - 1 and (len(self.events) - gone > HISTORY_EVENTS or self._bytes > HISTORY_BYTES):
+            self._bytes -= len(self.events[gone].record.raw)
+            gone += 1
+        self.known_after = self.events[gone - 1].revision
+        del self.events[:gone]
+        self.first += gone
+
+    def forget(self) -> None:
+        """Forget the whole history: what was before its last event cannot be asked for any more."""
+        if self.events:
+            self.known_after = self.events[-1].revision
+            self.first += len(self.events)
+            self.events.clear()
+            self._bytes = 0
+
+    def place_after(self, revision: int) -> int:
+        """The place in the history of the first event after a revision; 410 where that is no longer known."""
+        if revision < self.known_after:
+            raise expired(f"too old resource version: {revision} ({self.known_after})")
+        return self.first + bisect_left(self.events, revision + 1, key=lambda event: event.revision)
+
+    def undone_after(self, revision: int) -> dict[str, Record | None]:
+        """Per key that changed since: its record at that revision."""
+        then: dict[str, Record | None] = {}
+        for event in self.events[self.place_after(revision) - self.first :]:
+            then.setdefault(event.record.key, event.old)
+        return then
+
+
+class Storage:
+    """All collections, and the one counter of writes."""
+
+    def __init__(self, journal: Journal | None = None, revision: int = 1) -> None:
+        self.revision = revision
+        #: the last revision that watches may tell of
+        self.published = revision
+        #: for kinds of which nothing is stored: history is complete after this revision
+        self.known_after = 0
+        self.journal = journal
+        self._collections: dict[StoreKey, Collection] = {}
+        #: heap of revisions that requests wait for; the number tells equal ones apart
+        self._durable: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waits = 0
+        #: uid -> collection and key of every object
+        self.by_uid: dict[str, tuple[StoreKey, str]] = {}
+        #: uid of an owner -> objects that name it
+        self.dependents: dict[str, dict[tuple[StoreKey, str], None]] = {}
+        #: told of every write once it is published
+        self.listeners: list[Callable[[StoreKey, Event], None]] = []
+        #: why nothing can be written any more
+        self.failure: Exception | None = None
+        #: set when the server goes: watches end
+        self.ended = False
+
+    def end_watches(self) -> None:
+        """Every watch ends after what it has read."""
+        self.ended = True
+        for collection in self._collections.values():
+            collection.wake()
+
+    def collection(self, store: StoreKey) -> Collection:
+        """The objects of a resource, made on first use."""
+        found = self._collections.get(store)
+        if found is None:
+            found = self._collections[store] = Collection(store, self.known_after)
+        return found
+
+    def collections(self) -> Iterator[Collection]:
+        """All that hold or held something."""
+        return iter(list(self._collections.values()))
+
+    def get(self, store: StoreKey, key: str) -> Record | None:
+        """The stored record."""
+        found = self._collections.get(store)
+        return found.records.get(key) if found is not None else None
+
+    def write(self, store: StoreKey, key: str, obj: JsonObject, fields: Mapping[str, str]) -> Record:
+        """Store a new version; `obj["metadata"]` is a dict of the caller's own and receives the resource version."""
+        revision = self.revision + 1
+        obj["metadata"]["resourceVersion"] = str(revision)
+        record = Record(key, revision, encode(obj), obj, fields)
+        self.revision = revision
+        collection = self.collection(store)
+        old = collection.records.get(key)
+        collection.put(record)
+        self._index(store, record, old)
+        collection.keep(record)
+        if old is not None:
+            old.obj = None
+        self._commit(store, Event(ADDED if old is None else MODIFIED, revision, record, old))
+        return record
+
+    def remove(self, store: StoreKey, key: str) -> Record:
+        """Delete; returns the last version with the revision of the deletion."""
+        collection = self.collection(store)
+        old = collection.records[key]
+        revision = self.revision + 1
+        obj = {**old.object()}
+        obj["metadata"] = {**obj["metadata"], "resourceVersion": str(revision)}
+        last = Record(key, revision, encode(obj), obj, old.fields)
+        last.obj = None
+        self.revision = revision
+        collection.drop(key)
+        self._index(store, None, old)
+        self._commit(store, Event(DELETED, revision, last, old))
+        return last
+
+    def load(self, store: StoreKey, records: Iterable[Record]) -> None:
+        """Put records in that were stored before, without events."""
+        collection = self.collection(store)
+        for record in records:
+            record.obj = None
+            collection.records[record.key] = record
+            self._index(store, record, None)
+        collection.keys = sorted(collection.records)
+
+    def publish(self, store: StoreKey, event: Event) -> None:
+        """Let watches see a write; called in the order of revisions."""
+        self.published = event.revision
+        self.collection(store).remember(event)
+        for listener in self.listeners:
+            try:
+                listener(store, event)
+            except Exception:
+                # Whoever listens must not keep the write from those who come after.
+                _log.exception("a listener failed on %s %s", store[1], event.record.key)
+        while self._durable and self._durable[0][0] <= event.revision:
+            future = heappop(self._durable)[2]
+            if not future.done():
+                future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Whoever waits for the disk, now or later, is told that it failed."""
+        self.failure = error
+        waiting, self._durable = self._durable, []
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    async def durable(self, revision: int) -> None:
+        """Wait until a revision is published; costs nothing when it is."""
+        if revision > self.published:
+            if self.failure is not None:
+                raise self.failure
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waits += 1
+            heappush(self._durable, (revision, self._waits, future))
+            await future
+
+    def at(self, collection: Collection, namespace: str, revision: int) -> list[Record]:
+        """The records of a namespace ("" for all) at an exact revision, in the order of their keys."""
+        if revision > self.revision:
+            raise too_large_revision(revision, self.revision)
+        begin, end = collection.span(namespace)
+        keys = collection.keys[begin:end]
+        if revision == self.revision:
+            return [collection.records[key] for key in keys]
+        then = collection.undone_after(revision)
+        if not then:
+            return [collection.records[key] for key in keys]
+        prefix = f"{namespace}/" if namespace else ""
+        found = {key: collection.records[key] for key in keys}
+        for key, record in then.items():
+            if key.startswith(prefix):
+                if record is None:
+                    found.pop(key, None)
+                else:
+                    found[key] = record
+        return [found[key] for key in sorted(found)]
+
+    def _commit(self, store: StoreKey, event: Event) -> None:
+        if self.journal is None:
+            self.publish(store, event)
+        else:
+            self.journal.append(store, event)
+
+    def _index(self, store: StoreKey, new: Record | None, old: Record | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self.by_uid.pop(old.uid, None)
+        if new is not None and (old is None or new.uid != old.uid):
+            self.by_uid[new.uid] = store, new.key
+        before = old.owners if old is not None else ()
+        after = new.owners if new is not None else ()
+        if before == after:
+            return
+        for uid in before:
+            if uid not in after and old is not None:
+                dependents = self.dependents.get(uid)
+                if dependents is not None:
+                    dependents.pop((store, old.key), None)
+                    if not dependents:
+                        del self.dependents[uid]
+        for uid in after:
+            if new is not None:
+                self.dependents.setdefault(uid, {})[store, new.key] = None

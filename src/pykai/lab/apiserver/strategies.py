@@ -1,0 +1,253 @@
+"""The rules of single kinds around a write: what a new object gets, what an update may change.
+
+Each kind with rules of its own has an entry in the tables at the end; everything else follows the general rules here:
+status belongs to the status subresource, and an update of the main resource leaves it alone.
+
+Statements: apiserver:status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pykai.api import names
+from pykai.lab.apiserver import crds, pods, resourceclaims, workloads
+from pykai.lab.apiserver.apierrors import Cause, forbidden, forbidden_field, required, unsupported, wrong
+from pykai.lab.apiserver.calls import Call
+from pykai.lab.apiserver.kinds import Kind, StoreKey
+
+if TYPE_CHECKING:
+    from pykai.lab.apiserver.writer import Writer
+
+JsonObject = dict[str, Any]
+
+#: makes what is stored from what was sent; `metadata` is a dict of its own
+Prepare = Callable[["Writer", Call, JsonObject], JsonObject]
+#: the same for an update, with the present object
+Revise = Callable[["Writer", Call, JsonObject, JsonObject], JsonObject]
+#: what is wrong with an object; the present one is None for a create
+Check = Callable[["Writer", Call, JsonObject, JsonObject | None], list[Cause]]
+
+#: kinds whose creator may give a status
+_KEEP_STATUS: Final = frozenset({("", "nodes"), ("", "services"), ("", "persistentvolumes")})
+#: what the status of a new object says before anybody has written one
+_EMPTY_STATUS: Final[Mapping[StoreKey, JsonObject]] = {
+    ("apps", "deployments"): {},
+    ("apps", "replicasets"): {"replicas": 0},
+    ("apps", "statefulsets"): {"availableReplicas": 0, "replicas": 0},
+    ("batch", "jobs"): {},
+}
+#: fields of a volume that do not say what it is made of
+_NO_VOLUME_TYPE: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    }
+)
+#: kinds of which a status update may change labels and annotations too
+_STATUS_METADATA: Final = frozenset({("", "pods"), ("", "nodes")})
+
+
+def prepare_create(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    """What a new object gets."""
+    kind = call.kind
+    if kind.status and kind.store not in _KEEP_STATUS and "status" in obj:
+        del obj["status"]
+    if kind.store in _EMPTY_STATUS:
+        obj = {**obj, "status": _EMPTY_STATUS[kind.store]}
+    prepare = _CREATE.get(kind.store)
+    return prepare(writer, call, obj) if prepare is not None else obj
+
+
+def prepare_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    """What an update gets."""
+    revise = _UPDATE.get(call.kind.store)
+    return revise(writer, call, before, obj) if revise is not None else obj
+
+
+def prepare_delete(kind: Kind, obj: JsonObject) -> JsonObject:
+    """What an object gets that is being deleted and stays for a while."""
+    if kind.store == ("", "namespaces"):
+        return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
+    return obj
+
+
+def problems_of(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """What breaks the rules of the kind."""
+    check = _CHECKS.get(call.kind.store)
+    return check(writer, call, obj, before) if check is not None else []
+
+
+def restrict(kind: Kind, subresource: str, before: JsonObject, wanted: JsonObject) -> JsonObject:
+    """The part of a wanted object that this subresource may write, over the present object."""
+    if subresource == "status":
+        meta = dict(before["metadata"])
+        given = wanted["metadata"]
+        passing = ["managedFields", "resourceVersion"]
+        if kind.store in _STATUS_METADATA:
+            passing += ["labels", "annotations"]
+        for field in passing:
+            if field in given:
+                meta[field] = given[field]
+        restricted = {**before, "metadata": meta, "apiVersion": wanted["apiVersion"]}
+        if "status" in wanted:
+            restricted["status"] = wanted["status"]
+        else:
+            restricted.pop("status", None)
+        return restricted
+    if kind.status and subresource == "" and wanted.get("status") is not before.get("status"):
+        if "status" in before:
+            wanted["status"] = before["status"]
+        else:
+            wanted.pop("status", None)
+    return wanted
+
+
+def _namespace(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    meta = obj["metadata"]
+    labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    return {
+        **obj,
+        "metadata": {**meta, "labels": labels},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def _namespace_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    if call.subresource != "finalize":
+        obj = {**obj, "spec": before.get("spec") or {}}
+    return obj
+
+
+def _node(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    """Closed to pods until its Ready condition is seen by whoever looks after nodes."""
+    spec = obj.get("spec") or {}
+    taints = spec.get("taints") or []
+    if any(each.get("key") == names.NOT_READY_TAINT and each.get("effect") == "NoSchedule" for each in taints):
+        return obj
+    closed = {"key": names.NOT_READY_TAINT, "effect": "NoSchedule"}
+    return {**obj, "spec": {**spec, "taints": [*taints, closed]}}
+
+
+def _claim(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    return {**obj, "status": {"phase": "Pending"}}
+
+
+def _volume(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    status = {"phase": "Pending", **(obj.get("status") or {})}
+    return {**obj, "status": {"lastPhaseTransitionTime": writer.now(), **status}}
+
+
+def _volume_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    status, old = obj.get("status") or {}, before.get("status") or {}
+    if call.subresource == "status" and status.get("phase") != old.get("phase"):
+        if status.get("lastPhaseTransitionTime") in (None, old.get("lastPhaseTransitionTime")):
+            obj = {**obj, "status": {**status, "lastPhaseTransitionTime": writer.now()}}
+    return obj
+
+
+def _volume_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    spec = obj.get("spec") or {}
+    return [] if spec.keys() - _NO_VOLUME_TYPE else [required("spec", "must specify a volume type")]
+
+
+def _secret(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    texts = obj.pop("stringData", None)
+    if isinstance(texts, Mapping) and texts:
+        import base64
+
+        coded = {name: base64.b64encode(str(text).encode()).decode() for name, text in texts.items()}
+        obj = {**obj, "data": {**(obj.get("data") or {}), **coded}}
+    obj.setdefault("type", "Opaque")
+    return obj
+
+
+def _secret_update(writer: Writer, call: Call, before: JsonObject, obj: JsonObject) -> JsonObject:
+    return _secret(writer, call, dict(obj))
+
+
+def _immutable_data(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    if before is None or before.get("immutable") is not True:
+        return []
+    same = all(obj.get(field) == before.get(field) for field in ("data", "binaryData")) and obj.get("immutable") is True
+    return [] if same else [forbidden_field("data", "field is immutable when `immutable` is set")]
+
+
+def _priority_class(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    found = []
+    if before is not None:
+        for field in ("value", "preemptionPolicy"):
+            if obj.get(field) != before.get(field):
+                found.append(forbidden_field(field, "may not be changed in an update."))
+    elif not str(obj["metadata"]["name"]).startswith("system-"):
+        value = obj.get("value", 0)
+        if isinstance(value, int) and value > 1_000_000_000:
+            found.append(wrong("value", value, "maximum allowed value of a user defined priority is 1000000000"))
+    if obj.get("globalDefault") is True:
+        for other in writer.storage.collection(call.kind.store).records.values():
+            if other.key != call.key and other.object().get("globalDefault") is True:
+                text = f"PriorityClass {other.key} is already marked as default. Only one default can exist"
+                raise forbidden(call.kind.group, call.kind.plural, call.name, text)
+    return found
+
+
+def _webhooks(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """What a real server demands of webhooks beyond their types, as far as people get it wrong."""
+    found = []
+    for index, hook in enumerate(obj.get("webhooks") or ()):
+        where = f"webhooks[{index}]"
+        if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            found.append(unsupported(f"{where}.sideEffects", hook.get("sideEffects"), "None", "NoneOnDryRun"))
+        scheme, separator, _ = str((hook.get("clientConfig") or {}).get("url") or "").partition("://")
+        if separator and scheme != "https":
+            text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+            found.append(wrong(f"{where}.clientConfig.url", scheme, text))
+        for number, rule in enumerate(hook.get("rules") or ()):
+            resources = rule.get("resources") or ()
+            if "*/*" in resources and len(resources) > 1:
+                text = "if '*/*' is present, must not specify other resources"
+                found.append(wrong(f"{where}.rules[{number}].resources", list(resources), text))
+    return found
+
+
+_CREATE: Final[Mapping[StoreKey, Prepare]] = {
+    ("", "pods"): pods.prepare_create,
+    ("", "namespaces"): _namespace,
+    ("", "nodes"): _node,
+    ("", "persistentvolumeclaims"): _claim,
+    ("", "persistentvolumes"): _volume,
+    ("", "secrets"): _secret,
+    ("batch", "jobs"): workloads.prepare_job,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): crds.prepare_create,
+}
+_UPDATE: Final[Mapping[StoreKey, Revise]] = {
+    ("", "namespaces"): _namespace_update,
+    ("", "persistentvolumes"): _volume_update,
+    ("", "pods"): pods.prepare_update,
+    ("", "secrets"): _secret_update,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): crds.prepare_update,
+}
+_CHECKS: Final[Mapping[StoreKey, Check]] = {
+    ("", "pods"): pods.problems_of,
+    ("", "configmaps"): _immutable_data,
+    ("", "persistentvolumes"): _volume_problems,
+    ("", "secrets"): _immutable_data,
+    ("scheduling.k8s.io", "priorityclasses"): _priority_class,
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _webhooks,
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _webhooks,
+    ("batch", "jobs"): workloads.job_problems,
+    (names.DRA_GROUP, "resourceclaims"): resourceclaims.problems_of,
+    ("apps", "deployments"): workloads.selector_problems,
+    ("apps", "replicasets"): workloads.selector_problems,
+    ("apps", "statefulsets"): workloads.selector_problems,
+    ("apiextensions.k8s.io", "customresourcedefinitions"): crds.problems_of,
+}

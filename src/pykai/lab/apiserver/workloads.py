@@ -1,0 +1,95 @@
+"""Rules of jobs, deployments, replica sets and stateful sets that depend on more than one field.
+
+A job gets a selector and labels with its uid, so that its pods are its own.  The selectors of the others must match
+their template and stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pykai.lab.apiserver.apierrors import Cause, required, wrong
+from pykai.lab.apiserver.calls import Call
+from pykai.lab.apiserver.selectors import matches
+
+if TYPE_CHECKING:
+    from pykai.lab.apiserver.writer import Writer
+
+JsonObject = dict[str, Any]
+
+UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+OLD_UID_LABEL: Final = "controller-uid"
+OLD_NAME_LABEL: Final = "job-name"
+
+
+def prepare_job(writer: Writer, call: Call, obj: JsonObject) -> JsonObject:
+    """Selector and labels with the job's uid, unless the user sees to them; a job without labels has its template's."""
+    spec = obj.get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(template, dict):
+        return obj
+    if spec.get("manualSelector") is True:
+        return _labelled(obj, template)
+    meta = obj["metadata"]
+    own = {
+        OLD_UID_LABEL: meta["uid"],
+        OLD_NAME_LABEL: meta["name"],
+        UID_LABEL: meta["uid"],
+        NAME_LABEL: meta["name"],
+    }
+    template_meta = template.get("metadata") or {}
+    template = {**template, "metadata": {**template_meta, "labels": {**(template_meta.get("labels") or {}), **own}}}
+    selector = {"matchLabels": {UID_LABEL: meta["uid"]}}
+    spec = {"manualSelector": False, **spec, "selector": selector, "template": template}
+    return _labelled({**obj, "spec": spec}, template)
+
+
+def _labelled(job: JsonObject, template: JsonObject) -> JsonObject:
+    """The job with the labels of its template, if it has none itself."""
+    labels = (template.get("metadata") or {}).get("labels")
+    meta = job["metadata"]
+    return job if meta.get("labels") or not labels else {**job, "metadata": {**meta, "labels": dict(labels)}}
+
+
+def job_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """A job restarts its pods itself or not at all; most of it stays as created."""
+    if call.subresource == "status":
+        return []
+    spec = obj.get("spec") or {}
+    pod = ((spec.get("template") or {}).get("spec")) or {}
+    found = []
+    if pod.get("restartPolicy") not in ("Never", "OnFailure"):
+        found.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    if before is not None:
+        old = before.get("spec") or {}
+        for field in ("selector", "completionMode"):
+            if spec.get(field) != old.get(field):
+                found.append(wrong(f"spec.{field}", spec.get(field), "field is immutable"))
+        indexed = spec.get("completionMode") == "Indexed"
+        if spec.get("completions") != old.get("completions") and not (
+            indexed and spec.get("completions") == spec.get("parallelism")
+        ):
+            found.append(wrong("spec.completions", spec.get("completions"), "field is immutable"))
+        if spec.get("template") != old.get("template") and not old.get("suspend"):
+            found.append(wrong("spec.template", "", "field is immutable"))
+    return found
+
+
+def selector_problems(writer: Writer, call: Call, obj: JsonObject, before: JsonObject | None) -> list[Cause]:
+    """The selector matches the template's labels and never changes."""
+    if call.subresource == "status":
+        return []
+    spec = obj.get("spec") or {}
+    selector = spec.get("selector")
+    if not isinstance(selector, dict):
+        return [required("spec.selector")]
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return [wrong("spec.selector", "{}", "empty selector is invalid for " + call.kind.kind.lower())]
+    found = []
+    labels = (((spec.get("template") or {}).get("metadata")) or {}).get("labels") or {}
+    if not matches(selector, labels):
+        found.append(wrong("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    if before is not None and (before.get("spec") or {}).get("selector") != selector:
+        found.append(wrong("spec.selector", selector, "field is immutable"))
+    return found

@@ -1,0 +1,140 @@
+"""A whole cluster in one process: the embedded API server, simulated machines, and every service of the scheduler.
+
+    cluster = await LivingCluster.start(LivingOptions(story=...))
+    await cluster.run(stop)
+
+Services talk to the server within the process; whoever else wants to, `kubectl` first, comes over HTTPS on loopback.
+The services are the very ones that run against a real API server: they are given a transport and a clock.
+
+Subtle: the order of starting does not matter, as on a real cluster; everybody waits for its own caches.  On the way
+down the services stop first, the server last, so that what is in flight can be finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from pykai.binder.options import BinderOptions
+from pykai.binder.service import make_binder
+from pykai.kube.caches import Caches
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.lab.apiserver.server import ApiServer
+from pykai.lab.machines import machines
+from pykai.lab.machines.options import MachineOptions
+from pykai.lab.machines.podbehaviour import Habits
+from pykai.lab.player import Player
+from pykai.lab.story import Story
+from pykai.observe.endpoint import Endpoint
+from pykai.podgrouper.options import PodGrouperOptions
+from pykai.podgrouper.service import make_podgrouper
+from pykai.podgroups.service import PodGroupsOptions, make_podgroups
+from pykai.queues.service import QueuesOptions, make_queues
+from pykai.scheduler.flags import read_flags
+from pykai.scheduler.service import make_scheduler
+from pykai.webhooks.admission import pod_mutator, pod_validator
+
+
+@dataclass(frozen=True, slots=True)
+class LivingOptions:
+    """How the cluster is to be."""
+
+    story: Story = field(default_factory=Story)
+    #: cluster seconds per second
+    speed: float = 1.0
+    #: where state is kept; None: in memory
+    data: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    #: objects to be there from the start
+    objects: Iterable[dict[str, Any]] = ()
+    #: flags of the scheduler, as on its command line
+    scheduler_flags: Mapping[str, str] = field(default_factory=dict)
+    #: of pods that declare nothing
+    habits: Habits = field(default_factory=Habits)
+    #: where metrics, health, snapshot and job order are served; "" for nowhere
+    pages: str = ""
+
+
+class LivingCluster:
+    """Server, machines and services; made by `start`."""
+
+    def __init__(self, options: LivingOptions, server: ApiServer, runtime: Runtime, port: int) -> None:
+        self.options = options
+        self.server = server
+        self.runtime = runtime
+        self.port = port
+        registry = CollectorRegistry()
+        flags = read_flags(options.scheduler_flags)
+        self.scheduler = make_scheduler(runtime, flags, registry=registry, endpoints=False)
+        self.player = Player(runtime, options.story)
+        self.services: list[Service] = [
+            self.scheduler,
+            make_binder(runtime, BinderOptions(), registry=registry),
+            make_podgrouper(runtime, PodGrouperOptions(shared_cache=True)),
+            make_podgroups(runtime, PodGroupsOptions(shared_cache=True)),
+            make_queues(runtime, QueuesOptions(), registry),
+            *machines(runtime, MachineOptions(options.habits)),
+            self.player,
+        ]
+        self.pages = self._make_pages(registry) if options.pages else None
+
+    @classmethod
+    async def start(cls, options: LivingOptions) -> LivingCluster:
+        """Open the server, let it listen, and make the services (which do not run yet)."""
+        clock = Clock(options.speed)
+        server = await ApiServer.open(
+            clock=clock,
+            data=options.data,
+            objects=options.objects,
+            mutators=(pod_mutator(),),
+            validators=(pod_validator(),),
+        )
+        try:
+            port = await server.serve(options.host, options.port)
+        except BaseException:
+            await server.close()
+            raise
+        client = Client(server.transport())
+        cluster = cls(options, server, Runtime(client, Caches(client), clock), port)
+        if cluster.pages is not None:
+            await cluster.pages.start()
+        return cluster
+
+    def _make_pages(self, registry: CollectorRegistry) -> Endpoint:
+        """What `kai run` serves on several addresses, on one: everything here is one process."""
+        scheduler = self.scheduler
+        others = {each.name: partial(_unready, each) for each in self.services if each is not scheduler}
+        return Endpoint(
+            self.options.pages,
+            registry=registry,
+            health={"ping": str},
+            readiness={**scheduler.readiness, **others},
+            notices=scheduler.notices,
+            pages=scheduler.pages,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run everything until `stop` is set, then take it down in order."""
+        try:
+            await run_together(self.runtime, self.services, stop)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop listening; what was written is kept."""
+        if self.pages is not None:
+            await self.pages.stop()
+        await self.server.close()
+
+
+def _unready(service: Service) -> str:
+    return "" if service.ready() else "is not ready yet"

@@ -1,0 +1,291 @@
+"""What controllers share: the loop, the names and owners of what they make, and writes that are seen at once.
+
+A `Controller` waits for its stores, subscribes to them and reconciles keys.  An object that it cannot read, or for
+which the server refuses what it asks for, gets an event that says so.  `Writer` creates, patches and deletes objects of
+one store and shows the result in it before the watch does, so that a controller that looks again at once does not make
+the same pod twice.
+
+Names with a random ending are drawn from the owner, a number and the process; a creation whose answer got lost is
+tried again under the same name, and found to exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pykai.api import names
+from pykai.api.decode import DecodeError, decode_as
+from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
+from pykai.kube.client import Client, PatchKind
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from pykai.kube.events import Recorder, Reference
+from pykai.kube.reconcile import Reconciler
+from pykai.kube.resources import Resource, split_key
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change, Store
+from pykai.lab.cachesync import synced
+from pykai.lab.timestamps import stamp
+
+T = TypeVar("T", bound=Wire)
+Document = dict[str, Any]
+OnChange = Callable[[Change[Any]], None]
+
+#: Kubernetes' alphabet for random endings: no vowels, so that no words appear.
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+#: Wall seconds in which changes of many pods become one look at their owner.
+GATHERING_S = 0.05
+
+#: A percentage beyond this, or of more digits than this, means the same.
+_MOST_PERCENT, _DIGITS = 1000, 9
+#: Kubernetes' reason of events about an object that its controller cannot bring about.
+_FAILED_SYNC = "FailedSync"
+
+_PROCESS = uuid.uuid4().hex
+
+
+class Controller:
+    """A service that makes the world as objects of one kind say."""
+
+    def __init__(
+        self,
+        name: str,
+        runtime: Runtime,
+        reconcile: Callable[[str], Awaitable[float | None]],
+        feeds: Sequence[tuple[Store[Any], OnChange]],
+        *,
+        also: Iterable[Store[Any]] = (),
+    ) -> None:
+        """`feeds`: stores, the controller's own kind first, and what to do with changes; `also`: those only read."""
+        self._name = name
+        self.clock = runtime.clock
+        self.recorder = Recorder(runtime.client, component=name, clock=runtime.clock)
+        self._reconcile = reconcile
+        self._reconciler = Reconciler(name, self._try, clock=runtime.clock, workers=8, max_delay_s=30.0)
+        self._feeds = feeds
+        self._also = tuple(also)
+        self._ready = False
+
+    @property
+    def name(self) -> str:
+        """As in events and logs."""
+        return self._name
+
+    def ready(self) -> bool:
+        """Whether it reconciles."""
+        return self._ready
+
+    def now(self) -> str:
+        """The time of the cluster as it stands in objects."""
+        return stamp(self.now_s())
+
+    def now_s(self) -> float:
+        """The time of the cluster, seconds since 1970."""
+        return self.clock.now().timestamp()
+
+    def enqueue(self, key: str) -> None:
+        """Reconcile as soon as possible."""
+        self._reconciler.enqueue(key)
+
+    def enqueue_soon(self, key: str) -> None:
+        """Reconcile within a moment, together with what else happens in it."""
+        self._reconciler.enqueue(key, GATHERING_S * self.clock.speed)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop."""
+        if not await synced(stop, *(store for store, _ in self._feeds), *self._also):
+            return
+        for store, on_change in self._feeds:
+            store.subscribe(on_change)
+        self._feeds[0][0].on_problem(self._unreadable)
+        self._ready = True
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.recorder.run(stop))
+            group.create_task(self._reconciler.run(stop))
+        self._ready = False
+
+    async def _try(self, key: str) -> float | None:
+        try:
+            return await self._reconcile(key)
+        except (BadRequest, Forbidden, Invalid) as refusal:
+            store = self._feeds[0][0]
+            obj = store.get(key)
+            if obj is not None:
+                self.recorder.event(reference(obj, store.resource), "Warning", _FAILED_SYNC, str(refusal))
+            raise
+
+    def _unreadable(self, key: str, problem: DecodeError | None) -> None:
+        if problem is not None:
+            resource = self._feeds[0][0].resource
+            about = Reference(resource.api_version, resource.kind, *split_key(key), problem.uid)
+            text = f"{problem}; nothing is done for it until this is mended"
+            self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
+
+
+class Writer(Generic[T]):
+    """Writes objects of one kind, and shows them in their store at once."""
+
+    def __init__(self, client: Client, store: Store[T], into: type[T], clock: Clock) -> None:
+        self._client = client
+        self._store = store
+        self._resource = store.resource
+        self._into = into
+        self._clock = clock
+
+    async def create(self, obj: Document) -> T | None:
+        """None if there is one of that name."""
+        try:
+            made = await self._client.create(self._resource, obj)
+        except AlreadyExists:
+            return None
+        return self._seen(made)
+
+    async def patch(self, obj: T, patch: Document, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
+        """None if it is gone, or is another one by now."""
+        return await self._patch(obj, patch, kind, "")
+
+    async def patch_status(self, obj: T, status: Document, *, kind: PatchKind = PatchKind.MERGE) -> T | None:
+        """None if it is gone, or is another one by now."""
+        return await self._patch(obj, {"status": status}, kind, "status")
+
+    async def delete(self, obj: T, *, grace_s: int | None = None) -> None:
+        """Delete exactly this object, dependents in the background; gone already is fine."""
+        metadata = metadata_of(obj)
+        try:
+            await self._client.delete(
+                self._resource,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                grace_s=grace_s,
+                propagation="Background",
+            )
+        except (NotFound, Conflict):
+            return
+        if metadata.deletion_timestamp is None and self._store.get(key_of(obj)) is obj:
+            going = msgspec.structs.replace(metadata, deletion_timestamp=stamp(self._clock.now().timestamp()))
+            self._store.assume(msgspec.structs.replace(obj, metadata=going))
+
+    async def _patch(self, obj: T, patch: Document, kind: PatchKind, subresource: str) -> T | None:
+        metadata = metadata_of(obj)
+        body = {**patch, "metadata": {**patch.get("metadata", {}), "uid": metadata.uid}}
+        try:
+            made = await self._client.patch(
+                self._resource, metadata.name, body, metadata.namespace, kind=kind, subresource=subresource
+            )
+        except (NotFound, Conflict):
+            return None
+        return self._seen(made)
+
+    def _seen(self, document: Document) -> T:
+        obj = decode_as(self._into, document)
+        self._store.assume(obj)
+        return obj
+
+
+def metadata_of(obj: Wire) -> ObjectMeta:
+    """The metadata of any object."""
+    metadata: ObjectMeta = obj.metadata  # type: ignore[attr-defined]
+    return metadata
+
+
+def key_of(obj: Wire) -> str:
+    """As stores call it."""
+    metadata = metadata_of(obj)
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def reference(obj: Wire, resource: Resource) -> Reference:
+    """The object as an event names it."""
+    metadata = metadata_of(obj)
+    return Reference(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
+
+
+def controller_of(obj: Wire) -> OwnerReference | None:
+    """Who made an object and looks after it."""
+    for owner in metadata_of(obj).owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
+def controlled_by(obj: Wire) -> tuple[str, ...]:
+    """For an index: the uid of the controlling owner."""
+    owner = controller_of(obj)
+    return (owner.uid,) if owner is not None else ()
+
+
+def owner_reference(obj: Wire, resource: Resource) -> Document:
+    """How an object that we make says that it belongs to `obj`."""
+    metadata = metadata_of(obj)
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def drawn_name(base: str, owner_uid: str, number: int) -> str:
+    """`<base>-<five characters>`; the same for the same owner and number within a process."""
+    digest = hashlib.blake2b(f"{_PROCESS}/{owner_uid}/{number}".encode(), digest_size=8).digest()
+    return f"{base[:57]}-{spelled(int.from_bytes(digest, 'big'), 5)}"
+
+
+def spelled(number: int, length: int) -> str:
+    """A number in the alphabet of random endings."""
+    letters = []
+    for _ in range(length):
+        number, rest = divmod(number, len(ALPHABET))
+        letters.append(ALPHABET[rest])
+    return "".join(letters)
+
+
+def fingerprint(document: object, salt: str = "") -> str:
+    """Ten characters that stand for a document."""
+    data = msgspec.json.encode(document, order="deterministic") + salt.encode()
+    return spelled(int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big"), 10)
+
+
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether a selector matches; an absent or empty one matches nothing here."""
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return False
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    for expression in selector.match_expressions:
+        value = labels.get(expression.key)
+        if expression.operator == "In" and value not in expression.values:
+            return False
+        if expression.operator == "NotIn" and value is not None and value in expression.values:
+            return False
+        if expression.operator == "Exists" and value is None:
+            return False
+        if expression.operator == "DoesNotExist" and value is not None:
+            return False
+    return True
+
+
+def scaled(value: int | str | None, total: int, *, up: bool, default: int | str) -> int:
+    """A count given as a number or as a percentage of a total."""
+    value = default if value is None else value
+    if isinstance(value, int):
+        return max(0, value)
+    text = value.removesuffix("%")
+    if not (text.isascii() and text.isdigit()):
+        return scaled(default, total, up=up, default=0)
+    share = min(int(text[:_DIGITS]), _MOST_PERCENT) * total
+    return -(-share // 100) if up else share // 100
+
+
+def without_nothing(document: Document) -> Document:
+    """Without the fields that are None."""
+    return {key: value for key, value in document.items() if value is not None}

@@ -1,0 +1,203 @@
+"""CronJobs: a Job at certain times of cluster time.
+
+Once a minute each CronJob asks whether a time of its schedule has passed that has no Job yet.  Of several missed times
+only the last counts; one that is later than `startingDeadlineSeconds` is skipped.  The name of a Job is that of its
+time, so no time gets two.
+
+Statements: sim:cron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pykai.api import names
+from pykai.api.workloads import CronJob, Job
+from pykai.core.queueing.cron import CronError, parse_cron
+from pykai.kube.errors import ApiError
+from pykai.kube.resources import CRON_JOBS, JOBS
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change
+from pykai.lab.controllers.controller import (
+    Controller,
+    Document,
+    Writer,
+    controlled_by,
+    controller_of,
+    key_of,
+    owner_reference,
+    reference,
+)
+from pykai.lab.controllers.jobs import finished
+from pykai.lab.controllers.pods import CONTROLLER
+from pykai.lab.timestamps import seconds, stamp
+
+DEFAULT_SUCCESSFUL_HISTORY = 3
+DEFAULT_FAILED_HISTORY = 1
+_MINUTE_S = 60
+
+
+class CronJobs:
+    """The CronJob controller."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._crons = runtime.caches.store(CRON_JOBS, CronJob)
+        self._jobs = runtime.caches.store(JOBS, Job)
+        self._jobs.index(CONTROLLER, controlled_by)
+        self._write = Writer(runtime.client, self._crons, CronJob, runtime.clock)
+        self._write_job = Writer(runtime.client, self._jobs, Job, runtime.clock)
+        self.controller = Controller(
+            "cronjob-controller",
+            runtime,
+            self._reconcile,
+            [(self._crons, self._on_cron), (self._jobs, self._on_job)],
+        )
+
+    def _on_cron(self, change: Change[CronJob]) -> None:
+        self.controller.enqueue(change.key)
+
+    def _on_job(self, change: Change[Job]) -> None:
+        job = change.new or change.old
+        owner = controller_of(job) if job is not None else None
+        if job is not None and owner is not None and owner.kind == "CronJob":
+            self.controller.enqueue_soon(f"{job.metadata.namespace}/{owner.name}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        cron = self._crons.get(key)
+        if cron is None or cron.metadata.deletion_timestamp is not None:
+            return None
+        owned = self._jobs.by(CONTROLLER, cron.metadata.uid)
+        await self._forget_history(cron, [job for job in owned if job.metadata.deletion_timestamp is None])
+        now_s = self.controller.now_s()
+        scheduled_s: float | None = None
+        if not cron.spec.suspend:
+            try:
+                due_s = due(cron, now_s)
+            except (CronError, ZoneInfoNotFoundError, ValueError) as error:
+                self._event(
+                    cron, "Warning", "UnparseableSchedule", f"unparseable schedule {cron.spec.schedule!r}: {error}"
+                )
+                return None
+            if due_s is not None and await self._start(cron, due_s):
+                scheduled_s = due_s
+        await self._tell_status(cron, scheduled_s)
+        return _MINUTE_S - self.controller.now_s() % _MINUTE_S
+
+    async def _start(self, cron: CronJob, due_s: float) -> bool:
+        """Make the Job of a time; False if it has to wait."""
+        active = self._active(cron)
+        if active and cron.spec.concurrency_policy == "Forbid":
+            self._event(
+                cron,
+                "Normal",
+                "JobAlreadyActive",
+                "Not starting job because prior execution is running and concurrency policy is Forbid",
+            )
+            return False
+        if active and cron.spec.concurrency_policy == "Replace":
+            for job in active:
+                await self._write_job.delete(job)
+        body = job_of(cron, due_s)
+        try:
+            made = await self._write_job.create(body)
+        except ApiError as error:
+            if error.code >= 500 or error.code in (409, 429):
+                raise
+            self._event(cron, "Warning", names.EVENT_FAILED_CREATE, f"Error creating job: {error}")
+            return False
+        if made is not None:
+            self._event(cron, "Normal", "SuccessfulCreate", f"Created job {made.metadata.name}")
+        return True
+
+    def _active(self, cron: CronJob) -> list[Job]:
+        return [
+            job
+            for job in self._jobs.by(CONTROLLER, cron.metadata.uid)
+            if finished(job) is None and job.metadata.deletion_timestamp is None
+        ]
+
+    async def _forget_history(self, cron: CronJob, owned: Sequence[Job]) -> None:
+        for kind, limit, default in (
+            ("Complete", cron.spec.successful_jobs_history_limit, DEFAULT_SUCCESSFUL_HISTORY),
+            ("Failed", cron.spec.failed_jobs_history_limit, DEFAULT_FAILED_HISTORY),
+        ):
+            ended = [job for job in owned if (over := finished(job)) is not None and over.type == kind]
+            ended.sort(key=lambda job: (job.status.start_time or "", job.metadata.name))
+            for job in ended[: max(0, len(ended) - (default if limit is None else limit))]:
+                await self._write_job.delete(job)
+
+    async def _tell_status(self, cron: CronJob, scheduled_s: float | None) -> None:
+        current = self._crons.get(key_of(cron))
+        if current is None or current.metadata.uid != cron.metadata.uid:
+            return
+        patch: Document = {}
+        active = sorted(self._active(current), key=lambda job: job.metadata.name)
+        if [one.uid for one in current.status.active] != [job.metadata.uid for job in active]:
+            patch["active"] = [
+                {
+                    "apiVersion": JOBS.api_version,
+                    "kind": JOBS.kind,
+                    "name": job.metadata.name,
+                    "namespace": job.metadata.namespace,
+                    "uid": job.metadata.uid,
+                }
+                for job in active
+            ]
+        if scheduled_s is not None:
+            patch["lastScheduleTime"] = stamp(scheduled_s)
+        successes = [
+            job.status.completion_time
+            for job in self._jobs.by(CONTROLLER, current.metadata.uid)
+            if job.status.completion_time is not None
+        ]
+        latest = max(successes, default=None)
+        if latest is not None and latest > (current.status.last_successful_time or ""):
+            patch["lastSuccessfulTime"] = latest
+        if patch:
+            await self._write.patch_status(current, patch)
+
+    def _event(self, cron: CronJob, kind: str, reason: str, message: str) -> None:
+        self.controller.recorder.event(reference(cron, CRON_JOBS), kind, reason, message)
+
+
+def cron_jobs(runtime: Runtime) -> Service:
+    """The CronJob controller as a service."""
+    return CronJobs(runtime).controller
+
+
+def due(cron: CronJob, now_s: float) -> float | None:
+    """The last time of the schedule that has passed and was not served, None if there is none."""
+    schedule = parse_cron(cron.spec.schedule)
+    offset_s = 0.0
+    if cron.spec.time_zone:
+        offset = datetime.fromtimestamp(now_s, UTC).astimezone(ZoneInfo(cron.spec.time_zone)).utcoffset()
+        offset_s = offset.total_seconds() if offset is not None else 0.0
+    last_ns = schedule.last_before(int((now_s + offset_s) * 1e9) + 1)
+    if last_ns is None:
+        return None
+    last_s = last_ns / 1e9 - offset_s
+    served_s = seconds(cron.status.last_schedule_time) or seconds(cron.metadata.creation_timestamp) or now_s
+    if last_s <= served_s:
+        return None
+    deadline_s = cron.spec.starting_deadline_seconds
+    return None if deadline_s is not None and last_s < now_s - deadline_s else last_s
+
+
+def job_of(cron: CronJob, due_s: float) -> Document:
+    """The Job of a time."""
+    template = cron.spec.job_template
+    metadata = template.get("metadata") or {}
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {
+            "name": f"{cron.metadata.name[:52]}-{int(due_s) // _MINUTE_S}",
+            "namespace": cron.metadata.namespace,
+            "labels": metadata.get("labels") or {},
+            "annotations": {**(metadata.get("annotations") or {}), names.CRON_SCHEDULED_AT_ANNOTATION: stamp(due_s)},
+            "ownerReferences": [owner_reference(cron, CRON_JOBS)],
+        },
+        "spec": template.get("spec") or {},
+    }

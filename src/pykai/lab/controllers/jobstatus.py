@@ -1,0 +1,248 @@
+"""How far a Job is: which of its pods ended how, and what that means for it.
+
+Pure: a Job, its pods and what is remembered of pods that are gone give a `Tally`; `verdict` says whether the Job is
+over; `wanted` how many pods should be there.
+
+Kubernetes keeps finished pods from vanishing with finalizers until they are counted.  Here a pod that vanishes is
+counted in the moment the watch tells it (`Memory.gone`); after a restart what is missing is taken from the Job's own
+status, which counted them before.  Only a pod that finished and vanished while nobody looked is not counted, so a Job
+may run one pod more than it had to, and never one less.
+
+Statements: sim:job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pykai.api import names
+from pykai.api.workloads import Job, MachinePod, PodFailureRule
+from pykai.lab.controllers.pods import finished_at_s, is_finished, is_going, is_ready
+from pykai.lab.timestamps import seconds
+
+DEFAULT_BACKOFF_LIMIT = 6
+FIRST_BACK_OFF_S = 10.0
+LONGEST_BACK_OFF_S = 600.0
+
+IGNORE, COUNT, FAIL_JOB = "Ignore", "Count", "FailJob"
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of a Job beyond its object."""
+
+    #: pods that are gone, and how they ended
+    gone_succeeded: int = 0
+    gone_failed: int = 0
+    #: pods that we took away ourselves: their end is no failure
+    withdrawn: set[str] = field(default_factory=set)
+    #: numbers the names of pods
+    made: int = 0
+
+    @classmethod
+    def of(cls, job: Job, pods: Iterable[MachinePod]) -> Memory:
+        """After a restart: what the Job's status counted and is no longer there."""
+        ended = [pod.status.phase for pod in pods if is_finished(pod)]
+        return cls(
+            gone_succeeded=max(0, job.status.succeeded - ended.count("Succeeded")),
+            gone_failed=max(0, job.status.failed - ended.count("Failed")),
+        )
+
+    def lost(self, job: Job, pod: MachinePod) -> None:
+        """A pod has vanished."""
+        if pod.metadata.uid in self.withdrawn:
+            self.withdrawn.discard(pod.metadata.uid)
+        elif pod.status.phase == "Succeeded":
+            self.gone_succeeded += 1
+        elif failure_action(job, pod) != IGNORE:
+            self.gone_failed += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The pods of a Job, counted."""
+
+    active: tuple[MachinePod, ...]
+    terminating: int
+    ready: int
+    succeeded: int
+    failed: int
+    #: completion indexes that are done, for Indexed Jobs
+    indexes: frozenset[int]
+    #: container restarts in pods that restart their containers themselves
+    restarts: int
+    #: a failed pod that the Job must not survive
+    fatal: MachinePod | None
+    #: when replacements may be made after failures
+    back_off_until_s: float
+
+
+def tally_of(job: Job, pods: Iterable[MachinePod], memory: Memory) -> Tally:
+    """Count the pods of a Job."""
+    active: list[MachinePod] = []
+    terminating = succeeded = failed = restarts = 0
+    indexes = set(parse_indexes(job.status.completed_indexes)) if is_indexed(job) else set()
+    fatal: MachinePod | None = None
+    failures: list[float] = []
+    last_success_s = 0.0
+    for pod in pods:
+        if pod.status.phase == "Succeeded":
+            succeeded += 1
+            last_success_s = max(last_success_s, finished_at_s(pod) or 0.0)
+            index = index_of(pod)
+            if index is not None:
+                indexes.add(index)
+        elif pod.status.phase == "Failed":
+            action = failure_action(job, pod)
+            if pod.metadata.uid in memory.withdrawn or action == IGNORE:
+                continue
+            failed += 1
+            if action == FAIL_JOB:
+                fatal = fatal or pod
+            if not is_going(pod):
+                failures.append(finished_at_s(pod) or seconds(pod.status.start_time) or 0.0)
+        elif is_going(pod):
+            terminating += 1
+        else:
+            active.append(pod)
+            restarts += sum(status.restart_count for status in pod.status.container_statuses)
+    recent = [at_s for at_s in failures if at_s >= last_success_s]
+    delay_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** min(len(recent) - 1, 16)) if recent else 0.0
+    return Tally(
+        active=tuple(active),
+        terminating=terminating,
+        ready=sum(map(is_ready, active)),
+        succeeded=len(indexes) if is_indexed(job) else succeeded + memory.gone_succeeded,
+        failed=failed + memory.gone_failed,
+        indexes=frozenset(indexes),
+        restarts=restarts,
+        fatal=fatal,
+        back_off_until_s=max(recent) + delay_s if recent else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A Job is over."""
+
+    complete: bool
+    reason: str
+    message: str
+
+
+def verdict(job: Job, tally: Tally, now_s: float) -> Verdict | None:
+    """Whether the Job is over, and how."""
+    limit = DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
+    if tally.fatal is not None:
+        pod = tally.fatal.metadata
+        return Verdict(False, "PodFailurePolicy", f"Pod {pod.namespace}/{pod.name} matched a rule with action FailJob")
+    if tally.failed > limit or (tally.restarts > 0 and tally.restarts >= max(1, limit)):
+        return Verdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    deadline_s, start_s = job.spec.active_deadline_seconds, seconds(job.status.start_time)
+    if deadline_s is not None and start_s is not None and not job.spec.suspend and now_s >= start_s + deadline_s:
+        return Verdict(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+    if job.spec.completions is None:
+        done = tally.succeeded > 0 and not tally.active and not tally.terminating
+    else:
+        done = tally.succeeded >= job.spec.completions
+    return Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods") if done else None
+
+
+def wanted(job: Job, tally: Tally) -> int:
+    """How many pods of the Job should be active."""
+    parallelism = 1 if job.spec.parallelism is None else max(0, job.spec.parallelism)
+    if job.spec.suspend:
+        return 0
+    if job.spec.completions is None:
+        # One success ends it: those that run may finish, none is added.
+        return min(parallelism, len(tally.active)) if tally.succeeded else parallelism
+    return min(parallelism, max(0, job.spec.completions - tally.succeeded))
+
+
+def missing_indexes(job: Job, tally: Tally, others: Iterable[MachinePod], count: int) -> list[int]:
+    """The lowest indexes that are neither done nor taken by a pod."""
+    taken = {index_of(pod) for pod in (*tally.active, *others)}
+    found: list[int] = []
+    for index in range(job.spec.completions or 0):
+        if len(found) == count:
+            break
+        if index not in tally.indexes and index not in taken:
+            found.append(index)
+    return found
+
+
+def surplus(job: Job, tally: Tally, count: int) -> Sequence[MachinePod]:
+    """The pods to take away when there are too many: those that have come least far."""
+    return sorted(
+        tally.active,
+        key=lambda pod: (
+            bool(pod.spec.node_name),
+            pod.status.phase == "Running",
+            is_ready(pod),
+            [-ord(c) for c in pod.metadata.creation_timestamp or ""],
+            pod.metadata.name,
+        ),
+    )[:count]
+
+
+def is_indexed(job: Job) -> bool:
+    """Whether each completion has a number."""
+    return job.spec.completion_mode == "Indexed"
+
+
+def index_of(pod: MachinePod) -> int | None:
+    """The completion index of a pod."""
+    text = pod.metadata.annotations.get(names.COMPLETION_INDEX_ANNOTATION, "")
+    return int(text) if text.isdigit() else None
+
+
+def failure_action(job: Job, pod: MachinePod) -> str:
+    """What the Job's failure policy says of a pod that failed or was taken away."""
+    policy = job.spec.pod_failure_policy
+    if policy is not None:
+        for rule in policy.rules:
+            if _applies(rule, pod):
+                return rule.action
+    return COUNT
+
+
+def _applies(rule: PodFailureRule, pod: MachinePod) -> bool:
+    for wish in rule.on_pod_conditions:
+        for condition in pod.status.conditions:
+            if condition.type == wish.type and condition.status == (wish.status or "True"):
+                return True
+    codes = rule.on_exit_codes
+    if codes is not None:
+        for status in pod.status.container_statuses:
+            if codes.container_name and codes.container_name != status.name:
+                continue
+            ended = status.state.terminated
+            if ended is not None and ended.exit_code and (ended.exit_code in codes.values) == (codes.operator == "In"):
+                return True
+    return False
+
+
+def parse_indexes(text: str) -> list[int]:
+    """`1,3-5,7` as numbers; pieces that are no numbers are left out."""
+    found: list[int] = []
+    for piece in text.split(","):
+        low, dash, high = piece.partition("-")
+        if low.isdigit() and (high.isdigit() if dash else True):
+            found += range(int(low), int(high if dash else low) + 1)
+    return found
+
+
+def format_indexes(indexes: Iterable[int]) -> str:
+    """Numbers as `1,3-5,7`."""
+    pieces: list[str] = []
+    ordered = sorted(indexes)
+    first = 0
+    for position, index in enumerate(ordered):
+        if position + 1 < len(ordered) and ordered[position + 1] == index + 1:
+            continue
+        low = ordered[first]
+        length = index - low
+        pieces.append(str(low) if length == 0 else f"{low},{index}" if length == 1 else f"{low}-{index}")
+        first = position + 1
+    return ",".join(pieces)

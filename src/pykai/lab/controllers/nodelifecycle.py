@@ -1,0 +1,67 @@
+"""The taint that keeps pods off a node which is not ready.
+
+An API server puts it on every new node.  It goes when the node's Ready condition is True and comes back when that is
+no longer so, as with Kubernetes' node lifecycle controller; both may be at work on one cluster, since what one has
+written leaves the other nothing to do.
+
+Statements: sim:nodes.
+"""
+
+from __future__ import annotations
+
+from pykai.api import names
+from pykai.api.core import Node
+from pykai.kube.client import PatchKind
+from pykai.kube.errors import Conflict, Invalid, NotFound
+from pykai.kube.resources import NODES
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change
+from pykai.lab.controllers.controller import Controller, Document
+
+_EFFECT = "NoSchedule"
+
+
+class NodeTaints:
+    """Opens nodes that are ready, and closes those that are not."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._client = runtime.client
+        self._nodes = runtime.caches.store(NODES, Node)
+        self.controller = Controller("node-lifecycle", runtime, self._reconcile, [(self._nodes, self._on_node)])
+
+    def _on_node(self, change: Change[Node]) -> None:
+        if change.new is not None and _change(change.new):
+            self.controller.enqueue(change.key)
+
+    async def _reconcile(self, name: str) -> float | None:
+        node = self._nodes.get(name)
+        change = _change(node) if node is not None else []
+        if change:
+            try:
+                await self._client.patch(NODES, name, change, kind=PatchKind.JSON, brief=True)
+            except (NotFound, Conflict, Invalid):
+                # Gone or written by another since: the watch brings that version, and it is looked at again.
+                return None
+        return None
+
+
+def node_taints(runtime: Runtime) -> Service:
+    """The taints of nodes as a service."""
+    return NodeTaints(runtime).controller
+
+
+def _change(node: Node) -> list[Document]:
+    """What is to be patched; of this very version of the node."""
+    ready = next((each.status for each in node.status.conditions if each.type == names.NODE_READY), "")
+    taints = node.spec.taints
+    rows = [row for row, each in enumerate(taints) if each.key == names.NOT_READY_TAINT and each.effect == _EFFECT]
+    same: Document = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
+    if ready == "True" and rows:
+        # From the back, so that the rows before stay where they are.
+        removals: list[Document] = [{"op": "remove", "path": f"/spec/taints/{row}"} for row in reversed(rows)]
+        return [same, *removals]
+    if ready == "False" and not rows:
+        taint = {"key": names.NOT_READY_TAINT, "effect": _EFFECT}
+        where, value = ("/spec/taints/-", taint) if taints else ("/spec/taints", [taint])
+        return [same, {"op": "add", "path": where, "value": value}]
+    return []

@@ -1,0 +1,200 @@
+"""ReplicaSets: so many equal pods, no more, no less.
+
+A pod that finished or is being deleted does not count and is replaced at once.  When there are too many, those go
+first that are worth least: not yet bound before bound, not ready before ready, lower deletion cost first, youngest
+first.  Pods that nobody controls and that the selector matches are adopted when the ReplicaSet is first seen.
+
+Statements: sim:replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykai.api import names
+from pykai.api.workloads import MachinePod, ReplicaSet
+from pykai.kube.errors import ApiError
+from pykai.kube.resources import REPLICA_SETS
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change
+from pykai.lab.controllers.controller import (
+    Controller,
+    Document,
+    Writer,
+    controller_of,
+    drawn_name,
+    key_of,
+    owner_reference,
+    reference,
+    selects,
+)
+from pykai.lab.controllers.pods import (
+    CONTROLLER,
+    from_template,
+    is_active,
+    is_going,
+    is_ready,
+    pod_store,
+    pod_writer,
+    ready_since_s,
+)
+
+_MOST_AT_ONCE = 500
+
+
+class ReplicaSets:
+    """The ReplicaSet controller."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._sets = runtime.caches.store(REPLICA_SETS, ReplicaSet)
+        self._pods = pod_store(runtime)
+        self._write_set = Writer(runtime.client, self._sets, ReplicaSet, runtime.clock)
+        self._write_pod = pod_writer(runtime)
+        #: uid -> how many pods it made, which numbers their names; known ones have looked for orphans
+        self._made: dict[str, int] = {}
+        self.controller = Controller(
+            "replicaset-controller",
+            runtime,
+            self._reconcile,
+            [(self._sets, self._on_set), (self._pods, self._on_pod)],
+        )
+
+    def _on_set(self, change: Change[ReplicaSet]) -> None:
+        if change.new is None and change.old is not None:
+            self._made.pop(change.old.metadata.uid, None)
+        self.controller.enqueue(change.key)
+
+    def _on_pod(self, change: Change[MachinePod]) -> None:
+        pod = change.new or change.old
+        owner = controller_of(pod) if pod is not None else None
+        if pod is not None and owner is not None and owner.kind == "ReplicaSet":
+            self.controller.enqueue_soon(f"{pod.metadata.namespace}/{owner.name}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        owner = self._sets.get(key)
+        if owner is None or owner.metadata.deletion_timestamp is not None:
+            return None
+        uid = owner.metadata.uid
+        if uid not in self._made:
+            await self._adopt(owner)
+            self._made[uid] = 0
+        active = [pod for pod in self._pods.by(CONTROLLER, uid) if is_active(pod)]
+        goal = replicas_of(owner)
+        again_s: float | None = None
+        if len(active) < goal:
+            again_s = await self._make(owner, goal - len(active))
+        elif len(active) > goal:
+            for pod in sorted(active, key=worth)[: len(active) - goal]:
+                await self._write_pod.delete(pod)
+        return await self._tell_status(owner, again_s)
+
+    async def _make(self, owner: ReplicaSet, count: int) -> float | None:
+        uid = owner.metadata.uid
+        reference_to = owner_reference(owner, REPLICA_SETS)
+        for _ in range(min(count, _MOST_AT_ONCE)):
+            name = drawn_name(owner.metadata.name, uid, self._made[uid])
+            pod = from_template(owner.spec.template, name, owner.metadata.namespace, reference_to)
+            try:
+                await self._write_pod.create(pod)
+            except ApiError as error:
+                if error.code >= 500 or error.code in (409, 429):
+                    raise
+                self.controller.recorder.event(
+                    reference(owner, REPLICA_SETS), "Warning", names.EVENT_FAILED_CREATE, f"Error creating: {error}"
+                )
+                return 10.0
+            self._made[uid] += 1
+        return 0.0 if count > _MOST_AT_ONCE else None
+
+    async def _adopt(self, owner: ReplicaSet) -> None:
+        for pod in self._pods.values():
+            if (
+                pod.metadata.namespace == owner.metadata.namespace
+                and controller_of(pod) is None
+                and is_active(pod)
+                and selects(owner.spec.selector, pod.metadata.labels)
+            ):
+                belongs = {"metadata": {"ownerReferences": [owner_reference(owner, REPLICA_SETS)]}}
+                await self._write_pod.patch(pod, belongs)
+
+    async def _tell_status(self, owner: ReplicaSet, again_s: float | None) -> float | None:
+        current = self._sets.get(key_of(owner))
+        if current is None or current.metadata.uid != owner.metadata.uid:
+            return None
+        status, available_in_s = status_of(
+            current, self._pods.by(CONTROLLER, current.metadata.uid), self.controller.now_s()
+        )
+        if status:
+            await self._write_set.patch_status(current, status)
+        waits = [wait_s for wait_s in (again_s, available_in_s) if wait_s is not None]
+        return min(waits) if waits else None
+
+
+def replica_sets(runtime: Runtime) -> Service:
+    """The ReplicaSet controller as a service."""
+    return ReplicaSets(runtime).controller
+
+
+def replicas_of(owner: ReplicaSet) -> int:
+    """How many pods there should be."""
+    return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
+
+
+def worth(pod: MachinePod) -> tuple[object, ...]:
+    """Sorts pods so that those to be given up come first."""
+    cost = pod.metadata.annotations.get(names.POD_DELETION_COST_ANNOTATION, "0")
+    since_s = ready_since_s(pod)
+    return (
+        bool(pod.spec.node_name),
+        ("Pending", "Unknown", "Running").index(pod.status.phase) if pod.status.phase in ("Unknown", "Running") else 0,
+        since_s is not None,
+        int(cost) if cost.lstrip("-").isdigit() else 0,
+        -(since_s or 0.0),
+        [-ord(letter) for letter in pod.metadata.creation_timestamp or ""],
+        pod.metadata.name,
+    )
+
+
+def available(pod: MachinePod, min_ready_s: int, now_s: float) -> float | None:
+    """0 if the pod has been ready for long enough, seconds until it will have been, None if it is not ready."""
+    since_s = ready_since_s(pod)
+    return None if since_s is None else max(0.0, since_s + min_ready_s - now_s) if min_ready_s else 0.0
+
+
+def status_of(owner: ReplicaSet, pods: Iterable[MachinePod], now_s: float) -> tuple[Document, float | None]:
+    """What is to be changed in the status, and when the next pod becomes available."""
+    labels = ((owner.spec.template.get("metadata") or {}).get("labels") or {}).items()
+    count = labelled = ready = available_count = 0
+    waits: list[float] = []
+    terminating = 0
+    for pod in pods:
+        if not is_active(pod):
+            terminating += is_going(pod)
+            continue
+        count += 1
+        labelled += labels <= pod.metadata.labels.items()
+        if is_ready(pod):
+            ready += 1
+            wait_s = available(pod, owner.spec.min_ready_seconds, now_s)
+            if wait_s == 0:
+                available_count += 1
+            elif wait_s is not None:
+                waits.append(wait_s)
+    desired = {
+        "replicas": count,
+        "fullyLabeledReplicas": labelled,
+        "readyReplicas": ready,
+        "availableReplicas": available_count,
+        "terminatingReplicas": terminating,
+        "observedGeneration": owner.metadata.generation,
+    }
+    status = owner.status
+    known = {
+        "replicas": status.replicas,
+        "fullyLabeledReplicas": status.fully_labeled_replicas,
+        "readyReplicas": status.ready_replicas,
+        "availableReplicas": status.available_replicas,
+        "terminatingReplicas": status.terminating_replicas or 0,
+        "observedGeneration": status.observed_generation,
+    }
+    return {key: value for key, value in desired.items() if known[key] != value}, min(waits, default=None)

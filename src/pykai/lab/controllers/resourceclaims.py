@@ -1,0 +1,219 @@
+"""ResourceClaims of pods: made from templates, given back when nobody uses them.
+
+A pod that names a claim template gets a claim of its own, owned by it and noted in its status.  When a pod has ended
+or is gone it no longer holds its claims; a claim that nobody holds gives its devices back.  Claims that were made for
+a pod go with it.  The finalizer that protects a claim in use (`resource.kubernetes.io/delete-protection`) is taken off
+once nobody holds the claim and it is being deleted or its pod has ended.
+
+Subtle: a holder that the cache does not know may be younger than the cache, so the server is asked before its
+reservation is taken away.
+
+Statements: sim:claims.
+"""
+
+from __future__ import annotations
+
+from pykai.api import names
+from pykai.api.resource import ResourceClaim
+from pykai.api.workloads import MachinePod, ResourceClaimTemplate
+from pykai.kube.client import PatchKind
+from pykai.kube.errors import Conflict, NotFound
+from pykai.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change
+from pykai.lab.controllers.controller import (
+    Controller,
+    Document,
+    Writer,
+    controlled_by,
+    drawn_name,
+    key_of,
+    owner_reference,
+    reference,
+)
+from pykai.lab.controllers.pods import CONTROLLER, is_finished, pod_store, pod_writer
+
+_CLAIM, _POD = "claim:", "pod:"
+_CONSUMER = "consumer"
+_TEMPLATE_USERS = "waits for template"
+
+
+class ResourceClaims:
+    """The ResourceClaim controller."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._client = runtime.client
+        self._claims = runtime.caches.store(RESOURCE_CLAIMS, ResourceClaim, optional=True)
+        self._claims.index(CONTROLLER, controlled_by)
+        self._claims.index(_CONSUMER, lambda claim: [user.uid for user in claim.status.reserved_for])
+        self._templates = runtime.caches.store(RESOURCE_CLAIM_TEMPLATES, ResourceClaimTemplate, optional=True)
+        self._pods = pod_store(runtime)
+        self._pods.index(_TEMPLATE_USERS, _missing_templates)
+        self._write = Writer(runtime.client, self._claims, ResourceClaim, runtime.clock)
+        self._write_pod = pod_writer(runtime)
+        self.controller = Controller(
+            "resourceclaim-controller",
+            runtime,
+            self._reconcile,
+            [(self._claims, self._on_claim), (self._templates, self._on_template), (self._pods, self._on_pod)],
+        )
+
+    def _on_claim(self, change: Change[ResourceClaim]) -> None:
+        claim = change.new
+        if claim is None:
+            return
+        leaving = claim.metadata.deletion_timestamp is not None
+        if leaving or claim.status.reserved_for or claim.status.allocation is not None:
+            self.controller.enqueue(_CLAIM + change.key)
+
+    def _on_template(self, change: Change[ResourceClaimTemplate]) -> None:
+        if change.new is not None:
+            for pod in self._pods.by(_TEMPLATE_USERS, change.key):
+                self.controller.enqueue(_POD + key_of(pod))
+
+    def _on_pod(self, change: Change[MachinePod]) -> None:
+        pod = change.new or change.old
+        if pod is None or not (pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None):
+            return
+        if change.new is None or is_finished(pod):
+            for claim in self._claims.by(_CONSUMER, pod.metadata.uid):
+                self.controller.enqueue(_CLAIM + key_of(claim))
+            for claim in self._claims.by(CONTROLLER, pod.metadata.uid):
+                self.controller.enqueue(_CLAIM + key_of(claim))
+        elif _missing_templates(pod):
+            self.controller.enqueue(_POD + change.key)
+
+    async def _reconcile(self, key: str) -> float | None:
+        if key.startswith(_POD):
+            await self._make(key.removeprefix(_POD))
+        else:
+            await self._give_back(key.removeprefix(_CLAIM))
+        return None
+
+    async def _make(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None or is_finished(pod) or pod.metadata.deletion_timestamp is not None:
+            return
+        known = {status.name for status in pod.status.resource_claim_statuses}
+        existing = {
+            claim.metadata.annotations.get(names.POD_CLAIM_NAME_ANNOTATION, ""): claim
+            for claim in self._claims.by(CONTROLLER, pod.metadata.uid)
+        }
+        made: list[Document] = []
+        for wish in pod.spec.resource_claims:
+            if not wish.resource_claim_template_name or wish.name in known:
+                continue
+            claim = existing.get(wish.name)
+            if claim is None:
+                template = self._templates.get(f"{pod.metadata.namespace}/{wish.resource_claim_template_name}")
+                if template is None:
+                    message = f'resourceclaimtemplate "{wish.resource_claim_template_name}" not found'
+                    self.controller.recorder.event(
+                        reference(pod, PODS), "Warning", "FailedResourceClaimCreation", message
+                    )
+                    continue
+                claim = await self._write.create(claim_of(pod, wish.name, template))
+                if claim is None:
+                    continue
+            made.append({"name": wish.name, "resourceClaimName": claim.metadata.name})
+        if made:
+            await self._write_pod.patch_status(pod, {"resourceClaimStatuses": made}, kind=PatchKind.STRATEGIC)
+
+    async def _give_back(self, key: str) -> None:
+        claim = self._claims.get(key)
+        if claim is None:
+            return
+        gone = [user.uid for user in claim.status.reserved_for if not await self._uses(claim, user.name, user.uid)]
+        left = [user for user in claim.status.reserved_for if user.uid not in gone]
+        if gone or (not left and claim.status.allocation is not None and claim.status.reserved_for):
+            status: Document = {
+                "reservedFor": [{"resource": user.resource, "name": user.name, "uid": user.uid} for user in left]
+                or None
+            }
+            if not left:
+                status["allocation"] = None
+                status["devices"] = None
+            # The version makes sure that nobody reserved it in between.
+            patch = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+            try:
+                await self._client.patch(
+                    RESOURCE_CLAIMS, claim.metadata.name, patch, claim.metadata.namespace, subresource="status"
+                )
+            except (NotFound, Conflict):
+                return
+        if left:
+            return
+        ended = await self._its_pod_has_ended(claim)
+        if ended or claim.metadata.deletion_timestamp is not None:
+            await self._unprotect(claim)
+        if ended:
+            await self._write.delete(claim)
+
+    async def _uses(self, claim: ResourceClaim, name: str, uid: str) -> bool:
+        pod = self._pods.get(f"{claim.metadata.namespace}/{name}")
+        if pod is None or pod.metadata.uid != uid:
+            try:
+                pod = await self._client.get(PODS, name, claim.metadata.namespace, into=MachinePod)
+            except NotFound:
+                return False
+        return pod.metadata.uid == uid and not is_finished(pod)
+
+    async def _its_pod_has_ended(self, claim: ResourceClaim) -> bool:
+        """Whether the claim was made for a pod that has ended or is gone."""
+        for owner in claim.metadata.owner_references:
+            if owner.kind == "Pod" and owner.controller:
+                return not await self._uses(claim, owner.name, owner.uid)
+        return False
+
+    async def _unprotect(self, claim: ResourceClaim) -> None:
+        """Take the finalizer off, unless somebody holds the claim after all; a conflict is tried again."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        try:
+            live = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
+            metadata = live["metadata"]
+            finalizers = metadata.get("finalizers") or []
+            if (
+                metadata["uid"] != claim.metadata.uid
+                or names.DRA_DELETE_PROTECTION_FINALIZER not in finalizers
+                or (live.get("status") or {}).get("reservedFor")
+            ):
+                return
+            kept = [each for each in finalizers if each != names.DRA_DELETE_PROTECTION_FINALIZER]
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept or None}}
+            await self._client.patch(RESOURCE_CLAIMS, name, patch, namespace, brief=True)
+        except NotFound:
+            return
+
+
+def resource_claims(runtime: Runtime) -> Service:
+    """The ResourceClaim controller as a service."""
+    return ResourceClaims(runtime).controller
+
+
+def claim_of(pod: MachinePod, name: str, template: ResourceClaimTemplate) -> Document:
+    """The claim of a pod, as its template says."""
+    metadata = template.spec.metadata
+    return {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {
+            "name": drawn_name(f"{pod.metadata.name}-{name}", pod.metadata.uid, 0),
+            "namespace": pod.metadata.namespace,
+            "labels": metadata.labels,
+            "annotations": {**metadata.annotations, names.POD_CLAIM_NAME_ANNOTATION: name},
+            "ownerReferences": [owner_reference(pod, PODS)],
+        },
+        "spec": template.spec.spec,
+    }
+
+
+def _missing_templates(pod: MachinePod) -> list[str]:
+    """Templates of which the pod has no claim yet."""
+    if not pod.spec.resource_claims or is_finished(pod):
+        return []
+    known = {status.name for status in pod.status.resource_claim_statuses}
+    return [
+        f"{pod.metadata.namespace}/{wish.resource_claim_template_name}"
+        for wish in pod.spec.resource_claims
+        if wish.resource_claim_template_name and wish.name not in known
+    ]

@@ -1,0 +1,308 @@
+"""StatefulSets: pods `<name>-0`, `<name>-1`, ..., each with volumes of its own that outlive it.
+
+With OrderedReady a pod is made when all before it are ready, and taken away when all after it are gone; with Parallel
+at once.  A finished pod is deleted and made again under its name.  Templates are kept as ControllerRevisions; a
+rolling update replaces one pod after the other from the highest number down to `partition`, each when the last one is
+ready.
+
+Names are fixed, so nothing can be made twice.  Not done: `maxUnavailable` above one, retention policies of claims,
+`ordinals.start`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykai.api import names
+from pykai.api.storage import PersistentVolumeClaim
+from pykai.api.workloads import ControllerRevision, MachinePod, StatefulSet
+from pykai.kube.errors import ApiError
+from pykai.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
+from pykai.kube.runtime import Runtime, Service
+from pykai.kube.store import Change
+from pykai.lab.controllers.controller import (
+    Controller,
+    Document,
+    Writer,
+    controlled_by,
+    controller_of,
+    fingerprint,
+    key_of,
+    owner_reference,
+    reference,
+)
+from pykai.lab.controllers.pods import (
+    CONTROLLER,
+    from_template,
+    is_finished,
+    is_going,
+    is_ready,
+    pod_store,
+    pod_writer,
+)
+from pykai.lab.controllers.replicasets import available
+
+DEFAULT_HISTORY = 10
+
+
+class StatefulSets:
+    """The StatefulSet controller."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._sets = runtime.caches.store(STATEFUL_SETS, StatefulSet)
+        self._revisions = runtime.caches.store(CONTROLLER_REVISIONS, ControllerRevision)
+        self._revisions.index(CONTROLLER, controlled_by)
+        self._volumes = runtime.caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, optional=True)
+        self._pods = pod_store(runtime)
+        self._write = Writer(runtime.client, self._sets, StatefulSet, runtime.clock)
+        self._write_pod = pod_writer(runtime)
+        self._write_revision = Writer(runtime.client, self._revisions, ControllerRevision, runtime.clock)
+        self._write_volume = Writer(runtime.client, self._volumes, PersistentVolumeClaim, runtime.clock)
+        self.controller = Controller(
+            "statefulset-controller",
+            runtime,
+            self._reconcile,
+            [(self._sets, self._on_set), (self._pods, self._on_pod)],
+            also=[self._revisions, self._volumes],
+        )
+
+    def _on_set(self, change: Change[StatefulSet]) -> None:
+        self.controller.enqueue(change.key)
+
+    def _on_pod(self, change: Change[MachinePod]) -> None:
+        pod = change.new or change.old
+        owner = controller_of(pod) if pod is not None else None
+        if pod is not None and owner is not None and owner.kind == "StatefulSet":
+            self.controller.enqueue_soon(f"{pod.metadata.namespace}/{owner.name}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        owner = self._sets.get(key)
+        if owner is None or owner.metadata.deletion_timestamp is not None:
+            return None
+        update = await self._revision(owner)
+        pods = self._ordinals(owner)
+        current = owner.status.current_revision or update
+        again_s = await self._step(owner, pods, update)
+        await self._forget_history(owner, {update, current})
+        wait_s = await self._tell_status(owner, update)
+        waits = [wait for wait in (again_s, wait_s) if wait is not None]
+        return min(waits) if waits else None
+
+    def _ordinals(self, owner: StatefulSet) -> dict[int, MachinePod]:
+        found: dict[int, MachinePod] = {}
+        for pod in self._pods.by(CONTROLLER, owner.metadata.uid):
+            ordinal = pod.metadata.name.removeprefix(f"{owner.metadata.name}-")
+            if ordinal.isdigit():
+                found[int(ordinal)] = pod
+        return found
+
+    async def _step(self, owner: StatefulSet, pods: Mapping[int, MachinePod], update: str) -> float | None:
+        """Do what may be done now; what follows comes with the next change of a pod."""
+        goal = replicas_of(owner)
+        ordered = owner.spec.pod_management_policy != "Parallel"
+        for ordinal in range(goal):
+            pod = pods.get(ordinal)
+            if pod is not None and is_finished(pod) and not is_going(pod):
+                await self._write_pod.delete(pod)
+            if pod is None and not await self._make(owner, ordinal, self._revision_for(owner, ordinal, update)):
+                return 10.0
+            # In order: nobody starts before the one before him serves.
+            if ordered and (pod is None or is_going(pod) or is_finished(pod) or not self._serves(owner, pod)):
+                return None
+        for ordinal in sorted((number for number in pods if number >= goal), reverse=True):
+            if not is_going(pods[ordinal]):
+                await self._write_pod.delete(pods[ordinal])
+            if ordered:
+                return None
+        if owner.spec.update_strategy.type == "OnDelete":
+            return None
+        for ordinal in range(goal - 1, self._partition(owner) - 1, -1):
+            pod = pods.get(ordinal)
+            if pod is None or is_going(pod):
+                return None
+            if pod.metadata.labels.get(names.REVISION_HASH_LABEL) != update:
+                await self._write_pod.delete(pod)
+                return None
+            if not self._serves(owner, pod):
+                return None
+        return None
+
+    def _serves(self, owner: StatefulSet, pod: MachinePod) -> bool:
+        return available(pod, owner.spec.min_ready_seconds, self.controller.now_s()) == 0
+
+    def _partition(self, owner: StatefulSet) -> int:
+        rolling = owner.spec.update_strategy.rolling_update
+        return rolling.partition or 0 if rolling is not None else 0
+
+    def _revision_for(self, owner: StatefulSet, ordinal: int, update: str) -> str:
+        """A pod below the partition is made again as it was."""
+        return (owner.status.current_revision or update) if ordinal < self._partition(owner) else update
+
+    async def _make(self, owner: StatefulSet, ordinal: int, revision: str) -> bool:
+        name = f"{owner.metadata.name}-{ordinal}"
+        try:
+            for template in owner.spec.volume_claim_templates:
+                claim = volume_claim_of(owner, template, ordinal)
+                if self._volumes.get(f"{owner.metadata.namespace}/{claim['metadata']['name']}") is None:
+                    await self._write_volume.create(claim)
+            template = self._template(owner, revision)
+            await self._write_pod.create(pod_of(owner, template, name, ordinal, revision))
+        except ApiError as error:
+            if error.code >= 500 or error.code in (409, 429):
+                raise
+            self.controller.recorder.event(
+                reference(owner, STATEFUL_SETS),
+                "Warning",
+                names.EVENT_FAILED_CREATE,
+                f"create Pod {name} failed: {error}",
+            )
+            return False
+        return True
+
+    def _template(self, owner: StatefulSet, revision: str) -> Document:
+        kept = self._revisions.get(f"{owner.metadata.namespace}/{revision}")
+        data = kept.data if kept is not None else None
+        if isinstance(data, dict) and isinstance(spec := data.get("spec"), dict) and spec.get("template"):
+            template: Document = {key: value for key, value in spec["template"].items() if key != "$patch"}
+            return template
+        return owner.spec.template
+
+    async def _revision(self, owner: StatefulSet) -> str:
+        """The name of the revision of the current template, which is made where it is missing."""
+        kept = self._revisions.by(CONTROLLER, owner.metadata.uid)
+        name = f"{owner.metadata.name}-{fingerprint(owner.spec.template)}"
+        newest = 1 + max((one.revision for one in kept), default=0)
+        for one in kept:
+            if one.metadata.name == name:
+                # A template that comes back is the newest again.
+                if one.revision < newest - 1:
+                    await self._write_revision.patch(one, {"revision": newest})
+                return name
+        await self._write_revision.create(
+            {
+                "apiVersion": CONTROLLER_REVISIONS.api_version,
+                "kind": CONTROLLER_REVISIONS.kind,
+                "metadata": {
+                    "name": name,
+                    "namespace": owner.metadata.namespace,
+                    "labels": {
+                        **((owner.spec.template.get("metadata") or {}).get("labels") or {}),
+                        names.REVISION_HASH_LABEL: name,
+                    },
+                    "ownerReferences": [owner_reference(owner, STATEFUL_SETS)],
+                },
+                "revision": newest,
+                "data": {"spec": {"template": {**owner.spec.template, "$patch": "replace"}}},
+            }
+        )
+        return name
+
+    async def _forget_history(self, owner: StatefulSet, used: set[str]) -> None:
+        limit = owner.spec.revision_history_limit
+        kept = self._revisions.by(CONTROLLER, owner.metadata.uid)
+        used = used | {
+            pod.metadata.labels.get(names.REVISION_HASH_LABEL, "")
+            for pod in self._pods.by(CONTROLLER, owner.metadata.uid)
+        }
+        unused = sorted((one for one in kept if one.metadata.name not in used), key=lambda one: one.revision)
+        for one in unused[: max(0, len(unused) - (DEFAULT_HISTORY if limit is None else limit))]:
+            await self._write_revision.delete(one)
+
+    async def _tell_status(self, owner: StatefulSet, update: str) -> float | None:
+        current = self._sets.get(key_of(owner))
+        if current is None or current.metadata.uid != owner.metadata.uid:
+            return None
+        status, wait_s = status_of(current, self._ordinals(current), update, self.controller.now_s())
+        if status:
+            await self._write.patch_status(current, status)
+        return wait_s
+
+
+def stateful_sets(runtime: Runtime) -> Service:
+    """The StatefulSet controller as a service."""
+    return StatefulSets(runtime).controller
+
+
+def replicas_of(owner: StatefulSet) -> int:
+    """How many pods there should be."""
+    return 1 if owner.spec.replicas is None else max(0, owner.spec.replicas)
+
+
+def pod_of(owner: StatefulSet, template: Document, name: str, ordinal: int, revision: str) -> Document:
+    """The pod of a number."""
+    labels = {
+        names.STATEFUL_POD_NAME_LABEL: name,
+        names.POD_INDEX_LABEL: str(ordinal),
+        names.REVISION_HASH_LABEL: revision,
+    }
+    body = template.get("spec") or {}
+    spec: Document = {"hostname": name}
+    if owner.spec.service_name:
+        spec["subdomain"] = owner.spec.service_name
+    if owner.spec.volume_claim_templates:
+        own = {
+            (claim.get("metadata") or {}).get("name"): volume_claim_of(owner, claim, ordinal)["metadata"]["name"]
+            for claim in owner.spec.volume_claim_templates
+        }
+        others = [volume for volume in body.get("volumes") or [] if volume.get("name") not in own]
+        mounted = [{"name": volume, "persistentVolumeClaim": {"claimName": claim}} for volume, claim in own.items()]
+        spec["volumes"] = others + mounted
+    return from_template(
+        template, name, owner.metadata.namespace, owner_reference(owner, STATEFUL_SETS), labels=labels, spec=spec
+    )
+
+
+def volume_claim_of(owner: StatefulSet, template: Document, ordinal: int) -> Document:
+    """The claim of a number; it stays when the pod or the set goes."""
+    metadata = template.get("metadata") or {}
+    selector = owner.spec.selector.match_labels if owner.spec.selector is not None else {}
+    return {
+        "apiVersion": PERSISTENT_VOLUME_CLAIMS.api_version,
+        "kind": PERSISTENT_VOLUME_CLAIMS.kind,
+        "metadata": {
+            "name": f"{metadata.get('name', 'volume')}-{owner.metadata.name}-{ordinal}",
+            "namespace": owner.metadata.namespace,
+            "labels": {**(metadata.get("labels") or {}), **selector},
+            "annotations": metadata.get("annotations") or {},
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def status_of(
+    owner: StatefulSet, pods: Mapping[int, MachinePod], update: str, now_s: float
+) -> tuple[Document, float | None]:
+    """What is to be changed in the status, and when the next pod becomes available."""
+    current = owner.status.current_revision or update
+    living = [pod for pod in pods.values() if not is_finished(pod)]
+    staying = [pod for pod in living if not is_going(pod)]
+    waits = [available(pod, owner.spec.min_ready_seconds, now_s) for pod in living]
+    updated = sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == update for pod in staying)
+    ready = sum(map(is_ready, living))
+    goal = replicas_of(owner)
+    if updated == goal == len(living) == ready:
+        # The rollout is over: what was new is now what is.
+        current = update
+    desired = {
+        "replicas": len(living),
+        "readyReplicas": ready,
+        "availableReplicas": sum(wait == 0 for wait in waits),
+        "currentReplicas": sum(pod.metadata.labels.get(names.REVISION_HASH_LABEL) == current for pod in staying),
+        "updatedReplicas": updated,
+        "currentRevision": current,
+        "updateRevision": update,
+        "observedGeneration": owner.metadata.generation,
+    }
+    status = owner.status
+    known = {
+        "replicas": status.replicas,
+        "readyReplicas": status.ready_replicas,
+        "availableReplicas": status.available_replicas,
+        "currentReplicas": status.current_replicas,
+        "updatedReplicas": status.updated_replicas,
+        "currentRevision": status.current_revision,
+        "updateRevision": status.update_revision,
+        "observedGeneration": status.observed_generation,
+    }
+    patch: Document = {key: value for key, value in desired.items() if known[key] != value}
+    return patch, min((wait for wait in waits if wait), default=None)

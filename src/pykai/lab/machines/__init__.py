@@ -1,0 +1,68 @@
+"""Simulated machines, and the controllers and the scheduler that Kubernetes would bring along, as a list of services.
+
+`machines(runtime, options)` is what `kai up` starts beside the scheduler; `furnish` puts the nodes of a lab into the
+API server, and leaves those alone that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.errors import AlreadyExists
+from pykai.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES, RUNTIME_CLASSES
+from pykai.kube.runtime import Runtime, Service
+from pykai.lab.controllers.cronjobs import cron_jobs
+from pykai.lab.controllers.deployments import deployments
+from pykai.lab.controllers.disruptionbudgets import budgets
+from pykai.lab.controllers.jobs import jobs
+from pykai.lab.controllers.nodelifecycle import node_taints
+from pykai.lab.controllers.podgc import lost_pods
+from pykai.lab.controllers.replicasets import replica_sets
+from pykai.lab.controllers.resourceclaims import resource_claims
+from pykai.lab.controllers.statefulsets import stateful_sets
+from pykai.lab.controllers.volumes import volumes
+from pykai.lab.machines.defaultscheduler import default_scheduler
+from pykai.lab.machines.kubelets import Machines
+from pykai.lab.machines.nodes import MachineKind, lab_objects
+from pykai.lab.machines.options import MachineOptions
+from pykai.lab.timestamps import stamp
+
+_RESOURCES = {resource.kind: resource for resource in (NODES, RUNTIME_CLASSES, RESOURCE_SLICES, DEVICE_CLASSES)}
+
+
+def machines(runtime: Runtime, options: MachineOptions | None = None) -> list[Service]:
+    """The services of a simulated cluster; make them before the caches start, so that all watches start together."""
+    options = options or MachineOptions()
+    services: list[Service] = [Machines(runtime, options.habits, all_nodes=options.all_nodes)]
+    if options.controllers:
+        for controller in (
+            jobs,
+            cron_jobs,
+            replica_sets,
+            deployments,
+            stateful_sets,
+            resource_claims,
+            volumes,
+            node_taints,
+            lost_pods,
+            budgets,
+        ):
+            services.append(controller(runtime))
+    if options.default_scheduler:
+        services.append(default_scheduler(runtime))
+    return services
+
+
+async def furnish(client: Client, clock: Clock, kinds: Iterable[MachineKind]) -> int:
+    """Create the nodes of a lab; how many objects were new."""
+    now = stamp(clock.now().timestamp())
+    made = 0
+    for obj in lab_objects(kinds, now):
+        try:
+            await client.create(_RESOURCES[obj["kind"]], obj)
+        except AlreadyExists:
+            continue
+        made += 1
+    return made

@@ -1,0 +1,101 @@
+"""What a machine has left: admission as a kubelet does it.
+
+A pod that arrives at its machine is admitted if what it asks for is still there, in the order of arrival; otherwise it
+fails with the reason `OutOf<resource>`, whoever sent it there.  Schedulers are judged by this: a pod that a correct
+scheduler placed is never refused.
+
+Stricter than a kubelet in one point: a resource that the machine does not have at all counts as zero, while a kubelet
+lets such a pod in.
+
+Statements: sim:admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pykai.api import names
+from pykai.api.core import Node
+from pykai.lab.machines.devices import DeviceBook
+from pykai.lab.machines.requests import Asks, amounts
+
+#: A kubelet names the first of these that is missing, then any other resource.
+_FIRST = (names.PODS, names.CPU, names.MEMORY, names.EPHEMERAL_STORAGE)
+#: How many pods a machine runs that does not say it.
+DEFAULT_PODS = 110
+
+
+def _looked_at(ask: tuple[str, int]) -> tuple[int, str]:
+    resource = ask[0]
+    return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a machine refused a pod."""
+
+    reason: str
+    message: str
+
+
+class Machine:
+    """The books of one node: capacity, what its admitted pods use, devices."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.capacity: Asks = {}
+        self.devices = DeviceBook(name)
+        self._used: Asks = {}
+        #: pod -> what it was admitted with
+        self._admitted: dict[str, Asks] = {}
+
+    def update(self, node: Node) -> None:
+        """The node's allocatable resources; pods already admitted stay."""
+        self.capacity = {names.PODS: DEFAULT_PODS, **amounts(node.status.allocatable or node.status.capacity)}
+
+    def has(self, pod: str) -> bool:
+        """Whether the pod is admitted and not released."""
+        return pod in self._admitted
+
+    def pods(self) -> Iterable[str]:
+        """The admitted pods."""
+        return self._admitted.keys()
+
+    def admit(self, pod: str, asks: Asks) -> Rejection | None:
+        """Book a pod, or say why there is no room."""
+        if pod in self._admitted:
+            return None
+        for resource, asked in sorted(asks.items(), key=_looked_at):
+            used, capacity = self._used.get(resource, 0), self.capacity.get(resource, 0)
+            if asked > 0 and used + asked > capacity:
+                return Rejection(
+                    f"OutOf{resource}",
+                    f"Pod was rejected: Node didn't have enough resource: {resource}, "
+                    f"requested: {asked}, used: {used}, capacity: {capacity}",
+                )
+        self.book(pod, asks)
+        return None
+
+    def book(self, pod: str, asks: Asks) -> None:
+        """Book a pod that was admitted before, whatever is left."""
+        if pod in self._admitted:
+            return
+        self._admitted[pod] = asks
+        for resource, asked in asks.items():
+            self._used[resource] = self._used.get(resource, 0) + asked
+
+    def release(self, pod: str) -> None:
+        """The pod's containers have stopped."""
+        for resource, asked in self._admitted.pop(pod, {}).items():
+            self._used[resource] -= asked
+        self.devices.release(pod)
+
+    def take_devices(self, pod: str) -> tuple[str, ...]:
+        """The devices of an admitted pod."""
+        return self.devices.take(pod, self._admitted.get(pod, {}), self.capacity)
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        """What the admitted pods use together."""
+        return self._used

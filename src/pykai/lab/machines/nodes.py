@@ -1,0 +1,215 @@
+"""Machines as objects: nodes with GPUs, and what their drivers publish.
+
+`node_objects` makes Node objects from a `MachineKind`; a lab (`lab_objects`) is a few kinds and how many of each.
+GPUs appear as a real cluster shows them: an extended resource with labels for count, memory and product, MIG profiles
+as resources of their own, or, with `dra`, devices in a ResourceSlice under a DeviceClass.  Where machines stand is told
+by labels, one a level: `levels` names them from the outside in and says how many machines (or inner domains) one holds.
+
+The objects are Ready from the start and stay so: heartbeats would be wall-time noise, nobody here watches them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pykai.api import names
+from pykai.lab.machines.devices import device_id
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of the topology: machines in groups of `machines`, each with its own value of `label`."""
+
+    label: str
+    machines: int
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineKind:
+    """Machines that are alike."""
+
+    count: int = 1
+    #: `{}` is replaced by the number of the machine, from 0; without it `-<number>` is added to several
+    name: str = "node-{}"
+    gpus: int = 0
+    gpu_product: str = "NVIDIA-H100-80GB-HBM3"
+    gpu_memory_mib: int = 81559
+    cpu: str = "128"
+    memory: str = "1Ti"
+    ephemeral_storage: str = "1Ti"
+    pods: int = 110
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: from the outside in, each with machines a multiple of the next one's
+    levels: Sequence[Level] = ()
+    taints: Sequence[Mapping[str, str]] = ()
+    #: MIG profile (`1g.10gb`) to how many a machine offers, instead of whole GPUs
+    mig: Mapping[str, int] = field(default_factory=dict)
+    #: GPUs are published in ResourceSlices, not as a resource of the node
+    dra: bool = False
+
+
+def lab_objects(kinds: Iterable[MachineKind], now: str) -> list[Document]:
+    """All objects of a lab: what is there once, before the nodes that need it, and the nodes of each kind."""
+    known = list(kinds)
+    shared = [runtime_class()] if any(kind.gpus for kind in known) else []
+    return [*shared, *(each for kind in known for each in node_objects(kind, now))]
+
+
+def node_objects(kind: MachineKind, now: str) -> list[Document]:
+    """The nodes of this kind, with the slices and the device class of their GPUs where they use DRA."""
+    objects: list[Document] = []
+    for number in range(kind.count):
+        node = _node(kind, number, now)
+        objects.append(node)
+        if kind.dra and kind.gpus:
+            objects.append(_slice(kind, node["metadata"]["name"]))
+    if kind.dra and kind.gpus:
+        objects.append(device_class())
+    return objects
+
+
+@lru_cache(maxsize=1 << 14)
+def node_address(node: str) -> str:
+    """An address for a machine, from its name alone."""
+    digest = hashlib.blake2b(node.encode(), digest_size=4).digest()
+    return f"172.{16 + digest[0] % 16}.{digest[1]}.{1 + digest[2] % 254}"
+
+
+def runtime_class() -> Document:
+    """What brings GPUs into a cluster brings it along; pods that share one ask for it."""
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": names.GPU_RUNTIME_CLASS},
+        "handler": names.GPU_RUNTIME_CLASS,
+    }
+
+
+def device_class() -> Document:
+    """The class under which simulated GPUs are claimed."""
+    return {
+        "apiVersion": names.DRA_API_VERSION,
+        "kind": "DeviceClass",
+        "metadata": {"name": names.GPU_DEVICE_CLASS},
+        "spec": {
+            "selectors": [
+                {"cel": {"expression": f"device.driver == '{names.GPU_DEVICE_CLASS}'"}},
+            ]
+        },
+    }
+
+
+def ready_conditions(now: str) -> list[Document]:
+    """The conditions of a machine in good health."""
+
+    def holds(kind: str, status: str, reason: str, message: str) -> Document:
+        return {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+
+    return [
+        holds("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        holds("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        holds("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        holds("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+
+
+def _node(kind: MachineKind, number: int, now: str) -> Document:
+    name = kind.name.replace("{}", str(number))
+    if name == kind.name and kind.count > 1:
+        name = f"{name}-{number}"
+    labels = {
+        names.HOSTNAME_LABEL: name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        names.SIMULATED_NODE_LABEL: "true",
+    }
+    for level in kind.levels:
+        labels[level.label] = f"{level.prefix}{number // max(1, level.machines)}"
+    resources: Document = {
+        names.CPU: kind.cpu,
+        names.MEMORY: kind.memory,
+        names.EPHEMERAL_STORAGE: kind.ephemeral_storage,
+        names.PODS: str(kind.pods),
+    }
+    if kind.gpus:
+        labels[names.GPU_COUNT_NODE_LABEL] = str(kind.gpus)
+        labels[names.GPU_MEMORY_NODE_LABEL] = str(kind.gpu_memory_mib)
+        labels[names.GPU_PRODUCT_NODE_LABEL] = kind.gpu_product
+        if kind.mig:
+            labels[names.MIG_ENABLED_NODE_LABEL] = "true"
+            labels[names.MIG_STRATEGY_NODE_LABEL] = names.MIG_STRATEGY_MIXED
+            resources |= {f"{names.MIG_PREFIX}{profile}": str(count) for profile, count in kind.mig.items()}
+        if not kind.dra:
+            resources[names.NVIDIA_GPU] = str(0 if kind.mig else kind.gpus)
+    labels |= kind.labels
+    spec: Document = {"providerID": f"simulated://{name}"}
+    if kind.taints:
+        spec["taints"] = [dict(taint) for taint in kind.taints]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {
+            "capacity": resources,
+            "allocatable": dict(resources),
+            "conditions": ready_conditions(now),
+            "addresses": [
+                {"type": "InternalIP", "address": node_address(name)},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "simulated://1",
+                "kernelVersion": "",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.35.4",
+                "machineID": name,
+                "operatingSystem": "linux",
+                "osImage": "simulated",
+                "systemUUID": name,
+            },
+        },
+    }
+
+
+def _slice(kind: MachineKind, node: str) -> Document:
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {
+                "type": {"string": "gpu"},
+                "uuid": {"string": device_id(node, names.NVIDIA_GPU, index)},
+                "productName": {"string": kind.gpu_product},
+                "index": {"int": index},
+            },
+            "capacity": {"memory": {"value": f"{kind.gpu_memory_mib}Mi"}},
+        }
+        for index in range(kind.gpus)
+    ]
+    return {
+        "apiVersion": names.DRA_API_VERSION,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{names.GPU_DEVICE_CLASS}"},
+        "spec": {
+            "driver": names.GPU_DEVICE_CLASS,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    }

@@ -1,0 +1,44 @@
+"""What can be chosen about a simulated cluster, and the flags of `kai run machines` that choose it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pykai.kube import options
+from pykai.lab.machines.podbehaviour import Habits
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What a simulated cluster is to be like."""
+
+    habits: Habits = field(default_factory=Habits)
+    #: every node is a simulated machine, not only those that carry the label `simulator.kai.scheduler/node=true`
+    all_nodes: bool = True
+    #: whether the controllers run, too; off where a real controller manager does
+    controllers: bool = True
+    #: whether pods of `default-scheduler` are placed, too; off where a real kube-scheduler does
+    default_scheduler: bool = True
+    #: which nodes to create: a story's file for its machines, "none", or "" for those of the lab in an empty cluster
+    nodes: str = ""
+
+
+_HABITS: Final[Mapping[str, str]] = {"default-run-seconds": "run_s", "refused-pods": "refused"}
+_CHOICES: Final[Mapping[str, str]] = {
+    "all-nodes": "all_nodes",
+    "controllers": "controllers",
+    "default-scheduler": "default_scheduler",
+    "nodes": "nodes",
+}
+#: Flag -> field, of the options or of their habits.
+FLAGS: Final[Mapping[str, str]] = {**_HABITS, **_CHOICES}
+
+
+def read_options(given: Mapping[str, object]) -> MachineOptions:
+    """Options from flags."""
+    of_habits = {name: value for name, value in given.items() if name.lstrip("-") in _HABITS}
+    others = {name: value for name, value in given.items() if name not in of_habits}
+    habits = options.read_options(Habits(), _HABITS, of_habits)
+    return replace(options.read_options(MachineOptions(), _CHOICES, others), habits=habits)

@@ -1,0 +1,215 @@
+"""Where a pod of the default scheduler may run, and where it runs best: the decision, without I/O.
+
+In: nodes, what the pods on them hold, and what a pod wants (`wants_of`).  Out of `Places.choose`: a node, or a sentence
+in kube-scheduler's words that says why there is none.
+
+A node is out of the question if it is not ready or closed to new pods, if the pod does not tolerate its taints, or if
+its labels are not what node selector and required affinity ask for; else if it has too little left.  Of the others the
+one is taken that is least loaded with the pod on it; of equals, the first by name.
+
+Subtle: the load is the mean of three fractions, cpu, memory and number of pods.  Without the third, pods that ask for
+nothing would weigh nothing and all go to one node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from pykai.api import names
+from pykai.api.core import Node, NodeSelectorTerm, Toleration
+from pykai.api.workloads import MachinePod
+from pykai.core.cluster.nodematching import some_term, tolerates
+from pykai.core.cluster.snapshot import NodeTable
+from pykai.core.model.nodes import NodeFacts, Taint, read_node
+from pykai.core.model.problems import Problem
+from pykai.lab.machines.machine import Machine
+from pykai.lab.machines.requests import Asks, asks_of
+
+_HARD_EFFECTS = ("NoSchedule", "NoExecute")
+_LOADED = (names.CPU, names.MEMORY, names.PODS)
+
+_NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
+_NO_NODES = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a pod asks of a node; equal for pods that fit the same nodes."""
+
+    #: everything below as plain values: what is compared
+    _key: tuple[object, ...]
+    asks: Asks = field(compare=False)
+    node_selector: dict[str, str] = field(compare=False)
+    #: None: any node will do
+    node_terms: tuple[NodeSelectorTerm, ...] | None = field(compare=False)
+    tolerations: list[Toleration] = field(compare=False)
+
+    @property
+    def where(self) -> object:
+        """Stands for all but the resources."""
+        return self._key[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no node will do now."""
+
+    message: str
+
+
+def wants_of(pod: MachinePod) -> Wants:
+    """What this pod asks of a node."""
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
+    asks = asks_of(pod)
+    key = (
+        tuple(sorted(asks.items())),
+        tuple(sorted(spec.node_selector.items())),
+        msgspec.json.encode(terms),
+        msgspec.json.encode(spec.tolerations),
+    )
+    return Wants(key, asks, spec.node_selector, terms, spec.tolerations)
+
+
+class Places:
+    """All nodes and what is held on them."""
+
+    def __init__(self) -> None:
+        #: also nodes that do not exist, as long as pods are on them
+        self._machines: dict[str, Machine] = {}
+        self._facts: dict[str, NodeFacts] = {}
+        #: node -> why it takes nobody, "" if it takes pods
+        self._closed: dict[str, str] = {}
+        #: pod uid -> node
+        self._holders: dict[str, str] = {}
+        #: of `_facts`; None: to be made
+        self._table: NodeTable | None = None
+
+    def put_node(self, node: Node) -> bool:
+        """A node is there or has changed; whether that matters to pods."""
+        name = node.metadata.name
+        facts, closed = read_node(node, names.MIG_ENABLED_NODE_LABEL, _already_told), _closed(node)
+        machine = self._machines.setdefault(name, Machine(name))
+        before = (self._facts.get(name), self._closed.get(name), machine.capacity)
+        machine.update(node)
+        if before == (facts, closed, machine.capacity):
+            return False
+        self._facts[name], self._closed[name], self._table = facts, closed, None
+        return True
+
+    def drop_node(self, name: str) -> None:
+        """A node is gone; what its pods hold is remembered, for it may come back."""
+        self._facts.pop(name, None)
+        self._closed.pop(name, None)
+        self._table = None
+        self._tidy(name)
+
+    def hold(self, uid: str, node: str, asks: Asks) -> None:
+        """A pod is on a node; if it was thought to be on another one, no longer there."""
+        held = self._holders.get(uid)
+        if held == node:
+            return
+        if held is not None:
+            self.release(uid)
+        self._holders[uid] = node
+        self._machines.setdefault(node, Machine(node)).book(uid, asks)
+
+    def release(self, uid: str) -> bool:
+        """A pod holds nothing any more; whether it did."""
+        node = self._holders.pop(uid, None)
+        if node is None:
+            return False
+        self._machines[node].release(uid)
+        self._tidy(node)
+        return True
+
+    def choose(self, wants: Wants) -> str | Refusal:
+        """The best node for a pod."""
+        table = self._table
+        if table is None:
+            table = self._table = NodeTable.of(self._facts)
+        if not len(table):
+            return Refusal(_NO_NODES)
+        against = table.remember(wants.where, lambda: self._against(table, wants))
+        reasons: Counter[str] = Counter()
+        best, least = "", 0.0
+        for name, reason in zip(table.names, against, strict=True):
+            if reason:
+                reasons[reason] += 1
+                continue
+            machine = self._machines[name]
+            short = _short(machine, wants.asks)
+            if short:
+                for each in short:
+                    reasons[each] += 1
+                continue
+            load = _load(machine, wants.asks)
+            if not best or load < least:
+                best, least = name, load
+        return best or Refusal(_sentence(len(table), reasons))
+
+    def _against(self, table: NodeTable, wants: Wants) -> list[str]:
+        """[node] what lasts and speaks against it, "" for nothing."""
+        selected = np.ones(len(table), dtype=np.bool_)
+        for label, wanted in wants.node_selector.items():
+            selected &= table.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
+        if wants.node_terms is not None:
+            selected &= some_term(table, wants.node_terms)
+        found: list[str] = []
+        for facts, fits in zip(table.facts, selected, strict=True):
+            reason = self._closed[facts.name] or _unborne(facts.taints, wants.tolerations)
+            found.append(reason or ("" if fits else _NOT_SELECTED))
+        return found
+
+    def _tidy(self, node: str) -> None:
+        if node not in self._facts and node in self._machines and not self._machines[node].pods():
+            del self._machines[node]
+
+
+def _already_told(_: Problem) -> None:
+    """What cannot be read of a node counts as absent; KAI's scheduler reads the same nodes and says so."""
+
+
+def _closed(node: Node) -> str:
+    if node.spec.unschedulable:
+        return "node(s) were unschedulable"
+    if not any(c.type == names.NODE_READY and c.status == "True" for c in node.status.conditions):
+        return "node(s) were not ready"
+    return ""
+
+
+def _unborne(taints: tuple[Taint, ...], tolerations: list[Toleration]) -> str:
+    for taint in taints:
+        if taint.effect in _HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    return ""
+
+
+def _short(machine: Machine, asks: Asks) -> list[str]:
+    """What the machine has too little of."""
+    used, capacity = machine.used, machine.capacity
+    short = []
+    for resource, asked in asks.items():
+        if asked > 0 and used.get(resource, 0) + asked > capacity.get(resource, 0):
+            short.append("Too many pods" if resource == names.PODS else f"Insufficient {resource}")
+    return short
+
+
+def _load(machine: Machine, asks: Asks) -> float:
+    """How full the machine would be, from 0 to 1."""
+    used, capacity = machine.used, machine.capacity
+    load = 0.0
+    for resource in _LOADED:
+        total = capacity.get(resource)
+        load += (used.get(resource, 0) + asks.get(resource, 0)) / total if total else 1.0
+    return load / len(_LOADED)
+
+
+def _sentence(nodes: int, reasons: Counter[str]) -> str:
+    counted = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(counted)}."

@@ -1,0 +1,230 @@
+"""Plays a story into a cluster: makes its machines and queues, then does what each step says at its time.
+
+The player is one more user of the API server: it creates Jobs and Deployments and looks at them, nothing else.  Whoever
+shows the story reads `told` (the sentences so far) and waits on `finished`, which is set when the last step of a round
+is done and every Job of the round has ended.  What the server refused to create stands in `refused`.
+
+Subtle: all times are those of the cluster's clock.  A round that repeats deletes its own Jobs and Deployments first and
+waits until they are gone, because the next one uses the same names.
+
+Statements: kai:up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from pykai.api.meta import ObjectMeta, Wire
+from pykai.api.timestamp import format_timestamp
+from pykai.kube import resources
+from pykai.kube.errors import AlreadyExists, KubeError, NotFound
+from pykai.kube.resources import Resource
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Store
+from pykai.lab.machines.nodes import lab_objects
+from pykai.lab.story import Named, Step, Story, machine_kind, queue_object, step_objects
+
+_LOG = logging.getLogger(__name__)
+
+#: what a story may create or delete, by kind
+KINDS: dict[str, Resource] = {
+    resource.kind: resource for resource in vars(resources).values() if isinstance(resource, Resource)
+}
+
+
+class _Condition(Wire):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Wire):
+    conditions: list[_Condition] = msgspec.field(default_factory=list)
+
+
+class Workload(Wire):
+    """Of a Job or Deployment: who it is and whether it has ended."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a Job has given up."""
+        return any(each.type == "Failed" and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a Job has completed or failed."""
+        return any(each.type in ("Complete", "Failed") and each.status == "True" for each in self.status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence of the story, and when it was said."""
+
+    at_s: float
+    text: str
+
+
+class Player:
+    """A service that plays one story."""
+
+    name = "story"
+
+    def __init__(self, runtime: Runtime, story: Story) -> None:
+        self._client = runtime.client
+        self._clock = runtime.clock
+        self.story = story
+        self.told: list[Told] = []
+        self.rounds = 0
+        self.finished = asyncio.Event()
+        #: the last step of this round is done
+        self.all_submitted = False
+        #: a sentence for each object of the story that was not created
+        self.refused: list[str] = []
+        self.jobs: Store[Workload] = runtime.caches.store(resources.JOBS, Workload)
+        self._deployments: Store[Workload] = runtime.caches.store(resources.DEPLOYMENTS, Workload)
+        #: (resource, namespace, name) of what this round submitted
+        self._submitted: dict[tuple[Resource, str, str], None] = {}
+        #: keys of the Jobs among them that the cache has shown: one that is missing then was deleted by someone
+        self._seen: set[str] = set()
+        self._began_s = 0.0
+
+    def ready(self) -> bool:
+        """There is nothing to wait for."""
+        return True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Play rounds until told to stop; a story that does not repeat leaves everything as it is at its end."""
+        playing = asyncio.create_task(self._play())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((playing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                playing.result()
+                await stopping
+        finally:
+            for task in (playing, stopping):
+                task.cancel()
+            await asyncio.gather(playing, stopping, return_exceptions=True)
+
+    async def _play(self) -> None:
+        await self.jobs.synced.wait()
+        await self._deployments.synced.wait()
+        now = format_timestamp(int(self._clock.now().timestamp()) * 1_000_000_000)
+        await self._create_all(
+            [
+                *lab_objects(map(machine_kind, self.story.machines), now),
+                *(queue_object(entry) for entry in self.story.queues),
+                *self.story.objects,
+            ]
+        )
+        while True:
+            await self._round()
+            if not self.story.repeat_s:
+                return
+            await self._until(self.story.repeat_s)
+            await self._clear()
+
+    async def _round(self) -> None:
+        self._began_s = self._clock.elapsed_s()
+        self.finished.clear()
+        self.all_submitted = False
+        for step in sorted(self.story.steps, key=lambda each: each.at_s):
+            await self._until(step.at_s)
+            await self._take(step)
+        self.all_submitted = True
+        await self.jobs.until(lambda _: not self.open_jobs(), timeout_s=float("inf"))
+        self.rounds += 1
+        self.finished.set()
+
+    def failed(self) -> list[str]:
+        """Names of the Jobs of this round that have given up."""
+        found = (self.jobs.get(key) for key in self._own_jobs())
+        return sorted(job.metadata.name for job in found if job is not None and job.failed)
+
+    def open_jobs(self) -> list[str]:
+        """Keys of the Jobs of this round that have not ended; what the cache does not show yet has not."""
+        found = []
+        for key in self._own_jobs():
+            job = self.jobs.get(key)
+            if job is not None:
+                self._seen.add(key)
+            if (key not in self._seen) if job is None else not job.ended:
+                found.append(key)
+        return found
+
+    def _own_jobs(self) -> Iterable[str]:
+        for resource, namespace, name in self._submitted:
+            if resource is resources.JOBS:
+                yield f"{namespace}/{name}"
+
+    async def _until(self, at_s: float) -> None:
+        await self._clock.sleep(self._began_s + at_s - self._clock.elapsed_s())
+
+    async def _take(self, step: Step) -> None:
+        if step.say:
+            self.told.append(Told(self._clock.elapsed_s(), step.say))
+            _LOG.info("%s", step.say)
+        for named in step.delete:
+            await self._delete(named)
+        await self._create_all(step_objects(step))
+
+    async def _create_all(self, objects: Iterable[dict[str, Any]]) -> None:
+        for document in objects:
+            resource = KINDS.get(document.get("kind", ""))
+            metadata = document.get("metadata", {})
+            name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+            if resource is None:
+                self._refuse(f"{document.get('kind')!r} is not a kind that a story can create")
+                continue
+            if resource.namespaced and not namespace:
+                namespace = "default"
+            try:
+                await self._client.create(resource, document, namespace)
+            except AlreadyExists:
+                _LOG.debug("%s %s exists already", resource.kind, name)
+            except KubeError as error:
+                self._refuse(f"{resource.kind} {name} was refused: {error}")
+                continue
+            if resource in (resources.JOBS, resources.DEPLOYMENTS):
+                self._submitted[resource, namespace, name] = None
+
+    def _refuse(self, why: str) -> None:
+        self.refused.append(why)
+        _LOG.warning("an object of the story is missing: %s", why)
+
+    async def _delete(self, named: Named) -> None:
+        resource = KINDS.get(named.kind)
+        if resource is None:
+            _LOG.warning("the story deletes an object of kind %r, which is not known", named.kind)
+            return
+        try:
+            await self._client.delete(
+                resource, named.name, named.namespace if resource.namespaced else "", propagation="Background"
+            )
+        except NotFound:
+            _LOG.debug("%s %s is gone already", named.kind, named.name)
+        self._submitted.pop((resource, named.namespace if resource.namespaced else "", named.name), None)
+
+    async def _clear(self) -> None:
+        """Delete what the round has left and wait until it is gone."""
+        left = list(self._submitted)
+        self._submitted.clear()
+        self._seen.clear()
+        for resource, namespace, name in left:
+            await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
+        for store in (self.jobs, self._deployments):
+            keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
+            await store.until(partial(_without, keys), timeout_s=float("inf"))
+
+
+def _without(keys: set[str], store: Store[Workload]) -> bool:
+    return not any(key in store for key in keys)

@@ -1,0 +1,134 @@
+"""Whether a story that waits will ever go on.
+
+`kai up --until-done` ends when every Job of its story has ended.  A Job that asks for more than the cluster has never
+does, so after every cycle of the scheduler `Standstill` looks whether anything can still change:
+
+- every Job that is open waits as a whole: its pods have PodGroups that the last plan refused, and not for want of pods,
+  which the Job's controller may still make;
+- nothing runs that will end by itself, starts, or is being deleted;
+- the plan moves nothing, has seen every change, and holds until something else changes: no rule waits for a time.
+
+Then nothing will ever happen, and `reached` is set with `sentences` that name each Job and why it waits.
+
+Subtle: pods that are never created or grouped (a webhook refuses them, their owner is unusual) never come into a plan.
+For them the rule is blunt: after ten minutes of the cluster's time without any change of a pod or Job nothing is
+expected any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pykai.api import names
+from pykai.api.core import Pod
+from pykai.core.report.decisions import NotReady, Plan, Unscheduled
+from pykai.core.report.sentences import group_text
+from pykai.kube.runtime import Runtime
+from pykai.kube.store import Change
+from pykai.lab.player import Player
+from pykai.scheduler.service import Scheduler
+
+#: cluster seconds without a change after which none is expected; Jobs pause for six minutes at most between two pods
+QUIET_S: Final = 600.0
+_ENDED: Final = ("Succeeded", "Failed")
+#: whose pods run until they are deleted
+_LASTING: Final = ("ReplicaSet", "StatefulSet", "DaemonSet")
+
+
+class Standstill:
+    """Looks after every cycle; see the module."""
+
+    def __init__(self, runtime: Runtime, scheduler: Scheduler, player: Player) -> None:
+        self.reached = asyncio.Event()
+        #: a sentence for each Job that will not end
+        self.sentences: list[str] = []
+        self._clock = runtime.clock
+        self._scheduler = scheduler
+        self._player = player
+        self._changed_s = 0.0
+        scheduler.intake.pods.subscribe(self._on_change)
+        player.jobs.subscribe(self._on_change)
+        scheduler.loop.listeners.append(self._planned)
+
+    def _on_change(self, _: Change[Any]) -> None:
+        self._changed_s = self._clock.elapsed_s()
+
+    def _planned(self, plan: Plan) -> None:
+        if self.reached.is_set() or not self._player.all_submitted:
+            return
+        open_jobs = self._player.open_jobs()
+        if not open_jobs:
+            return
+        refused = {f"{each.namespace}/{each.group}": each for each in plan.unscheduled}
+        found = self._for_good(plan, open_jobs, refused) or self._for_long(open_jobs, refused)
+        if found:
+            self.sentences = found
+            self.reached.set()
+
+    def _for_good(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
+        """Why each Job waits, if nothing can change any more; nothing otherwise."""
+        scheduler = self._scheduler
+        if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.holds_for_good:
+            return []
+        if scheduler.dispatcher.busy or scheduler.dispatcher.open_plans:
+            return []
+        if any(_moves(pod) for pod in scheduler.intake.pods.values()):
+            return []
+        complete = {
+            key: each for key, each in refused.items() if not any(isinstance(why, NotReady) for why in each.refusals)
+        }
+        why = [self._why(job, complete) for job in open_jobs]
+        return why if all(why) else []
+
+    def _for_long(self, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
+        """The same, if nothing has changed for long and nothing runs that will end."""
+        pods = self._scheduler.intake.pods.values()
+        if self._clock.elapsed_s() - self._changed_s < QUIET_S or any(_will_end(pod) for pod in pods):
+            return []
+        quiet = f"nothing has changed for {QUIET_S:g} seconds of the cluster's time"
+        return [self._why(job, refused) or f"job {job}: {quiet}" for job in open_jobs]
+
+    def _why(self, job: str, refused: dict[str, Unscheduled]) -> str:
+        """Why a Job waits; empty if any of its pods is not waiting for the scheduler, or it has none."""
+        groups = {_group(pod) for pod in self._pods_of(job)}
+        if not groups or not groups <= refused.keys():
+            return ""
+        texts = (" ".join(group_text(refused[key]).split()) for key in sorted(groups))
+        return f"job {job} waits: {'; '.join(texts)}"
+
+    def _pods_of(self, job: str) -> Iterator[Pod]:
+        namespace, _, name = job.partition("/")
+        for pod in self._scheduler.intake.pods.values():
+            if pod.metadata.namespace == namespace and pod.status.phase not in _ENDED:
+                if any(owner.kind == "Job" and owner.name == name for owner in pod.metadata.owner_references):
+                    yield pod
+
+
+def _group(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
+
+
+def _moves(pod: Pod) -> bool:
+    """Whether this pod may change by itself."""
+    if pod.status.phase in _ENDED:
+        return False
+    if pod.metadata.deletion_timestamp is not None:
+        return True
+    if pod.metadata.namespace == names.RESERVATION_NAMESPACE:
+        return False
+    if not pod.spec.node_name:
+        return pod.spec.scheduler_name == names.SCHEDULER_NAME and not pod.metadata.annotations.get(
+            names.POD_GROUP_ANNOTATION
+        )
+    return pod.status.phase != "Running" or not _lasts(pod)
+
+
+def _will_end(pod: Pod) -> bool:
+    """Whether this pod runs for a Job, which is how pods end."""
+    return pod.status.phase == "Running" and any(owner.kind == "Job" for owner in pod.metadata.owner_references)
+
+
+def _lasts(pod: Pod) -> bool:
+    return any(owner.kind in _LASTING for owner in pod.metadata.owner_references)

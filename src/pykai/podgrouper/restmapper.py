@@ -1,0 +1,72 @@
+"""Where the server keeps objects of a kind that we know by name only.
+
+An owner reference says `apiVersion` and `kind`; a request needs the plural, and whether there is a namespace in the
+path.  The server's discovery documents tell, and are asked once for each API version (again after a while for a kind
+that was not there: its CRD may have come).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from pykai.kube import resources
+from pykai.kube.client import Client
+from pykai.kube.clock import Clock
+from pykai.kube.errors import NotFound, from_status
+from pykai.kube.resources import Resource
+from pykai.kube.transport import Request
+from pykai.podgrouper.ownerkinds import WATCHED
+
+#: Kinds that need no asking.
+_KNOWN = {(known.api_version, known.kind): known for known in (resources.PODS, *WATCHED)}
+#: Cluster seconds after which a kind that was not there is asked for again.
+_ASK_AGAIN_S = 60.0
+
+
+class Discovery:
+    """Kinds by name."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._known = dict(_KNOWN)
+        self._missing: dict[tuple[str, str], float] = {}
+
+    async def resource(self, api_version: str, kind: str) -> Resource:
+        """The resource of a kind; raises `NotFound` for a kind that the server does not have."""
+        wanted = (api_version, kind)
+        known = self._known.get(wanted)
+        if known is not None:
+            return known
+        now_s = self._clock.elapsed_s()
+        asked_s = self._missing.get(wanted)
+        if asked_s is None or now_s - asked_s > _ASK_AGAIN_S:
+            await self._ask(api_version)
+            known = self._known.get(wanted)
+            if known is not None:
+                self._missing.pop(wanted, None)
+                return known
+            self._missing[wanted] = now_s
+        raise NotFound(404, "NotFound", f"the server has no kind {kind} in {api_version or 'no apiVersion'}")
+
+    async def _ask(self, api_version: str) -> None:
+        group, slash, version = api_version.rpartition("/")
+        path = f"/apis/{api_version}" if slash else f"/api/{version}"
+        response = await self._client.transport.send(Request("GET", path))
+        if response.status == 404:
+            return
+        document: Any = {}
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            document = msgspec.json.decode(response.body)
+        if response.status != 200:
+            raise from_status(response.status, document if isinstance(document, dict) else {})
+        entries = document.get("resources") if isinstance(document, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            name, kind = entry.get("name", ""), entry.get("kind", "")
+            if name and "/" not in name:
+                self._known.setdefault(
+                    (api_version, kind), Resource(group, version, name, kind, bool(entry.get("namespaced")))
+                )

@@ -1,0 +1,96 @@
+"""The sums of one group, kept up to date pod by pod.
+
+A pod that comes, changes or goes costs the same whatever the size of its group: its old share is taken out and its new
+one added.  Amounts are ints, so nothing drifts.
+
+Claims that several pods share count once: the tally counts users of each claim, and what a claim amounts to is looked
+up when the status is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pykai.api.amounts import Amounts, add_amounts
+from pykai.podgroups.podusage import Member
+
+
+@dataclass(slots=True)
+class Part:
+    """Counts of the pods of one subgroup."""
+
+    alive: int = 0
+    gated: int = 0
+    scheduled: int = 0
+    running: int = 0
+    finished: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no pod at all."""
+        return not (self.alive or self.finished or self.gated)
+
+    def count(self, member: Member, sign: int) -> None:
+        """Count a pod in, or out (-1)."""
+        self.alive += sign * member.alive
+        self.gated += sign * member.gated
+        self.scheduled += sign * member.scheduled
+        self.running += sign * member.running
+        self.finished += sign * member.finished
+
+
+@dataclass(slots=True)
+class Tally:
+    """Everything that the pods of a group add up to."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    requested: Amounts = field(default_factory=dict)
+    allocated: Amounts = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+    #: claim -> pods that ask for it, pods that use it
+    claims_requested: Counter[str] = field(default_factory=Counter)
+    claims_allocated: Counter[str] = field(default_factory=Counter)
+    #: pod key -> what is wrong with it
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def put(self, key: str, member: Member) -> bool:
+        """The pod is this now; whether that changes anything."""
+        known = self.members.get(key)
+        if known == member:
+            return False
+        if known is not None:
+            self._count(key, known, -1)
+        self.members[key] = member
+        self._count(key, member, 1)
+        return True
+
+    def drop(self, key: str) -> bool:
+        """The pod is no longer here; whether it was."""
+        known = self.members.pop(key, None)
+        if known is None:
+            return False
+        self._count(key, known, -1)
+        return True
+
+    def _count(self, key: str, member: Member, sign: int) -> None:
+        add_amounts(self.requested, member.requested, sign)
+        add_amounts(self.allocated, member.allocated, sign)
+        part = self.parts.setdefault(member.subgroup, Part())
+        part.count(member, sign)
+        if part.empty:
+            del self.parts[member.subgroup]
+        for claim in member.claims:
+            _use(self.claims_requested, claim, sign)
+            if member.claims_allocated:
+                _use(self.claims_allocated, claim, sign)
+        if sign > 0 and member.problem:
+            self.problems[key] = member.problem
+        else:
+            self.problems.pop(key, None)
+
+
+def _use(users: Counter[str], claim: str, sign: int) -> None:
+    users[claim] += sign
+    if not users[claim]:
+        del users[claim]

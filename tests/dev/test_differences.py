@@ -1,0 +1,68 @@
+"""Two outcomes of one case, held against each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from pykai.cli import main
+from pykai.dev.cases import Case, Cycles
+from pykai.dev.differences import compare
+from tests.core.builders import Cluster, cluster, stamp
+
+
+def case(built: Cluster, **running: int) -> Case:
+    """A case that recorded so many running pods after three cycles."""
+    expect = {"runningPods": running}
+    return Case(id="made/up", now=stamp(0), objects=built.objects, expect=expect, cycles=Cycles(run=3))
+
+
+def two_queues() -> Cluster:
+    built = cluster(nodes=1, gpus=2).queue("q", quota=1).queue("r", quota=1)
+    return built.gang("mine", 2, min=1, gpu=1, queue="q").gang("theirs", gpu=1, queue="r")
+
+
+def test_ours_is_as_good_where_nobody_runs_more_in_the_recorded_end() -> None:
+    found = compare(case(two_queues(), mine=1, theirs=0))
+    assert (found.as_fair, found.as_many_gpus, found.stable, found.as_good) == (True, True, True, True)
+    text = "\n".join(found.lines)
+    assert "group theirs: 1 pods run, recorded 0" in text
+    assert "queue r: 1 GPUs" in text
+    assert "GPUs allocated: 2, recorded 1" in text
+    assert "nobody runs more pods in the recorded outcome" in text
+    assert "ours is as fair, allocates no fewer GPUs and stays as it is" in text
+
+
+def test_an_end_with_more_gpus_is_better_than_ours() -> None:
+    found = compare(case(two_queues(), mine=2, theirs=1))
+    assert not found.as_many_gpus
+    assert not found.as_good
+    assert "allocates FEWER GPUs" in found.lines[-1]
+
+
+def test_an_end_that_serves_the_worst_better_is_fairer_than_ours() -> None:
+    built = cluster(nodes=1, gpus=2).queue("q", quota=0).queue("r", quota=1).queue("s", quota=1)
+    built.gang("mine", gpu=2, queue="q", preemptible=False, on="node-0")
+    built.gang("theirs", gpu=1, queue="r").gang("others", gpu=1, queue="s")
+    found = compare(case(built, mine=0, theirs=1, others=1))
+    assert not found.as_fair
+    assert "LESS FAIR" in found.lines[-1]
+
+
+def test_whoever_runs_fewer_pods_is_told_by_which_rule() -> None:
+    found = compare(case(two_queues(), mine=2, theirs=0))
+    text = "\n".join(found.lines)
+    assert "group mine waits: " in text
+    assert "queues:Q-260 reclaim: queue q would have 2 GPUs, more than its fair share of 1 GPUs" in text
+
+
+def test_the_command_explains_what_differs(tmp_path: Path) -> None:
+    made = case(two_queues(), mine=1, theirs=0)
+    line = {"id": made.id, "now": made.now, "objects": made.objects, "expect": made.expect, "cycles": {"run": 3}}
+    (tmp_path / "made.up.jsonl").write_text(json.dumps(line) + "\n")
+    result = CliRunner().invoke(main, ["conformance", str(tmp_path), "--explain"])
+    assert result.exit_code == 1
+    assert "made/up:\n" in result.output
+    assert "ours is as fair" in result.output

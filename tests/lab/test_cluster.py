@@ -1,0 +1,71 @@
+"""The story of `kai up`, told fast: it overloads, reclaims, consolidates and finishes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pykai.api import names
+from pykai.core.report.decisions import Plan
+from pykai.dev.soak.invariants import is_complete
+from pykai.kube.resources import BIND_REQUESTS, JOBS, PODS
+from pykai.lab.cluster import LivingCluster, LivingOptions
+from pykai.lab.stalldetection import Standstill
+from pykai.lab.story import BUILT_IN, parse_story, read_story
+from pykai.operator.install import installation
+
+SERVICES_DOC = Path(__file__).parents[2] / "docs" / "services.md"
+
+
+async def test_the_built_in_story_comes_to_its_end() -> None:
+    story = msgspec.structs.replace(read_story(BUILT_IN), repeat="0s")
+    cluster = await LivingCluster.start(LivingOptions(story=story, speed=20, objects=installation()))
+    actions = Counter[str]()
+    waited: set[str] = set()
+
+    def planned(plan: Plan) -> None:
+        actions.update(eviction.action for eviction in plan.evictions)
+        waited.update(each.group for each in plan.unscheduled if each.pending)
+
+    cluster.scheduler.loop.listeners.append(planned)
+    stop = asyncio.Event()
+    running = asyncio.create_task(cluster.run(stop))
+    finished = asyncio.create_task(cluster.player.finished.wait())
+    await asyncio.wait({running, finished}, return_when=asyncio.FIRST_COMPLETED)
+    client = cluster.runtime.client
+    jobs: list[dict[str, Any]] = await client.list_raw(JOBS)
+    left = await client.list_raw(BIND_REQUESTS)
+    pods = await client.list_raw(PODS)
+    stop.set()
+    await running
+    assert len(jobs) == 10
+    assert all(is_complete(job) for job in jobs)
+    assert actions["reclaim"] > 0
+    assert actions["consolidation"] > 0
+    assert any(group.startswith("pg-detector") for group in waited)
+    assert not [pod for pod in pods if pod["status"].get("reason", "").startswith("OutOf")]
+    assert not [request for request in left if request["metadata"]["namespace"] == names.RESERVATION_NAMESPACE]
+
+
+async def test_the_story_of_the_services_page_comes_to_its_end() -> None:
+    """Whichever came first, both jobs end beside the service that stays: nothing waits for what will never be free."""
+    (listing,) = re.findall(r"```yaml\n(.*?)```", SERVICES_DOC.read_text(encoding="utf-8"), re.DOTALL)
+    story = parse_story(listing)
+    cluster = await LivingCluster.start(LivingOptions(story=story, speed=200, objects=installation()))
+    still = Standstill(cluster.runtime, cluster.scheduler, cluster.player)
+    stop = asyncio.Event()
+    running = asyncio.create_task(cluster.run(stop))
+    ends = [asyncio.create_task(event.wait()) for event in (cluster.player.finished, still.reached)]
+    await asyncio.wait({running, *ends}, return_when=asyncio.FIRST_COMPLETED)
+    jobs: list[dict[str, Any]] = await cluster.runtime.client.list_raw(JOBS)
+    stop.set()
+    await running
+    for end in ends:
+        end.cancel()
+    assert still.sentences == []
+    assert {job["metadata"]["name"] for job in jobs if is_complete(job)} == {"train", "tune"}
