@@ -309,19 +309,29 @@ class Source:
 
     def places(self, fragment: Fragment, qualname: str, freedom: Freedom) -> list[Place]:
         """Where the fragment is found in a scope, in the order of the text."""
-        first, length = fragment.old[0], len(fragment.old)
-        found: list[Place] = []
-        for steps, node in self.nodes(qualname):
-            if type(node) is not type(first):
-                continue
-            parent, name, index = steps[-1]
-            nodes = [node] if fragment.is_expression else getattr(parent, name)[index:][:length]
-            binding = Binding()
-            if len(nodes) == length and all(
-                same(*pair, freedom, binding) for pair in zip(fragment.old, nodes, strict=True)
-            ):
-                found.append(Place(self, qualname, steps, length, binding))
-        return found
+        kind = type(fragment.old[0])
+        nodes = ((steps, node) for steps, node in self.nodes(qualname) if type(node) is kind)
+        return [Place(self, qualname, *found) for found in _fitting(nodes, fragment, freedom)]
+
+    @cached_property
+    def _by_kind(self) -> dict[type[ast.AST], list[tuple[tuple[Step, ...], ast.AST]]]:
+        kinds: dict[type[ast.AST], list[tuple[tuple[Step, ...], ast.AST]]] = defaultdict(list)
+        for steps, node in _below(self.tree, (), closed=False):
+            kinds[type(node)].append((steps, node))
+        return kinds
+
+    def everywhere(self, fragment: Fragment, freedom: Freedom) -> list[Place]:
+        """Where the fragment is found in the module, each place in its innermost scope."""
+        nodes = self._by_kind.get(type(fragment.old[0]), [])
+        return [Place(self, self._scope(found[0]), *found) for found in _fitting(nodes, fragment, freedom)]
+
+    def _scope(self, steps: tuple[Step, ...]) -> str:
+        """The innermost function or class on the way."""
+        names: list[str] = []
+        for parent, name, index in steps:
+            node = getattr(parent, name) if index is None else getattr(parent, name)[index]
+            names += [node.name] if isinstance(node, DEFINITIONS) else []
+        return ".".join(names)
 
 
 def children(node: ast.AST) -> Iterator[tuple[Step, ast.AST]]:
@@ -333,6 +343,19 @@ def children(node: ast.AST) -> Iterator[tuple[Step, ast.AST]]:
             for index, each in enumerate(value):
                 if isinstance(each, ast.AST):
                     yield (node, name, index), each
+
+
+def _fitting(
+    nodes: Iterable[tuple[tuple[Step, ...], ast.AST]], fragment: Fragment, freedom: Freedom
+) -> Iterator[tuple[tuple[Step, ...], int, Binding]]:
+    """Those of the nodes where the fragment begins."""
+    length = len(fragment.old)
+    for steps, node in nodes:
+        parent, name, index = steps[-1]
+        here = [node] if fragment.is_expression else getattr(parent, name)[index:][:length]
+        binding = Binding()
+        if len(here) == length and all(same(*pair, freedom, binding) for pair in zip(fragment.old, here, strict=True)):
+            yield steps, length, binding
 
 
 def _below(node: ast.AST, steps: tuple[Step, ...], *, closed: bool) -> Iterator[tuple[tuple[Step, ...], ast.AST]]:
@@ -376,19 +399,13 @@ class Sources:
         return [self.module(file) for package in self._packages for file in sorted(package.rglob("*.py"))]
 
     def everywhere(self, fragment: Fragment, freedom: Freedom, limit: int = 4) -> list[Place]:
-        """Where the fragment is found, each place once, in its innermost scope."""
-        found: dict[tuple[str, int, int], Place] = {}
-        for module in self.modules:
-            source = self.get(module)
-            if source is None:
-                continue
-            for qualname in ("", *source.scopes):
-                for place in source.places(fragment, qualname, freedom):
-                    parent, name, index = place.steps[-1]
-                    found[f"{module}:{id(parent)}:{name}", index or 0, place.length] = place
+        """Where the fragment is found in the project; some of the places, when there are many."""
+        found: list[Place] = []
+        for source in filter(None, map(self.get, self.modules)):
+            found += source.everywhere(fragment, freedom)
             if len(found) >= limit:
                 break
-        return list(found.values())
+        return found
 
 
 def find(sources: Sources, where: str, fragment: Fragment, nth: int | None = None) -> Place:

@@ -110,9 +110,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
     parser.add_argument("--repair", action="store_true", help="write the present names into the lists and run nothing")
     parser.add_argument("--since", metavar="REV", default="HEAD", help="the revision that the lists fit (HEAD)")
-    # One more than there are processors: tests that wait in vain for what a mutant prevents need none.
-    jobs = (os.cpu_count() or 1) + 1
-    parser.add_argument("--jobs", metavar="N", type=int, default=jobs, help=f"workers ({jobs}: the CPUs and one more)")
+    # More than there are processors: tests that wait in vain for what a mutant prevents need none.
+    jobs = (os.cpu_count() or 1) + 3
+    parser.add_argument("--jobs", metavar="N", type=int, default=jobs, help=f"workers ({jobs})")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results here too")
     parser.add_argument("--timeout", metavar="S", type=float, default=120, help="seconds a mutant may take (120)")
     parser.add_argument("--root", metavar="DIR", type=Path, default=Path(__file__).parents[1], help="the project")

@@ -90,6 +90,10 @@ class _Repair:
 
     def _fits(self, mutant: Mutant) -> bool:
         """Whether nothing is to be written."""
+        module, _, qualname = mutant.where.partition(":")
+        source = self._now.get(module)
+        if source is None or (qualname and qualname not in source.scopes):
+            return False
         try:
             place, fragment, _ = self._checker.applied(mutant.where, mutant.old, mutant.new, mutant.nth)
         except Unanchored:
@@ -103,24 +107,16 @@ class _Repair:
 
     def _repaired(self, mutant: Mutant) -> dict[str, str | int | None]:
         """The fields of a mutant as they should be."""
-        candidates: list[tuple[str, dict[Identifier, str], int | None]] = []
         if (whole := self._whole(mutant.where)) is not None:
             (source, qualname), binding = whole
-            candidates.append((f"{source.module}:{qualname}", binding.renamed, mutant.nth))
-        reason: Unanchored | None = None
-        try:
-            fragment = Fragment.parse(mutant.old, mutant.new)
-            place = find(self._now, mutant.where, fragment, mutant.nth)
-            candidates.append((place.where, place.binding.renamed, position(place, fragment)))
-        except Unanchored as error:
-            reason = error
-        for where, names, nth in candidates:
             try:
-                return self._tried(mutant, where, names, nth)
-            except Unanchored as error:
-                reason = error
-        assert reason is not None
-        raise reason
+                return self._tried(mutant, f"{source.module}:{qualname}", binding.renamed, mutant.nth)
+            except Unanchored:
+                pass
+        # Looks through the whole project, so it comes last.
+        fragment = Fragment.parse(mutant.old, mutant.new)
+        place = find(self._now, mutant.where, fragment, mutant.nth)
+        return self._tried(mutant, place.where, place.binding.renamed, position(place, fragment))
 
     def _tried(
         self, mutant: Mutant, where: str, names: dict[Identifier, str], nth: int | None
