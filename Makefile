@@ -14,12 +14,16 @@ CLUSTER_ARGS ?=
 SOAK_ARGS ?=
 # More arguments for `make attack`, as in `make attack ATTACK_ARGS="--only 4 5"`.
 ATTACK_ARGS ?=
+# What `make mutants-all` changes: modules that differ from a revision or, as in `make mutants-all MODULES="core/place/*.py"`,
+# those that fit patterns below src/pykai.
+BASE ?= origin/main
+MODULES ?=
 # `make lock UPGRADE=1` moves every pin to the newest version; without it only what pyproject.toml asks for changes.
 UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test faults soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants venv lock clean
+.PHONY: help demo test faults soak attack cluster cluster-programs test-cluster kubectl test-kubectl check lint format format-check types layers conformance bench mutants mutants-all venv lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -126,8 +130,11 @@ conformance: $(VENV)/ready ## compare with KAI Scheduler's recorded decisions (C
 bench: $(VENV)/ready ## run all benchmarks
 	@$(BIN)/kai bench --all
 
-mutants: $(VENV)/ready ## break the code on purpose and see that the tests notice
+mutants: $(VENV)/ready ## break the code on purpose, one statement at a time, and see that the tests notice
 	@$(BIN)/python tools/mutants.py
+
+mutants-all: $(VENV)/ready ## generate changes of modules that differ from BASE, or of MODULES, and show what survives
+	@$(BIN)/python tools/mutate.py --base "$(BASE)" $(foreach pattern,$(MODULES),'$(pattern)')
 
 venv: $(VENV)/ready ## build .venv
 

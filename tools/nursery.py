@@ -201,6 +201,7 @@ class Choice:
     def __init__(self, items: Sequence[pytest.Item]) -> None:
         self._items = items
         self._words = {item: _words(item) for item in items}
+        self._by_id = {item.nodeid: item for item in items}
 
     def of(self, tests: Sequence[str], statement: str) -> list[pytest.Item]:
         """The items that pytest would run for these arguments; those that quote the statement go first.
@@ -209,6 +210,9 @@ class Choice:
         """
         found: dict[pytest.Item, None] = {}
         for test in tests:
+            if test in self._by_id:
+                found[self._by_id[test]] = None
+                continue
             within = tuple(f"{test}{sign}" for sign in ("::", "[", "/"))
             found |= dict.fromkeys(
                 each for each in self._items if each.nodeid == test or each.nodeid.startswith(within)
