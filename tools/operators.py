@@ -6,7 +6,8 @@ round, a branch left out, a statement left out, None or the other truth value re
 `+` for `-`, `min` for `max`, `any` for `all`.
 
 Left out is what means nothing to a caller: annotations, docstrings, decorators, assertions, texts of errors and of
-logs, `__all__`, imports for type checkers. So is what every test notices, such as a name that is never bound.
+logs, `__all__`, imports for type checkers, `zip(strict=True)`. So is what every test notices, such as a name that is
+never bound.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class _Walk:
             yield self._change(steps, node, [], "a branch is left out")
         elif isinstance(node, ast.If) and steps[-1][1] == "orelse":
             yield self._change(steps, node, node.orelse, "a branch is left out")
+        elif _is_whole_branch(steps[-1]):
+            pass
         elif isinstance(node, ast.Continue | ast.Break) or self._can_go(node):
             yield self._change(steps, node, [], "a statement is left out")
         elif isinstance(node, ast.Return) and node.value is not None and self._may_return_none():
@@ -208,6 +211,12 @@ def _with(node: ast.AST, **fields: object) -> Any:
     return new
 
 
+def _is_whole_branch(step: Step) -> bool:
+    """Whether leaving it out is leaving out the branch around it."""
+    parent, name, _ = step
+    return isinstance(parent, ast.If) and name == "body" and len(parent.body) == 1 and not parent.orelse
+
+
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
@@ -217,6 +226,9 @@ def _says_nothing(parent: ast.AST, name: str, node: ast.AST) -> bool:
     if name in ("annotation", "returns", "decorator_list", "slice" if _is_type(parent) else ""):
         return True
     if isinstance(node, ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Raise):
+        return True
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        # Of zip: an assertion, too.
         return True
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant) or _is_log(node.value)

@@ -109,6 +109,8 @@ def added(text: str) -> list[str]:
         ("assert a + b", []),
         ("a: Literal[1] = b", ["- a: Literal[1] = b"]),
         ("_log.info(a + 1)", []),
+        ("return zip(a, b, strict=True)", []),
+        ("if a:\n        a.c(b)", ["- if a:; - a.c(b)", "if not a:"]),
         ("return f'{a + 1}'", []),
     ],
 )
