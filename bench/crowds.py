@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from pykai.api import names
 from pykai.api.decode import Object, decode_object
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.schedule import schedule
 from pykai.scheduler.config.configuration import default_configuration
 from pykai.scheduler.gccontrol import collector_paused
@@ -340,7 +340,7 @@ def measure(nodes: int, crowd: list[Object]) -> Raw:
     for item in crowd:
         tables.apply(item)
     pods = [item for item in crowd if type(item).__name__ == "Pod"]
-    policy, memory = default_configuration().policy, Memory()
+    policy, memory = default_configuration().policy, CycleMemory()
     gc.collect()
     before = _peak_mib()
     taken: list[float] = []

@@ -99,7 +99,7 @@ class Freedom:
 EXACT, RENAMED, REWORDED = Freedom(False, False), Freedom(True, False), Freedom(True, True)
 
 
-def is_open(body: object) -> bool:
+def is_unplaced(body: object) -> bool:
     """Whether a list of statements is only `...`."""
     return (
         isinstance(body, list)
@@ -115,7 +115,7 @@ def same(pattern: object, found: object, freedom: Freedom, binding: Binding) -> 
     if isinstance(pattern, list):
         if not isinstance(found, list):
             return False
-        if freedom.bodies and is_open(pattern) and found and isinstance(found[0], ast.stmt):
+        if freedom.bodies and is_unplaced(pattern) and found and isinstance(found[0], ast.stmt):
             binding.bodies.append(found)
             return True
         return len(pattern) == len(found) and all(
@@ -172,7 +172,7 @@ class _Filled(ast.NodeTransformer):
                 setattr(node, name, self._names.get((kind, value), value))
             elif kind and isinstance(value, list):
                 setattr(node, name, [self._names.get((kind, each), each) for each in value])
-            elif is_open(value) and (body := next(self._bodies, None)) is not None:
+            elif is_unplaced(value) and (body := next(self._bodies, None)) is not None:
                 setattr(node, name, body)
                 continue
             elif isinstance(value, list) and any(isinstance(each, ast.stmt) for each in value):
@@ -187,7 +187,7 @@ class _Filled(ast.NodeTransformer):
         """Statements in which a `...` among others is a body too."""
         filled: list[ast.stmt] = []
         for statement in statements:
-            body = next(self._bodies, None) if is_open([statement]) else None
+            body = next(self._bodies, None) if is_unplaced([statement]) else None
             filled += body if body is not None else [self.visit(statement)]
         return filled
 

@@ -26,17 +26,17 @@ from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import EVERY_NODE, Ask
-from pykai.core.ledgers.claims.ledger import ClaimBooks, Held
-from pykai.core.ledgers.numa.ledger import ZoneBooks
-from pykai.core.ledgers.volumes.ledger import VolumeBooks
+from pykai.core.hooks import ALL_NODES, PlacementRequest
+from pykai.core.ledgers.claims.ledger import ClaimLedger, HeldClaim
+from pykai.core.ledgers.numa.ledger import ZoneLedger
+from pykai.core.ledgers.volumes.ledger import VolumeLedger
 from pykai.core.model.shard import Shard
-from pykai.core.model.status import Status
-from pykai.core.plan import reckon
+from pykai.core.model.status import TaskStatus
+from pykai.core.plan import build_plan
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind, Evict, FreeRoomOnly, Nominate, NoPlace, Plan, Unscheduled
 from pykai.core.report.sentences import group_text
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from pykai.scheduler.config.configuration import default_configuration, read_configuration
 
 NOW_NS = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
@@ -181,29 +181,29 @@ class Result:
 
     def zones_of(self, pod: str, namespace: str = "default") -> tuple[tuple[int, dict[str, int]], ...]:
         """NUMA zones a pod was given, with what it has of each in axis units."""
-        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        moved = self.session.state.placements.get(f"{namespace}/{pod}")
         grants = moved.grants if moved is not None else ()
-        contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, ZoneBooks)]
+        contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, ZoneLedger)]
         return tuple((zone, dict(need)) for content in contents for zone, need in content)
 
     def given_to(self, pod: str, namespace: str = "default") -> dict[str, list[str]]:
         """What the claims of a pod got, or were promised, by the pod's names for them: `pool/device`."""
-        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        moved = self.session.state.placements.get(f"{namespace}/{pod}")
         found: dict[str, list[str]] = {}
         for grant in moved.grants if moved is not None else ():
-            if isinstance(grant.book, ClaimBooks):
-                contents: Any = grant.content
-                ids = grant.book.inventory.ids
+            if isinstance(grant.ledger, ClaimLedger):
+                contents: Any = grant.allocation
+                ids = grant.ledger.inventory.ids
                 for held in contents:
-                    if isinstance(held, Held):
-                        found[held.name] = [f"{ids[n].pool}/{ids[n].device}" for n in held.allocation.takes]
+                    if isinstance(held, HeldClaim):
+                        found[held.name] = [f"{ids[n].pool}/{ids[n].device}" for n in held.allocation.exclusive_devices]
         return found
 
     def volumes_of(self, pod: str, namespace: str = "default") -> list[str]:
         """Volumes chosen for a pod in this cycle, in the order of its claims by size."""
-        moved = self.session.state.moved.get(f"{namespace}/{pod}")
+        moved = self.session.state.placements.get(f"{namespace}/{pod}")
         grants = moved.grants if moved is not None else ()
-        contents: list[Any] = [grant.content for grant in grants if isinstance(grant.book, VolumeBooks)]
+        contents: list[Any] = [grant.allocation for grant in grants if isinstance(grant.ledger, VolumeLedger)]
         return [share.volume for content in contents for share in content if share.volume]
 
     def left_out(self, group: str, namespace: str = "default") -> Unscheduled | None:
@@ -242,7 +242,7 @@ class Cluster:
         self.configuration: Raw | None = None
         self.policy_changes: dict[str, Any] = {}
         self.shard = Shard()
-        self.assumed: dict[str, Status] = {}
+        self.assumed: dict[str, TaskStatus] = {}
         self.confined_groups: dict[str, FreeRoomOnly] = {}
         self._nodes = 0
         self._age = 1_000_000.0
@@ -853,7 +853,7 @@ class Cluster:
         self.shard = replace(self.shard, **changes)
         return self
 
-    def assume(self, pod: str, status: Status, namespace: str = "default") -> Cluster:
+    def assume(self, pod: str, status: TaskStatus, namespace: str = "default") -> Cluster:
         """Force the state of a pod."""
         self.assumed[f"{namespace}/{pod}"] = status
         return self
@@ -869,7 +869,7 @@ class Cluster:
         for key, status in self.assumed.items():
             tables.assume(key, status)
         for key, why in self.confined_groups.items():
-            tables.confine(key, why)
+            tables.restrict_to_free_resources(key, why)
         return tables
 
     def policy(self) -> Policy:
@@ -884,8 +884,8 @@ class Cluster:
     def schedule(self) -> Result:
         """Run one cycle."""
         session = self.session()
-        run(session)
-        return Result(session, reckon(session))
+        run_actions(session)
+        return Result(session, build_plan(session))
 
 
 def cluster(nodes: int = 0, **node: Any) -> Cluster:
@@ -893,15 +893,17 @@ def cluster(nodes: int = 0, **node: Any) -> Cluster:
     return Cluster().nodes(nodes, **node)
 
 
-def ask_of(session: Session, pod: str, namespace: str = "default") -> Ask:
+def ask_of(session: Session, pod: str, namespace: str = "default") -> PlacementRequest:
     """A waiting pod as the placement hooks of a session see it."""
     task = session.snapshot.tasks[f"{namespace}/{pod}"]
     gang = session.gang(session.snapshot.groups[task.group_key])
-    return Ask(task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], session.snapshot.vectors[task.shape])
+    return PlacementRequest(
+        task, gang, gang.leaves[gang.group.leaf_index[task.subgroup]], session.snapshot.vectors[task.shape]
+    )
 
 
 def scores_of(session: Session, pod: str, namespace: str = "default") -> dict[str, float]:
     """Node -> score of a waiting pod, for the nodes that fit."""
-    ranking = session.rankings.of(session.state, ask_of(session, pod, namespace), EVERY_NODE)
+    ranking = session.rankings.ranking_for(session.state, ask_of(session, pod, namespace), ALL_NODES)
     scores = zip(session.snapshot.nodes.names, ranking.scores.tolist(), strict=True)
     return {node: score for node, score in scores if score != -inf}

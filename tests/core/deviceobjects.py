@@ -19,9 +19,9 @@ from pykai.api.decode import decode_object
 from pykai.api.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.ledgers.claims.allocator import STEPS, Allocation, allocate
+from pykai.core.ledgers.claims.allocator import MAX_STEPS, ClaimAllocation, allocate
 from pykai.core.model.axes import BoolArray
-from pykai.core.model.claimrequests import ClaimAsk, Refusal
+from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from pykai.core.model.nodes import read_node
 
 DRIVER = "gpu.example.com"
@@ -160,10 +160,10 @@ def asks(
     constraints: Iterable[Raw] = (),
     config: Iterable[Raw] = (),
     classes: Mapping[str, DeviceClass] = CLASSES,
-) -> ClaimAsk:
+) -> ClaimRequest:
     """A claim that can be asked for."""
-    ask = ClaimAsk.of(spec_of(*requests, constraints=constraints, config=config), classes, "team/claim")
-    assert isinstance(ask, ClaimAsk), ask
+    ask = ClaimRequest.of(spec_of(*requests, constraints=constraints, config=config), classes, "team/claim")
+    assert isinstance(ask, ClaimRequest), ask
     return ask
 
 
@@ -183,15 +183,15 @@ def taken(inventory: Inventory, *names: str) -> BoolArray:
 
 
 def grant(
-    inventory: Inventory, *claims: ClaimAsk, row: int = 0, used: Iterable[str] = (), steps: int = STEPS
-) -> tuple[Allocation, ...]:
+    inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = (), steps: int = MAX_STEPS
+) -> tuple[ClaimAllocation, ...]:
     """What claims get on a node where they fit."""
     found = allocate(inventory, row, claims, taken(inventory, *used), steps=steps)
-    assert not isinstance(found, Refusal), found
+    assert not isinstance(found, ClaimRefusal), found
     return found
 
 
-def devices_of(inventory: Inventory, *claims: ClaimAsk, row: int = 0, used: Iterable[str] = ()) -> list[str]:
+def devices_of(inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = ()) -> list[str]:
     """Names of the devices that claims get, request by request."""
     return [
         inventory.ids[number].device
@@ -201,10 +201,12 @@ def devices_of(inventory: Inventory, *claims: ClaimAsk, row: int = 0, used: Iter
     ]
 
 
-def refused(inventory: Inventory, *claims: ClaimAsk, row: int = 0, used: Iterable[str] = (), steps: int = STEPS) -> str:
+def refused(
+    inventory: Inventory, *claims: ClaimRequest, row: int = 0, used: Iterable[str] = (), steps: int = MAX_STEPS
+) -> str:
     """Why claims get nothing on a node; "" when its devices do not suffice."""
     found = allocate(inventory, row, claims, taken(inventory, *used), steps=steps)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, ClaimRefusal), found
     return found.text
 
 

@@ -69,13 +69,13 @@ def given(found: Cluster, *regular: Amounts, qos: str = "Guaranteed", **spec: An
 
 def left_in(session: Session, name: str = "cpu", node: str = "n", *, idle: bool = True) -> list[int]:
     """What a pod could get of each zone of a node right now; cores in thousandths."""
-    (books,) = session.state.books
+    (books,) = session.state.discrete_ledgers
     row = session.snapshot.nodes.rows[node]
-    left: Any = books.left([row], idle=idle)  # type: ignore[attr-defined]
+    left: Any = books.available([row], idle=idle)  # type: ignore[attr-defined]
     return [int(amount) for amount in left[0, :, books._index[name]]]  # type: ignore[attr-defined]
 
 
 def zones_in(placement: Placement) -> list[int]:
     """Numbers of the zones of a placement."""
-    contents: list[Any] = [grant.content for grant in placement.grants]
+    contents: list[Any] = [grant.allocation for grant in placement.grants]
     return [zone for content in contents for zone, _ in content]

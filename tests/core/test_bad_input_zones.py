@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pykai.api import names
-from pykai.core.ledgers.numa.alignment import STEPS, align
-from pykai.core.model.zones import MOST_RESOURCES, MOST_ZONES, ZonePolicy
+from pykai.core.ledgers.numa.alignment import MAX_ALIGNMENT_STEPS, align_zones
+from pykai.core.model.zones import MAX_ZONE_RESOURCES, MAX_ZONES, ZonePolicy
 from tests.core.badinput import beside_haven, still_fine, told
 from tests.core.builders import Cluster, Raw
 
@@ -56,23 +56,23 @@ def test_zones_that_lack_a_field_disturb_nobody(missing: str) -> None:
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 def test_a_node_with_as_many_zones_as_are_looked_at_is_used(policy: str) -> None:
-    result = still_fine(zoned(*[ZONE] * MOST_ZONES, policy=policy))
+    result = still_fine(zoned(*[ZONE] * MAX_ZONES, policy=policy))
     assert not told(result, NODE)
     assert result.bound("odd") == 1
 
 
 def test_a_node_with_more_zones_than_any_machine_has_counts_as_one_without() -> None:
     """All nodes share columns as wide as the widest of them: one object must not make these a thousandfold."""
-    result = still_fine(zoned(*[ZONE] * (MOST_ZONES + 1)))
-    assert f"{MOST_ZONES + 1} zones, more than the {MOST_ZONES} that are looked at" in told(result, NODE)
+    result = still_fine(zoned(*[ZONE] * (MAX_ZONES + 1)))
+    assert f"{MAX_ZONES + 1} zones, more than the {MAX_ZONES} that are looked at" in told(result, NODE)
     assert not result.session.snapshot.numa
     assert result.bound("odd") == 1
 
 
 def test_a_zone_with_more_resources_than_any_machine_has_is_not_looked_at() -> None:
-    many: Amounts = {f"example.com/r{number}": 1 for number in range(MOST_RESOURCES + 1)}
+    many: Amounts = {f"example.com/r{number}": 1 for number in range(MAX_ZONE_RESOURCES + 1)}
     result = still_fine(zoned(many))
-    assert f"{MOST_RESOURCES + 1} resources, more than" in told(result, NODE)
+    assert f"{MAX_ZONE_RESOURCES + 1} resources, more than" in told(result, NODE)
     assert not result.session.snapshot.numa
 
 
@@ -82,14 +82,14 @@ def test_a_search_among_uneven_zones_ends() -> None:
     even, uneven = (1000, 1000), [(1400, 500), (500, 1400)]
     for pairs in (8, 20):
         left = [*uneven * pairs, *[even] * 10]
-        assert align(ZonePolicy.RESTRICTED, (even,) * len(left), left, [(10_000, 10_000)], []) is None
+        assert align_zones(ZonePolicy.RESTRICTED, (even,) * len(left), left, [(10_000, 10_000)], []) is None
 
 
 def test_a_search_among_the_zones_of_a_large_machine_is_complete() -> None:
     """Twelve zones of which only the last six serve together: that is found, though it is the last choice of all."""
-    assert STEPS >= 2**12
+    assert MAX_ALIGNMENT_STEPS >= 2**12
     left = [(9, 8), (8, 9)] * 3 + [(9, 9)] * 6
-    found = align(ZonePolicy.RESTRICTED, ((9, 9),) * 12, left, [(54, 54)], [])
+    found = align_zones(ZonePolicy.RESTRICTED, ((9, 9),) * 12, left, [(54, 54)], [])
     assert found == ((0, 0),) * 6 + ((9, 9),) * 6
 
 

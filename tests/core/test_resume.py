@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.core.model.status import Status
-from pykai.core.resume import Place, Resumed, Unfinished, resume
+from pykai.core.model.status import TaskStatus
+from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 
-def unfinished(group: str, queue: str = "q", uid: str | None = None, **places: str) -> Unfinished:
+def unfinished(group: str, queue: str = "q", uid: str | None = None, **places: str) -> UnfinishedBinds:
     """A plan: pod index -> node, as in `unfinished("train", _0="node-0")`."""
-    listed = tuple(Place(f"{group}-{index[1:]}", f"{group}-{index[1:]}", node) for index, node in places.items())
-    return Unfinished(f"default/{group}", group if uid is None else uid, queue, listed)
+    listed = tuple(PlannedBind(f"{group}-{index[1:]}", f"{group}-{index[1:]}", node) for index, node in places.items())
+    return UnfinishedBinds(f"default/{group}", group if uid is None else uid, queue, listed)
 
 
-def resumed(built: Cluster, *plans: Unfinished) -> Resumed:
+def resumed(built: Cluster, *plans: UnfinishedBinds) -> ResumedBinds:
     return resume(built.tables().snapshot(NOW_NS), built.policy(), plans)
 
 
-def bound(found: Resumed) -> dict[str, str]:
+def bound(found: ResumedBinds) -> dict[str, str]:
     return {bind.pod: bind.node for bind in found.binds}
 
 
-def why(found: Resumed, pod: str) -> str:
+def why(found: ResumedBinds, pod: str) -> str:
     return found.refused[f"default/{pod}"]
 
 
@@ -57,11 +57,17 @@ def test_what_is_bound_already_counts() -> None:
         (unfinished("train", queue="rich", _0="node-0"), "is in queue 'q', not in 'rich' any more"),
         (unfinished("train", _0="gone"), "node gone is gone"),
         (unfinished("train", _7="node-0"), "there is no such pod in PodGroup default/train"),
-        (Unfinished("default/train", "train", "q", (Place("train-0", "old", "node-0"),)), "there is no such pod"),
-        (Unfinished("default/train", "train", "q", (Place("guest-0", "guest-0", "node-0"),)), "there is no such pod"),
+        (
+            UnfinishedBinds("default/train", "train", "q", (PlannedBind("train-0", "old", "node-0"),)),
+            "there is no such pod",
+        ),
+        (
+            UnfinishedBinds("default/train", "train", "q", (PlannedBind("guest-0", "guest-0", "node-0"),)),
+            "there is no such pod",
+        ),
     ],
 )
-def test_names_and_uids_must_be_those_of_the_cluster(plan: Unfinished, text: str) -> None:
+def test_names_and_uids_must_be_those_of_the_cluster(plan: UnfinishedBinds, text: str) -> None:
     built = cluster(nodes=1, gpus=4).queue("q").queue("rich").gang("train", 1, gpu=1).gang("guest", 1, gpu=1)
     found = resumed(built, plan)
     assert found.binds == ()
@@ -154,7 +160,7 @@ def test_a_volume_that_is_elsewhere_keeps_its_pod_from_the_node() -> None:
 
 def test_a_place_that_others_still_leave_is_no_place() -> None:
     built = cluster(nodes=1, gpus=1).queue("q").gang("old", 1, gpu=1, on="node-0").gang("train", 1, gpu=1)
-    found = resumed(built.assume("old-0", Status.RELEASING), unfinished("train", _0="node-0"))
+    found = resumed(built.assume("old-0", TaskStatus.RELEASING), unfinished("train", _0="node-0"))
     assert found.binds == ()
     assert "does not have everything the pod needs free now" in why(found, "train-0")
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import EVERY_NODE
-from pykai.core.model.affinityterms import selects
+from pykai.core.hooks import ALL_NODES
+from pykai.core.model.affinityterms import selector_matches
 from pykai.core.placing.affinity import AffinityIndex, affinity_index
 from tests.core.builders import NOW_NS, Cluster, Raw, ask_of, cluster
 
@@ -63,7 +63,7 @@ def test_equal_terms_of_many_pods_are_counted_once() -> None:
         made.gang(f"job{number}", cpu=f"{number + 1}m", spec=apart(term("db"), term("web")))
     session = made.session()
     for number in range(10):
-        session.rankings.of(session.state, ask_of(session, f"job{number}-0"), EVERY_NODE)
+        session.rankings.ranking_for(session.state, ask_of(session, f"job{number}-0"), ALL_NODES)
     assert index_of(session).selections == 2
 
 
@@ -82,21 +82,21 @@ def test_a_pod_that_no_term_selects_keeps_its_ranking_while_others_are_placed() 
     made.gang("plain", 3, min=1)
     session = made.session()
     ask = ask_of(session, "plain-0")
-    before = session.rankings.of(session.state, ask, EVERY_NODE)
+    before = session.rankings.ranking_for(session.state, ask, ALL_NODES)
     session.state.place(ask.gang, ask.leaf, ask.task, 1, (), pipelined=False)
-    assert session.rankings.of(session.state, ask_of(session, "plain-1"), EVERY_NODE) is before
+    assert session.rankings.ranking_for(session.state, ask_of(session, "plain-1"), ALL_NODES) is before
 
 
 def test_terms_are_read_when_a_pod_comes_and_not_again() -> None:
     made = cluster(nodes=2).queue("q").gang("crowd", spec=apart(*(term(f"a{n}") for n in range(30))))
     made.pod("holder", on="node-0", spec=apart(*(term(f"h{n}") for n in range(30))))
     tables = made.tables()
-    read = tables.snapshot(NOW_NS).terms.read
+    read = tables.snapshot(NOW_NS).terms.terms_read
     assert read == 60
     for _ in range(3):
         made.schedule()
         AffinityIndex(tables.snapshot(NOW_NS))
-    assert tables.snapshot(NOW_NS).terms.read == read
+    assert tables.snapshot(NOW_NS).terms.terms_read == read
 
 
 def test_the_search_for_victims_is_spared_where_nobody_can_be_near() -> None:
@@ -261,7 +261,7 @@ def test_counting_by_labels_finds_the_pods_that_looking_at_each_would(
             for own, where, namespace in pods:
                 meant = (
                     each.namespace_selector is not None or namespace in (each.namespaces or ("default",))
-                ) and selects(each.label_selector, own)
+                ) and selector_matches(each.label_selector, own)
                 here = domain(each.topology_key, node)
                 company |= meant and here is not None and here == domain(each.topology_key, where)
         assert bool(refused.evaluate(session.state, ask, slice(None))[node]) == company

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import EVERY_NODE, NodeSet, NoSets
+from pykai.core.hooks import ALL_NODES, NodeSet, NoNodeSets
 from pykai.core.report.sentences import detailed_group_text
 from tests.core.builders import Cluster, Part, Raw, Result, cluster
 
@@ -78,13 +78,13 @@ def detailed(result: Result, group: str) -> str:
     return detailed_group_text(record)
 
 
-def subgroup(gang: Gang, name: str) -> BranchRun | LeafRun:
+def subgroup(gang: Gang, name: str) -> BranchState | LeafState:
     """A subgroup of a gang by its name, the gang itself for ""."""
-    known: list[BranchRun | LeafRun] = [gang.root]
+    known: list[BranchState | LeafState] = [gang.root]
     for node in known:
         if node.name == name:
             return node
-        known += node.children if isinstance(node, BranchRun) else []
+        known += node.children if isinstance(node, BranchState) else []
     raise KeyError(name)
 
 
@@ -94,11 +94,11 @@ def node_sets(session: Session, group: str, name: str = "", only: Iterable[str] 
     node = subgroup(gang, name)
     below = {leaf.name for leaf in leaves_of(node)}
     tasks = [task for batch in session.next_tasks(gang) if batch.leaf.name in below for task in batch.tasks]
-    (make,) = session.rules.sets_for(gang)
+    (make,) = session.rules.node_set_makers(gang)
     chosen = set(only)
-    inside = NodeSet(np.array([name in chosen for name in session.snapshot.nodes.names])) if chosen else EVERY_NODE
+    inside = NodeSet(np.array([name in chosen for name in session.snapshot.nodes.names])) if chosen else ALL_NODES
     sets = make(session.state, gang, node, tasks, inside)
-    assert not isinstance(sets, NoSets), sets
+    assert not isinstance(sets, NoNodeSets), sets
     return list(sets)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pykai.api.decode import decode_object
 from pykai.api.timestamp import format_timestamp
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.dev.cases import Case
 from pykai.dev.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster
@@ -57,7 +57,7 @@ def test_devices_come_back_with_the_last_user() -> None:
     running.move_on(running.open())
     assert claims_of(running) == {"c": (["gpu-0"], ["y-0"])}
     assert running.tables.snapshot(NOW_NS).tasks["default/y-0"].node == "node-0"
-    running.tables.assume("default/y-0", Status.RELEASING)
+    running.tables.assume("default/y-0", TaskStatus.RELEASING)
     running.move_on(running.open())
     assert claims_of(running) == {"c": ([], [])}
 

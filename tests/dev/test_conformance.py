@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.dev.cases import Case
 from pykai.dev.conformance import CaseRun, run_case
 from pykai.dev.settings import read_settings
@@ -232,7 +232,7 @@ def test_a_pod_that_comes_back_has_its_class_but_no_zones() -> None:
     made = zoned_case({}, cycles={"run": 2})
     run = CaseRun(made)
     run.step()
-    run.tables.assume("default/train-0", Status.RELEASING)
+    run.tables.assume("default/train-0", TaskStatus.RELEASING)
     run.move_on(run.cycle())
     back, stayed = (run.tables.snapshot(run.now_ns).tasks[f"default/train-{index}"] for index in (0, 1))
     assert back.shape is stayed.shape

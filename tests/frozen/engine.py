@@ -50,7 +50,7 @@ def plugins() -> list[str]:
             lines.append(f"plugin {name} argument {argument} default {_plain(getattr(made, field))}")
             lines += [f"plugin {name} argument {argument} admits {word}" for word in _words(read)]
     lines += [f"plugin {name}" for name in program.ORDER_PLUGINS]
-    lines += [f"plugin {name} decides nothing" for name in program.PLANNED_PLUGINS]
+    lines += [f"plugin {name} decides nothing" for name in program.ACCEPTED_WITHOUT_EFFECT]
     for profile, listed in program.PROFILES.items():
         for number, (name, arguments) in enumerate(listed):
             lines.append(f"profile {profile} {number:02} {name} {dict(arguments)}")

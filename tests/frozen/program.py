@@ -15,12 +15,11 @@ from pykai.cli.run import _COMMON as COMMON_FLAGS
 from pykai.cli.run import ALL as ALL_SERVICES
 from pykai.cli.run import PARTS as SERVICES
 from pykai.core.actions import ACTIONS
-from pykai.core.eviction.scenarios import WAYS as GENERATORS
+from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore
-from pykai.core.plugins import CATALOGUE as PLUGINS
-from pykai.core.plugins import PLANNED as PLANNED_PLUGINS
-from pykai.core.plugins import PROFILES
-from pykai.core.plugins.orders import ORDERS as ORDER_PLUGINS
+from pykai.core.plugins import ACCEPTED_WITHOUT_EFFECT, PROFILES
+from pykai.core.plugins import PLUGIN_CLASSES as PLUGINS
+from pykai.core.plugins.orders import ORDER_PLUGINS
 from pykai.core.report.decisions import Plan
 from pykai.dev.cases import Case
 from pykai.dev.soak.memorygrowth import Sampler as MemorySampler
@@ -87,7 +86,7 @@ __all__ = [
     "NodeCheck",
     "NodeScore",
     "ORDER_PLUGINS",
-    "PLANNED_PLUGINS",
+    "ACCEPTED_WITHOUT_EFFECT",
     "PLUGINS",
     "PLUGIN_SWITCHES",
     "PODGROUPER_FLAGS",

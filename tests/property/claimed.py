@@ -184,7 +184,7 @@ def faults(tables: Tables) -> list[str]:
     found += [f"counter {counter} is exceeded" for counter, amount in spent.items() if amount > limits[counter]]
     for pod in _running(tables):
         task = tables._tasks[f"{pod.metadata.namespace}/{pod.metadata.name}"]
-        labels = tables._facts[pod.spec.node_name].labels
+        labels = tables._node_facts[pod.spec.node_name].labels
         for key in (*task.claim_keys, *([task.extended_key] if task.extended_key else [])):
             claim = tables.claims.claims[key]
             if claim.status.allocation is None or pod.metadata.uid not in {u.uid for u in claim.status.reserved_for}:

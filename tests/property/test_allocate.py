@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from pykai.core.placing.gang import place_gang, try_tasks
+from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, Plan
 from tests.core.builders import Cluster
 from tests.core.cycle.test_state import content
@@ -137,11 +137,11 @@ def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     """Attempts are made in any order, some kept, some turned into promises, some undone."""
     session = built.session()
     state = session.state
-    for gang in data.draw(st.permutations(list(session.waiting()))):
+    for gang in data.draw(st.permutations(list(session.waiting_gangs()))):
         before, version, mark = content(session), state.version, state.mark()
         if data.draw(st.booleans()):
             batches = session.next_tasks(gang)
-            held = bool(batches) and try_tasks(session, gang, batches)
+            held = bool(batches) and try_place_tasks(session, gang, batches)
         else:
             held = place_gang(session, gang)
         if held and data.draw(st.booleans()):
@@ -168,7 +168,7 @@ def test_the_order_of_the_objects_is_irrelevant(built: Cluster, data: st.DataObj
 @given(clusters())
 def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> None:
     quick = built.schedule().plan
-    slow = built.with_policy(skip_seen=False).schedule().plan
+    slow = built.with_policy(reuse_failures=False).schedule().plan
     assert quick.work <= slow.work
     assert msgspec.structs.replace(quick, work=slow.work).encoded() == slow.encoded()
 

@@ -18,12 +18,12 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle import validate
 from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import check_state
-from pykai.core.ledgers.claims.ledger import ClaimBooks
-from pykai.core.model.status import Status
+from pykai.core.ledgers.claims.ledger import ClaimLedger
+from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import place_gang
-from pykai.core.plan import reckon
+from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Plan
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from pykai.dev.cases import Case
 from pykai.dev.claimlifecycle import reserve
 from pykai.dev.conformance import CaseRun
@@ -67,8 +67,8 @@ def test_no_device_is_given_twice_and_every_claim_gets_what_it_asks_for(random: 
         later(running, random, cycle)
 
 
-def books_of(session: Session) -> ClaimBooks | None:
-    return next((book for book in session.state.books if isinstance(book, ClaimBooks)), None)
+def books_of(session: Session) -> ClaimLedger | None:
+    return next((book for book in session.state.discrete_ledgers if isinstance(book, ClaimLedger)), None)
 
 
 def figures(session: Session) -> object:
@@ -76,7 +76,7 @@ def figures(session: Session) -> object:
     books = books_of(session)
     if books is None:
         return None
-    claims = {key: (claim.manner, claim.allocation, claim.wire) for key, claim in books._claims.items()}
+    claims = {key: (claim.hold_state, claim.allocation, claim.result) for key, claim in books._claims.items()}
     kept = {key: said[:2] for key, said in claims.items() if said[1] is not None}
     holdings = books._holdings
     flags = [holdings.busy.tolist(), holdings.promised.tolist(), holdings._live, holdings._releasing]
@@ -86,7 +86,7 @@ def figures(session: Session) -> object:
 def check_books(session: Session) -> None:
     """Columns and books are what the tasks hold; the counters of gangs are right only when nobody looks ahead."""
     validate._check_nodes(session)
-    validate._check_books(session)
+    validate._check_discrete_ledgers(session)
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,7 +101,7 @@ def test_undo_restores_the_books(random: Random) -> None:
     marks = [(state.mark(), figures(session))]
 
     def place_all() -> None:
-        for gang in session.waiting():
+        for gang in session.waiting_gangs():
             if gang.queue >= 0:
                 place_gang(session, gang)
         marks.append((state.mark(), figures(session)))
@@ -109,15 +109,15 @@ def test_undo_restores_the_books(random: Random) -> None:
 
     place_all()
     for key, task in session.snapshot.tasks.items():
-        here = state.moved.get(key)
+        here = state.placements.get(key)
         status = task.status if here is None else here.status
-        if status not in (Status.RUNNING, Status.PIPELINED) or not task.group_key:
+        if status not in (TaskStatus.RUNNING, TaskStatus.PIPELINED) or not task.group_key:
             continue
         gang = session.gang(session.snapshot.groups[task.group_key])
         leaf = gang.leaves[0]
         state.evict(gang, leaf, task)
-        if key in state.leaving and random.randrange(2):
-            state.vacate(gang, leaf, task)
+        if key in state.evicted_from and random.randrange(2):
+            state.assume_gone(gang, leaf, task)
         if random.randrange(3) == 0:
             marks.append((state.mark(), figures(session)))
             check_books(session)
@@ -129,10 +129,10 @@ def test_undo_restores_the_books(random: Random) -> None:
 
 
 def decided(snapshot: Snapshot, world: Cluster) -> tuple[Plan, object]:
-    session = open_session(snapshot, replace(world.policy(), skip_seen=bool(world.policy_changes)))
-    run(session)
+    session = open_session(snapshot, replace(world.policy(), reuse_failures=bool(world.policy_changes)))
+    run_actions(session)
     asks = {key: (task.shape.claims, task.claim_keys, task.extended_key) for key, task in snapshot.tasks.items()}
-    return reckon(session), asks
+    return build_plan(session), asks
 
 
 def a_moved_on_cluster(random: Random) -> tuple[Cluster, list[Object]]:
@@ -199,7 +199,7 @@ def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> No
         columns = snapshot.columns[:, axes].tolist()
         plan, asks = decided(snapshot, world)
         index = {name: value for name, value in vars(each.claims).items() if name not in ("_inventory", "_nodes")}
-        said.append((plan.encoded(), asks, columns, snapshot.problems, snapshot.totals(), index))
+        said.append((plan.encoded(), asks, columns, snapshot.problems, snapshot.cluster_totals(), index))
     assert said[0] == said[1]
 
 
@@ -215,16 +215,16 @@ def test_what_is_said_of_many_nodes_is_what_is_given_on_each(random: Random) -> 
     if books is None:
         return
     size = len(session.snapshot.nodes)
-    for gang in session.waiting():
+    for gang in session.waiting_gangs():
         for leaf in gang.leaves:
             for task in leaf.tasks:
                 if not books.concerns(task.shape) or any(claim.problem for claim in task.shape.claims):
                     continue
                 ask = type("AskLike", (), {"shape": task.shape, "task": task})()
                 for idle in (False, True):
-                    at_once = books.codes(session.state, task.shape, slice(None), idle=idle)
+                    at_once = books.refusal_codes(session.state, task.shape, slice(None), idle=idle)
                     alone = [
-                        int(books.codes(session.state, task.shape, np.array([row]), idle=idle)[0])
+                        int(books.refusal_codes(session.state, task.shape, np.array([row]), idle=idle)[0])
                         for row in range(size)
                     ]
                     given = [books.grant(session.state, ask, row, idle=idle) is not None for row in range(size)]

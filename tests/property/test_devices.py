@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, DeviceUse, Seat, seat
+from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, DeviceTenant, DeviceUse, assign_devices
 from tests.core.builders import Cluster, Result, cluster
 
 GPU_MIB = 100
@@ -32,7 +32,7 @@ class Books:
 
     def seat(self, groups: list[str], mib: int, holding: int, sign: int) -> None:
         """A tenant comes (1) or leaves (-1)."""
-        seat(self.columns, 0, 0, self.devices, groups, Seat(mib, holding), sign)
+        assign_devices(self.columns, 0, 0, self.devices, groups, DeviceTenant(mib, holding), sign)
 
     def whole(self, holding: int, sign: int) -> None:
         """A whole GPU comes into use or out of it: the table of cycle:4."""
@@ -203,7 +203,7 @@ class Twins:
             memory = (theirs.used[group], theirs.alloc[group], theirs.rel[group])
             assert (device.used_mib, device.allocated_mib, device.releasing_mib) == memory
             for mib in (1, 30, 50, 100):
-                assert device.has_room(mib, GPU_MIB) == theirs.fits(group, mib)
+                assert device.fits_tenant(mib, GPU_MIB) == theirs.fits(group, mib)
 
     def seat(self, group: str, mib: int, holding: int, sign: int) -> None:
         """A tenant comes or leaves, in both."""
@@ -240,9 +240,9 @@ class Twins:
     def place(self, pick: int, mib: int, holding: int) -> None:
         """A new tenant on one of the candidates of gpu:F-4, or a whole GPU for mib 0; nothing where none would do."""
         idle, releasing = self.ours.figures
-        room = [g for g, d in sorted(self.ours.devices.items()) if d.has_room(mib, GPU_MIB)]
+        room = [g for g, d in sorted(self.ours.devices.items()) if d.fits_tenant(mib, GPU_MIB)]
         if holding == LIVE:
-            room = [group for group in room if self.ours.devices[group].has_idle_room(mib, GPU_MIB)]
+            room = [group for group in room if self.ours.devices[group].fits_tenant_now(mib, GPU_MIB)]
         whole = idle + releasing if holding == PIPELINED else min(idle, idle + releasing)
         if not mib:
             if whole > 0:

@@ -15,7 +15,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from pykai.core.cycle.session import Session
-from pykai.core.placing.gang import try_tasks
+from pykai.core.placing.gang import try_place_tasks
 from pykai.core.report.decisions import Bind, Evict, Nominate, Plan
 from tests.core.builders import Cluster, cluster
 from tests.property.clusters import (
@@ -203,8 +203,8 @@ def _content(session: Session) -> tuple[Any, ...]:
     state = session.state
     gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
     counters = [
-        (gang.key, gang.open, gang.pipelined, leaf.name)
-        + (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open, leaf.alive)
+        (gang.key, gang.unplaced, gang.pipelined, leaf.name)
+        + (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced, leaf.alive)
         + tuple(sorted(task.key for task in leaf.evicted))
         for gang in gangs
         for leaf in gang.leaves
@@ -214,12 +214,12 @@ def _content(session: Session) -> tuple[Any, ...]:
         state.columns.tobytes(),
         {row: dict(devices) for row, devices in state.devices.items()},
         {row: dict(ports) for row, ports in state.ports.items()},
-        {row: dict(ports) for row, ports in state.closing.items()},
+        {row: dict(ports) for row, ports in state.terminating_ports.items()},
         [list(row) for row in state.ledger.allocated],
-        [list(row) for row in state.ledger.committed],
-        dict(state.moved),
-        dict(state.leaving),
-        set(state.core),
+        [list(row) for row in state.ledger.allocated_non_preemptible],
+        dict(state.placements),
+        dict(state.evicted_from),
+        set(state.protected_keys),
         state.version,
         counters,
         chosen,
@@ -232,22 +232,22 @@ def _disturb(session: Session, dice: Random, steps: int) -> None:
     gangs = [session.gang(entry) for entry in session.snapshot.groups.values() if entry.group is not None]
     for _ in range(steps):
         gang = dice.choice(gangs)
-        active = [task for tasks in gang.active(state.status_of).values() for task in tasks]
+        active = [task for tasks in gang.active_tasks(state.status_of).values() for task in tasks]
         # Nobody evicts what may not be taken back.
-        fixed = gang.core | state.core
-        active = [task for task in active if gang.preemptible or (gang.semi and task.key not in fixed)]
+        fixed = gang.protected_keys | state.protected_keys
+        active = [task for task in active if gang.preemptible or (gang.semi_preemptible and task.key not in fixed)]
         if active and dice.random() < 0.5:
             task = dice.choice(active)
             state.evict(gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
         elif dice.random() < 0.3 and any(leaf.evicted for leaf in gang.leaves):
             leaf = dice.choice([leaf for leaf in gang.leaves if leaf.evicted])
-            back = [task for task in leaf.evicted if state.is_open(task)]
+            back = [task for task in leaf.evicted if state.is_unplaced(task)]
             if back:
-                state.keep(gang, leaf, dice.choice(back))
+                state.cancel_eviction(gang, leaf, dice.choice(back))
         else:
             batches = session.next_tasks(gang)
             if batches:
-                try_tasks(session, gang, batches)
+                try_place_tasks(session, gang, batches)
 
 
 @EXAMPLES
@@ -267,7 +267,7 @@ def test_stm5_undo_restores_every_byte(built: Cluster, seed: int, first: int, se
 
 
 @pytest.mark.parametrize("skip_seen", [True, False])
-def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(skip_seen: bool) -> None:
+def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(reuse_failures: bool) -> None:
     """cycle:SIG-2."""
 
     @settings(max_examples=60, deadline=None)
@@ -283,7 +283,7 @@ def test_sig2_identical_jobs_fare_alike_with_and_without_the_memory_of_failures(
                     twin["metadata"]["annotations"] = {**raw["metadata"]["annotations"], "pod-group-name": group}
                 built.add(twin)
         plan = built.schedule().plan
-        other = built.with_policy(skip_seen=not skip_seen).schedule().plan
+        other = built.with_policy(reuse_failures=not reuse_failures).schedule().plan
         assert (plan.binds, plan.nominations, plan.evictions) == (other.binds, other.nominations, other.evictions)
 
     compare()

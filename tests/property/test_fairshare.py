@@ -16,7 +16,7 @@ from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.core.model.problems import Problem
 from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, build_tree, fair_shares, roll_up
-from pykai.core.queueing.waterfill import Claim, divide, divide_explained
+from pykai.core.queueing.waterfill import QueueDemand, divide, divide_explained
 
 
 @dataclass
@@ -125,7 +125,7 @@ def oracle_gifts(left: float, qs: list[Record], rem: dict[str, float], capped: b
     return left
 
 
-def recorded(claims: Sequence[Claim]) -> list[Record]:
+def recorded(claims: Sequence[QueueDemand]) -> list[Record]:
     return [
         Record(
             uid=claim.name,
@@ -161,10 +161,10 @@ ks = st.one_of(st.sampled_from([0.0, 1.0, 0.5, 10.0]), st.floats(0, 1e4))
 @st.composite
 def sibling_claims(
     draw: st.DrawFn, quotas: st.SearchStrategy[float] = bounds, requests: st.SearchStrategy[float] = amounts
-) -> list[Claim]:
+) -> list[QueueDemand]:
     count = draw(st.integers(0, 8))
     return [
-        Claim(
+        QueueDemand(
             name=f"q{number}",
             creation_ns=draw(st.integers(0, 2)),
             priority=draw(st.sampled_from([100, 100, 100, 1, 200])),
@@ -178,17 +178,17 @@ def sibling_claims(
     ]
 
 
-def capped(claim: Claim) -> float:
+def capped(claim: QueueDemand) -> float:
     return min(claim.request, claim.limit)
 
 
-def guaranteed(total: float, claim: Claim) -> float:
+def guaranteed(total: float, claim: QueueDemand) -> float:
     return min(total if claim.quota == math.inf else claim.quota, capped(claim))
 
 
 @thorough
 @given(amounts, sibling_claims(), ks, st.booleans())
-def test_equals_the_pseudo_code_bit_for_bit(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_equals_the_pseudo_code_bit_for_bit(total: float, claims: list[QueueDemand], k: float, strict: bool) -> None:
     records = recorded(claims)
     oracle(total, records, k, strict)
     expected = [record.fair_share for record in records]
@@ -207,7 +207,9 @@ def test_equals_the_pseudo_code_bit_for_bit(total: float, claims: list[Claim], k
     st.sampled_from([0.0, 1.0, 0.5]),
     st.booleans(),
 )
-def test_equals_the_pseudo_code_where_units_matter(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_equals_the_pseudo_code_where_units_matter(
+    total: float, claims: list[QueueDemand], k: float, strict: bool
+) -> None:
     """The same with few distinct small numbers: ties, exact shares, several rounds and remainders are common here."""
     records = recorded(claims)
     oracle(total, records, k, strict)
@@ -220,7 +222,7 @@ def test_equals_the_pseudo_code_where_units_matter(total: float, claims: list[Cl
 @unhurried
 @given(amounts, sibling_claims().flatmap(lambda claims: st.tuples(st.just(claims), st.permutations(claims))), ks)
 def test_the_order_of_the_input_says_nothing(
-    total: float, orders: tuple[list[Claim], Sequence[Claim]], k: float
+    total: float, orders: tuple[list[QueueDemand], Sequence[QueueDemand]], k: float
 ) -> None:
     claims, permuted = orders
     for strict in (False, True):
@@ -230,14 +232,14 @@ def test_the_order_of_the_input_says_nothing(
 
 @unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
-def test_what_is_guaranteed_is_given(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_what_is_guaranteed_is_given(total: float, claims: list[QueueDemand], k: float, strict: bool) -> None:
     shares = divide(total, claims, k=k, strict_remainders=strict)
     assert all(share >= guaranteed(total, claim) for claim, share in zip(claims, shares, strict=True))
 
 
 @unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
-def test_only_guarantees_exceed_the_pool(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_only_guarantees_exceed_the_pool(total: float, claims: list[QueueDemand], k: float, strict: bool) -> None:
     shares = divide(total, claims, k=k, strict_remainders=strict)
     ceiling = max(total, sum(guaranteed(total, claim) for claim in claims))
     assert sum(shares) <= ceiling * (1 + 1e-12) + 1e-9
@@ -245,7 +247,9 @@ def test_only_guarantees_exceed_the_pool(total: float, claims: list[Claim], k: f
 
 @unhurried
 @given(amounts, sibling_claims(), ks)
-def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(total: float, claims: list[Claim], k: float) -> None:
+def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(
+    total: float, claims: list[QueueDemand], k: float
+) -> None:
     shares = divide(total, claims, k=k, strict_remainders=True)
     # Weights and fractions below what a sum of float64 resolves may get lost in rounding.
     if sum(shares) < total * (1 - 1e-9) - 1e-6:
@@ -255,14 +259,16 @@ def test_surplus_lies_idle_only_if_nobody_with_weight_wants_it(total: float, cla
 
 @unhurried
 @given(amounts, sibling_claims(), ks)
-def test_strict_shares_end_at_request_and_limit(total: float, claims: list[Claim], k: float) -> None:
+def test_strict_shares_end_at_request_and_limit(total: float, claims: list[QueueDemand], k: float) -> None:
     shares = divide(total, claims, k=k, strict_remainders=True)
     assert all(share <= capped(claim) for claim, share in zip(claims, shares, strict=True))
 
 
 @unhurried
 @given(amounts, sibling_claims(), ks)
-def test_without_strictness_a_share_is_less_than_a_unit_above(total: float, claims: list[Claim], k: float) -> None:
+def test_without_strictness_a_share_is_less_than_a_unit_above(
+    total: float, claims: list[QueueDemand], k: float
+) -> None:
     shares = divide(total, claims, k=k)
     for claim, share in zip(claims, shares, strict=True):
         assert share <= (capped(claim) + 1) * (1 + 1e-12)
@@ -278,7 +284,7 @@ def test_without_strictness_a_share_is_less_than_a_unit_above(total: float, clai
     st.booleans(),
 )
 def test_more_weight_costs_one_unit_at_most_if_nobody_is_satisfied(
-    total: float, claims: list[Claim], k: float, number: int, factor: float, strict: bool
+    total: float, claims: list[QueueDemand], k: float, number: int, factor: float, strict: bool
 ) -> None:
     """The unit is the remainder, which goes by fraction.
 
@@ -296,7 +302,7 @@ def test_more_weight_costs_one_unit_at_most_if_nobody_is_satisfied(
 
 @unhurried
 @given(amounts, sibling_claims(), st.booleans())
-def test_without_usage_the_default_k_changes_nothing(total: float, claims: list[Claim], strict: bool) -> None:
+def test_without_usage_the_default_k_changes_nothing(total: float, claims: list[QueueDemand], strict: bool) -> None:
     unused = [claim._replace(usage=0.0) for claim in claims]
     without = divide(total, unused, k=0, strict_remainders=strict)
     assert divide(total, unused, k=1, strict_remainders=strict) == without
@@ -304,7 +310,9 @@ def test_without_usage_the_default_k_changes_nothing(total: float, claims: list[
 
 @unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
-def test_without_usage_any_k_changes_rounding_only(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_without_usage_any_k_changes_rounding_only(
+    total: float, claims: list[QueueDemand], k: float, strict: bool
+) -> None:
     """`n + k * n` is not exactly proportional to `n`, so an entitlement may miss a whole number by one bit."""
     unused = [claim._replace(usage=0.0) for claim in claims]
     without = divide(total, unused, k=0, strict_remainders=strict)
@@ -313,7 +321,7 @@ def test_without_usage_any_k_changes_rounding_only(total: float, claims: list[Cl
 
 @unhurried
 @given(amounts, sibling_claims(), ks, st.booleans())
-def test_an_explanation_adds_up(total: float, claims: list[Claim], k: float, strict: bool) -> None:
+def test_an_explanation_adds_up(total: float, claims: list[QueueDemand], k: float, strict: bool) -> None:
     explained = divide_explained(total, claims, k=k, strict_remainders=strict)
     assert [e.share for e in explained] == divide(total, claims, k=k, strict_remainders=strict)
     for claim, e in zip(claims, explained, strict=True):
@@ -329,7 +337,7 @@ wild = st.floats(allow_nan=True, allow_infinity=True)
 def test_no_number_raises(
     total: float, rows: list[tuple[int, int, float, float, float, float, float]], k: float, strict: bool
 ) -> None:
-    claims = [Claim(f"q{number}", *row) for number, row in enumerate(rows)]
+    claims = [QueueDemand(f"q{number}", *row) for number, row in enumerate(rows)]
     assert all(0 <= share < math.inf for share in divide(total, claims, k=k, strict_remainders=strict))
 
 
@@ -434,7 +442,7 @@ def test_a_forest_is_divided_level_by_level(forest: list[Planted], total: int, k
 
     def level(pool: float, rows: Sequence[int]) -> None:
         claims = [
-            Claim(
+            QueueDemand(
                 name=tree.names[row],
                 creation_ns=tree.creation_ns[row],
                 priority=tree.priorities[row],

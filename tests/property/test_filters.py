@@ -15,12 +15,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.core.cluster.nodematching import selected, tainted
+from pykai.core.cluster.nodematching import has_untolerated_taint, matches_node_selector
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import Ask
+from pykai.core.hooks import PlacementRequest
 from pykai.core.model.shapes import HostPort
 from pykai.core.placing.affinity import affinity_index
-from pykai.core.placing.ports import conflict
+from pykai.core.placing.ports import ports_conflict
 from tests.core.builders import Cluster, Raw, Result, cluster
 
 KEYS = ("a", "b")
@@ -28,11 +28,11 @@ VALUES = ("", "x", "y", "1", "2", "10", "1_0")
 ALL = slice(None)
 
 
-def ask_of(session: Session, group: str = "default/job") -> Ask:
+def ask_of(session: Session, group: str = "default/job") -> PlacementRequest:
     """The first task of a group, as it looks for a place."""
     gang = session.gang(session.snapshot.groups[group])
     (leaf,) = gang.leaves
-    return Ask(leaf.tasks[0], gang, leaf, session.snapshot.vectors[leaf.tasks[0].shape])
+    return PlacementRequest(leaf.tasks[0], gang, leaf, session.snapshot.vectors[leaf.tasks[0].shape])
 
 
 def go_integer(text: str) -> int | None:
@@ -109,7 +109,7 @@ def test_taints_keep_away_as_kubernetes_says(nodes: list[list[Raw]], pod: list[R
     for node in nodes:
         made.node(taints=node)
     session = made.session()
-    column = tainted(session.snapshot.nodes, ask_of(session).shape)
+    column = has_untolerated_taint(session.snapshot.nodes, ask_of(session).shape)
     assert column.tolist() == [oracle_tainted(pod, node) for node in nodes]
 
 
@@ -216,7 +216,7 @@ def test_nodes_are_selected_as_kubernetes_says(
     for node in nodes:
         made.node(labels=node)
     session = made.session()
-    column = selected(session.snapshot.nodes, ask_of(session).shape)
+    column = matches_node_selector(session.snapshot.nodes, ask_of(session).shape)
     expected = [oracle_selected(selector, affinity, f"node-{row}", node) for row, node in enumerate(nodes)]
     assert column.tolist() == expected
 
@@ -240,7 +240,7 @@ def oracle_clash(wanted: HostPort, held: HostPort) -> bool:
 @given(st.lists(ports, max_size=3), st.lists(ports, max_size=3))
 def test_ports_clash_as_kubernetes_says(wanted: list[HostPort], held: list[HostPort]) -> None:
     """cycle:FLT-2 NodePorts"""
-    assert conflict(wanted, held) == any(oracle_clash(one, other) for one in wanted for other in held)
+    assert ports_conflict(wanted, held) == any(oracle_clash(one, other) for one in wanted for other in held)
 
 
 # -- affinity between pods ---------------------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ def test_pods_seek_and_avoid_each_other_as_kubernetes_says(
     session = wait(nodes_and_pods(nodes, running), "job", pod).session()
     ask = ask_of(session, f"{pod['namespace']}/job")
     index = affinity_index(session.snapshot)
-    codes = index.refused(session.state, ask, ALL).tolist() if index.concerns(ask) else [0] * len(nodes)
+    codes = index.refusal_codes(session.state, ask, ALL).tolist() if index.applies_to(ask) else [0] * len(nodes)
     assert codes == [oracle_affinity(pod, row, placed, nodes) for row in range(len(nodes))]
 
 

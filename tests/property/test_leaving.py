@@ -13,7 +13,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster, stamp
 
@@ -52,7 +52,7 @@ class World:
             self.built.queue(leaf, parent="top", limit=LIMITS[leaf])
         self.tables = self.built.tables()
         self.policy = replace(self.built.policy(), actions=("allocate", "consolidation", "reclaim", "preempt"))
-        self.memory = Memory()
+        self.memory = CycleMemory()
         self.jobs: dict[str, Job] = {}
         self.made = 0
         self.now_s = 0.0

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pykai.api.decode import decode_object
 from pykai.api.duration import SECOND
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.memory import Memory
-from pykai.core.model.status import Status
+from pykai.core.cycle.memory import CycleMemory
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
@@ -50,7 +50,7 @@ class Life:
         self.objects: dict[Key, Raw] = {key_of(raw): raw for raw in built.objects}
         #: pods as they were in the beginning
         self.pods = {key: raw for key, raw in self.objects.items() if key[0] == "Pod"}
-        self.assumed: dict[str, Status] = dict(built.assumed)
+        self.assumed: dict[str, TaskStatus] = dict(built.assumed)
         self._made = 0
 
     def rebuilt(self) -> Tables:
@@ -113,7 +113,7 @@ class Life:
     def pod_leaves(self, draw: Any, plan: Plan) -> None:
         if self.of_kind("Pod"):
             _, namespace, name = draw(st.sampled_from(self.of_kind("Pod")))
-            status = draw(st.sampled_from([Status.RELEASING, None]))
+            status = draw(st.sampled_from([TaskStatus.RELEASING, None]))
             self.assumed.pop(f"{namespace}/{name}", None)
             if status is not None:
                 self.assumed[f"{namespace}/{name}"] = status
@@ -209,7 +209,7 @@ EVENTS: tuple[Callable[[Life, Any, Plan], None], ...] = (
 @settings(max_examples=50, deadline=None)
 @given(st.one_of(tight_clusters(), clusters()), st.data())
 def test_neither_a_memory_nor_increments_change_a_decision(built: Cluster, data: st.DataObject) -> None:
-    life, policy, memory = Life(built), built.policy(), Memory()
+    life, policy, memory = Life(built), built.policy(), CycleMemory()
     now_ns, recalled = NOW_NS, 0
     for _ in range(data.draw(st.integers(2, 6))):
         recalled += memory.recall(life.tables.snapshot(now_ns), policy) is not None

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import EVERY_NODE
-from pykai.core.placing.gang import place_gang, try_tasks
+from pykai.core.hooks import ALL_NODES
+from pykai.core.placing.gang import place_gang, try_place_tasks
 from pykai.core.placing.ranking import Rankings
 from tests.core.builders import Cluster, Raw, ask_of, cluster
 
@@ -429,10 +429,10 @@ def ranked(session: Session, pod: str, *, anew: bool) -> list[float]:
     """Scores of all nodes for a pod: as kept by the session, or made anew."""
     ask = ask_of(session, pod)
     if not anew:
-        return list(session.rankings.of(session.state, ask, EVERY_NODE).scores.tolist())
+        return list(session.rankings.ranking_for(session.state, ask, ALL_NODES).scores.tolist())
     kept, session.snapshot.memo = session.snapshot.memo, {}
     try:
-        return list(Rankings(session.rules).of(session.state, ask, EVERY_NODE).scores.tolist())
+        return list(Rankings(session.rules).ranking_for(session.state, ask, ALL_NODES).scores.tolist())
     finally:
         session.snapshot.memo = kept
 
@@ -462,6 +462,6 @@ def test_a_ranking_that_was_repaired_is_one_made_anew(scene: Scene, data: st.Dat
             elif step == "place":
                 place_gang(session, gang)
             elif batches := session.next_tasks(gang):
-                try_tasks(session, gang, batches)
+                try_place_tasks(session, gang, batches)
     for pod in pods:
         assert ranked(session, pod, anew=False) == ranked(session, pod, anew=True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 
-from pykai.core.model.status import Status
-from pykai.core.plan import reckon
+from pykai.core.model.status import TaskStatus
+from pykai.core.plan import build_plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
 from tests.core.builders import NOW_NS, Cluster, cluster, stamp
@@ -24,7 +24,7 @@ from tests.property.clusters import DRAWN, Model, kinds_of, outcomes_of, tight_c
 #: cycles in which a cluster must come to rest
 TO_REST = 10
 
-Places = dict[str, tuple[Status, str, tuple[str, ...]]]
+Places = dict[str, tuple[TaskStatus, str, tuple[str, ...]]]
 
 
 def _run(built: Cluster) -> CaseRun:
@@ -41,7 +41,7 @@ def _places(run: CaseRun) -> Places:
 def _step(run: CaseRun, story: list[str]) -> bool:
     """One cycle; whether it changed anything or evicted anyone."""
     before = _places(run)
-    plan = reckon(run.step())
+    plan = build_plan(run.step())
     DRAWN.update(outcomes_of(plan))
     for item in plan.evictions:
         story.append(f"{item.action} evicts {item.pod} from {item.node} for {item.preemptor} -> {item.moves_to}")

@@ -24,12 +24,12 @@ from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.validate import check_state
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.shard import Shard
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.plan import reckon
+from pykai.core.plan import build_plan
 from pykai.core.queueing.queuetree import QueueTree
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from pykai.scheduler.config.configuration import default_configuration
 from tests.core.builders import NOW_NS, stamp
 
@@ -47,7 +47,7 @@ class Assumed(NamedTuple):
     """Something is assumed about a pod, or no longer."""
 
     pod: str
-    status: Status | None
+    status: TaskStatus | None
 
 
 #: An object as it is now, one that goes, an assumption, or a cycle so many seconds later.
@@ -76,8 +76,8 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "columns": _by_name(names, axes.names, snapshot.columns),
         "devices": {names[row]: dict(sorted(found.items())) for row, found in sorted(snapshot.devices.items())},
         "ports": {names[row]: dict(sorted(found.items())) for row, found in sorted(snapshot.ports.items())},
-        "foreign": {names[row]: load for row, load in sorted(snapshot.foreign.items())},
-        "totals": snapshot.totals(),
+        "foreign": {names[row]: load for row, load in sorted(snapshot.foreign_usage.items())},
+        "totals": snapshot.cluster_totals(),
         "GPU memory": snapshot.gpu_memory_range(),
         "groups": {
             key: {
@@ -94,7 +94,7 @@ def canonical(snapshot: Snapshot) -> dict[str, object]:
         "without group": sorted(snapshot.tasks_without_group),
         "legacy MIG": sorted(snapshot.legacy_mig_tasks),
         "victims": sorted(snapshot.victims),
-        "ungrouped": sorted(task.key for task in snapshot.ungrouped()),
+        "ungrouped": sorted(task.key for task in snapshot.ungrouped_tasks()),
         "queues": _tree(snapshot.tree),
         "priority classes": {name: repr(item) for name, item in sorted(snapshot.priority_classes.items())},
         "config maps": sorted(snapshot.config_maps),
@@ -132,25 +132,25 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     columns = {name: [dict(facts.allocatable), {}, dict(facts.allocatable), {}] for name, facts in nodes.items()}
     ports: dict[str, dict[object, int]] = {}
     foreign: dict[str, list[int]] = {}
-    tenants: dict[tuple[str, str], list[tuple[Status, int]]] = {}
+    tenants: dict[tuple[str, str], list[tuple[TaskStatus, int]]] = {}
     reservations: dict[tuple[str, str], list[bool]] = {}
     holders = ("ALLOCATED", "PIPELINED", "BINDING", "BOUND", "RUNNING", "RELEASING", "STUCK_IN_RELEASING")
     for task in snapshot.tasks.values():
         facts = nodes.get(task.node)
-        if facts is None or not (task.status.name in holders or task.status is Status.UNKNOWN):
+        if facts is None or not (task.status.name in holders or task.status is TaskStatus.UNKNOWN):
             continue
         going = {IDLE: -1, RELEASING: 1, FREE: 0, USED: 1}
         signs = {
-            Status.RELEASING: going,
-            Status.PIPELINED: {IDLE: 0, RELEASING: -1, FREE: -1, USED: 1},
+            TaskStatus.RELEASING: going,
+            TaskStatus.PIPELINED: {IDLE: 0, RELEASING: -1, FREE: -1, USED: 1},
         }.get(task.status, {IDLE: -1, RELEASING: 0, FREE: -1, USED: 1})
         for resource, asked_for in task.shape.requests:
             if resource not in dict(facts.allocatable):
                 continue
-            held_for_nobody = task.reservation and resource.endswith("/gpu")
+            held_for_nobody = task.is_reservation and resource.endswith("/gpu")
             amount = asked_for
             if held_for_nobody and task.gpu_groups and resource == facts.shared_resource and amount > 0:
-                stays = task.status in (Status.BOUND, Status.RUNNING)
+                stays = task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
                 reservations.setdefault((task.node, task.gpu_groups[0]), []).append(stays)
                 amount -= 1
             for plane, sign in (going if held_for_nobody else signs).items():
@@ -159,12 +159,12 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
         for port in task.shape.host_ports:
             held = ports.setdefault(task.node, {})
             held[port] = held.get(port, 0) + 1
-        if not task.ours and not task.utility and task.status is not Status.UNKNOWN:
+        if not task.for_this_scheduler and not task.is_utility and task.status is not TaskStatus.UNKNOWN:
             load = foreign.setdefault(task.node, [0, 0, 0])
             asked = dict(task.shape.requests)
             for index, amount in enumerate((asked.get("cpu", 0), asked.get("memory", 0), task.shape.gpu_hundredths)):
                 load[index] += amount
-        if facts.shared_resource and not task.reservation:
+        if facts.shared_resource and not task.is_reservation:
             ask = task.shape.gpu
             mib = ask.memory_mib or int(ask.portion * facts.gpu_mib)
             if ask.memory_mib and ask.memory_mib <= facts.gpu_label_mib:
@@ -175,8 +175,8 @@ def recounted(snapshot: Snapshot) -> dict[str, object]:
     for node, group in sorted(tenants.keys() | reservations.keys()):
         sharing = tenants.get((node, group), [])
         reserving = reservations.get((node, group), [])
-        releasing = [mib for status, mib in sharing if status is Status.RELEASING]
-        pipelined = [mib for status, mib in sharing if status is Status.PIPELINED]
+        releasing = [mib for status, mib in sharing if status is TaskStatus.RELEASING]
+        pipelined = [mib for status, mib in sharing if status is TaskStatus.PIPELINED]
         total = sum(mib for _, mib in sharing)
         live = len(sharing) - len(releasing) - len(pipelined)
         devices.setdefault(node, {})[group] = (
@@ -214,24 +214,26 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
             continue
         mine = sums.setdefault(
             task.group_key,
-            {"tasks": [], "pending": 0, "gated": 0, "wanted_mib": 0}
-            | {name: [0, 0, 0] for name in ("allocated", "wanted", "leaving", "lasting")},
+            {"tasks": [], "pending": 0, "gated": 0, "requested_mib": 0}
+            | {name: [0, 0, 0] for name in ("allocated", "requested", "terminating", "slow_terminating")},
         )
         mine["tasks"] = sorted([*mine["tasks"], task.key])
-        mine["pending"] += task.ours and task.status is Status.PENDING
-        mine["gated"] += task.ours and task.status is Status.GATED
+        mine["pending"] += task.for_this_scheduler and task.status is TaskStatus.PENDING
+        mine["gated"] += task.for_this_scheduler and task.status is TaskStatus.GATED
         gpu, hundredths = task.shape.gpu, task.shape.gpu_hundredths
         into: list[list[int]]
-        if task.status is Status.PENDING:
-            into = [mine["wanted"]]
+        if task.status is TaskStatus.PENDING:
+            into = [mine["requested"]]
             group = snapshot.groups[task.group_key].group
             if group is not None and task.subgroup not in group.leaf_index:
                 continue
-            mine["wanted_mib"] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
-        elif task.status in (Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING) or _leaves(task):
-            into = [mine["leaving"]] if _leaves(task) else [mine["allocated"]]
+            mine["requested_mib"] += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
+        elif task.status in (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING) or _leaves(
+            task
+        ):
+            into = [mine["terminating"]] if _leaves(task) else [mine["allocated"]]
             if _leaves(task) and _lasts(task, snapshot.now_ns):
-                into.append(mine["lasting"])
+                into.append(mine["slow_terminating"])
             facts = nodes.get(task.node)
             if gpu.memory_mib and facts is not None:
                 mib = min(gpu.memory_mib, facts.gpu_mib) if gpu.memory_mib <= facts.gpu_label_mib else gpu.memory_mib
@@ -246,14 +248,14 @@ def _group_sums(snapshot: Snapshot) -> dict[str, dict[str, object]]:
 
 
 def _leaves(task: Task) -> bool:
-    return bool(task.node) and task.status in (Status.RELEASING, Status.STUCK_IN_RELEASING)
+    return bool(task.node) and task.status in (TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING)
 
 
 def _lasts(task: Task, now_ns: int) -> bool:
     """Whether a task that leaves will not have gone soon: 2 minutes after its time, or given more than 2 minutes."""
     late = task.deletion_ns is not None and now_ns > task.deletion_ns + 120_000_000_000
     long = task.deletion_grace_ns > 120_000_000_000 and task.evicted_for is None
-    return late or long or task.status is Status.STUCK_IN_RELEASING
+    return late or long or task.status is TaskStatus.STUCK_IN_RELEASING
 
 
 def kept(said: dict[str, object]) -> dict[str, object]:
@@ -269,7 +271,7 @@ def kept(said: dict[str, object]) -> dict[str, object]:
             key: {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in entry.items()
-                if name not in ("group", "elsewhere")
+                if name not in ("group", "in_other_shard")
             }
             for key, entry in groups.items()
             if entry["tasks"]
@@ -456,7 +458,9 @@ def _step(random: Random) -> Step:
         _queue,
         lambda random: random.choice(OTHERS),
         lambda random: Gone(random.randrange(1000)),
-        lambda random: Assumed(random.choice(PODS), random.choice([*[Status.RELEASING] * 3, Status.RUNNING, None])),
+        lambda random: Assumed(
+            random.choice(PODS), random.choice([*[TaskStatus.RELEASING] * 3, TaskStatus.RUNNING, None])
+        ),
         lambda random: random.choice([0.0, 0.0, 30.0, 200.0]),
     )
     (make,) = random.choices(makers, (12, 3, 5, 2, 1, 1, 4, 2, 2))
@@ -487,7 +491,7 @@ class World:
 
     objects: dict[Key, Object] = field(default_factory=dict)
     uids: dict[str, str] = field(default_factory=dict)
-    assumed: dict[str, Status] = field(default_factory=dict)
+    assumed: dict[str, TaskStatus] = field(default_factory=dict)
 
     def apply(self, tables: Tables, raw: Raw) -> None:
         kind, meta = raw["kind"], raw["metadata"]
@@ -510,7 +514,7 @@ class World:
             self.assumed.pop(f"{namespace}/{name}", None)
         tables.remove(kind, namespace, name)
 
-    def assume(self, tables: Tables, pod: str, status: Status | None) -> None:
+    def assume(self, tables: Tables, pod: str, status: TaskStatus | None) -> None:
         if status is None:
             self.assumed.pop(pod, None)
         elif pod in self.uids:
@@ -551,9 +555,9 @@ def _cycle(tables: Tables, now_ns: int) -> tuple[dict[str, object], bytes]:
     _expect_equal("recounted", kept(said), recounted(snapshot))
     session = open_session(snapshot, POLICY)
     check_state(session)
-    run(session)
+    run_actions(session)
     _expect_equal("after the cycle", said, canonical(tables.snapshot(now_ns)))
-    return said, reckon(session).encoded()
+    return said, build_plan(session).encoded()
 
 
 def _expect_equal(what: str, mine: Mapping[str, object], theirs: Mapping[str, object]) -> None:
@@ -581,7 +585,7 @@ def replay(shard: Shard, steps: list[Step], order: Order, late_s: float) -> None
     fresh_said, fresh_plan = _cycle(fresh, now_ns)
     _expect_equal("built at once", said, fresh_said)
     assert plan == fresh_plan
-    assert tables.dead_requests() == fresh.dead_requests()
+    assert tables.stale_bind_requests() == fresh.stale_bind_requests()
     assert sorted(tables.topologies) == sorted(fresh.topologies)
 
 

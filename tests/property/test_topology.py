@@ -10,13 +10,13 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from pykai.api.decode import decode_object
-from pykai.core.eviction.bounds import Bounds, Freed
+from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes, run_trial
-from pykai.core.eviction.victims import victims_of
-from pykai.core.placing.gang import place_gang, try_tasks
-from pykai.core.plan import reckon
-from pykai.core.queueing.waitinglines import standing_of
-from pykai.core.report.decisions import Bind, Nominate, Plan, WaysSpent
+from pykai.core.eviction.victims import victim_table_of
+from pykai.core.placing.gang import place_gang, try_place_tasks
+from pykai.core.plan import build_plan
+from pykai.core.queueing.waitinglines import waiting_lines_of
+from pykai.core.report.decisions import Bind, DomainSearchStopped, Nominate, Plan
 from pykai.dev.cases import Case, Cycles
 from pykai.dev.conformance import CaseRun
 from tests.core.builders import Cluster, Raw, stamp
@@ -34,7 +34,7 @@ def test_a_placement_that_exists_is_found_or_a_budget_is_named(problem: Problem)
     solvable = problem.solvable()
     DRAWN.update(problem.kinds)
     record = result.left_out("job")
-    spent = record is not None and any(isinstance(refusal, WaysSpent) for refusal in record.refusals)
+    spent = record is not None and any(isinstance(refusal, DomainSearchStopped) for refusal in record.refusals)
     DRAWN["budget spent" if spent else "placed" if placed else "no placement"] += 1
     note(f"{result.why('job')}")
     assert placed in (0, sum(problem.sizes.values()))
@@ -115,7 +115,7 @@ def test_a_required_level_is_never_broken(built: Cluster, seed: int, steps: int)
     for step in range(steps):
         dice = Random(f"{seed} {step}")
         before = dict(run.pods)
-        plan = reckon(run.step())
+        plan = build_plan(run.step())
         _check_levels(run, built, plan, before)
         there = {_group_of(raw) for raw in before.values() if _is_there(raw)}
         keeping = {kept.group for kept in kept_by(built.objects)}
@@ -139,7 +139,7 @@ def test_every_cluster_with_topologies_comes_to_rest(built: Cluster, seed: int) 
     run = CaseRun(Case(id="drawn", now=stamp(0), objects=built.objects, expect={}, cycles=Cycles()), validate=True)
     run.step()
     _arrive(run, built, Random(seed), "late")
-    plans = [reckon(run.step()) for _ in range(12)]
+    plans = [build_plan(run.step()) for _ in range(12)]
     assert not any(plan.evictions or plan.binds for plan in plans[-2:])
 
 
@@ -152,11 +152,11 @@ def test_undo_restores_every_byte(built: Cluster, data: st.DataObject) -> None:
     """cycle:STM-5 with node sets: attempts in any order, some kept, some undone."""
     session = built.session()
     state = session.state
-    for gang in data.draw(st.permutations(list(session.waiting()))):
+    for gang in data.draw(st.permutations(list(session.waiting_gangs()))):
         before, version, mark = content(session), state.version, state.mark()
         if data.draw(st.booleans()):
             batches = session.next_tasks(gang)
-            held = bool(batches) and try_tasks(session, gang, batches)
+            held = bool(batches) and try_place_tasks(session, gang, batches)
         else:
             held = place_gang(session, gang)
         if not held:
@@ -184,7 +184,7 @@ def test_remembering_failures_changes_nothing_but_the_work(built: Cluster) -> No
     """topo:T-55: gangs with other constraints are other gangs."""
     built.taking("allocate")
     quick = built.schedule().plan
-    slow = built.with_policy(skip_seen=False).schedule().plan
+    slow = built.with_policy(reuse_failures=False).schedule().plan
     assert quick.work <= slow.work
     assert msgspec.structs.replace(quick, work=slow.work).encoded() == slow.encoded()
 
@@ -203,15 +203,15 @@ def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: in
         _arrive(run, built, Random(f"{seed} late {step}"), f"late{step}")
     session = run.open()
     state = session.state
-    victims = victims_of(session)
-    units = [unit for line in victims.lines.values() for _, _, unit in line]
-    for gang in session.waiting():
+    victims = victim_table_of(session)
+    units = [unit for line in victims.units_by_leaf_queue.values() for _, _, unit in line]
+    for gang in session.waiting_gangs():
         batches = session.next_tasks(gang)
         if not batches:
             continue
-        required = session.count(batches, session.smallest_gpu_mib)
-        preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), standing_of(session))
-        bounds = Bounds(session, gang, batches)
+        required = session.total_amounts(batches, session.smallest_gpu_mib)
+        preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), waiting_lines_of(session))
+        bounds = CapacityBounds(session, gang, batches)
         others = [unit for unit in units if unit.gang is not gang]
         for count in (1, 2, 3, len(others)):
             for chosen in combinations(others, count):
@@ -222,7 +222,7 @@ def test_no_set_of_victims_that_suffices_is_thrown_away(built: Cluster, seed: in
                 if not found:
                     continue
                 DRAWN["victims suffice"] += 1
-                freed = Freed(session, bounds)
+                freed = FreedCapacity(session, bounds)
                 freed.add(member for _, member in members)
                 assert freed.suffices, (gang.key, [member.task.key for _, member in members])
-                assert not bounds.hopeless(victims.evictable), gang.key
+                assert not bounds.is_unsatisfiable(victims.evictable), gang.key

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import EVERY_NODE, Ask
+from pykai.core.hooks import ALL_NODES, PlacementRequest
 from pykai.core.plugins import DEFAULT_PLUGINS
 from tests.core.builders import Cluster, Raw, cluster
 
@@ -194,14 +194,14 @@ def twin_points(every: list[TwinNode], own: list[TwinConstraint], usable: list[b
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-def ask_for(session: Session, pod: str) -> Ask:
+def ask_for(session: Session, pod: str) -> PlacementRequest:
     task = session.snapshot.tasks[f"default/{pod}"]
     gang = session.gang(session.snapshot.groups["default/job"])
     (leaf,) = gang.leaves
-    return Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
+    return PlacementRequest(task, gang, leaf, session.snapshot.vectors[task.shape])
 
 
-def answers(session: Session, ask: Ask) -> tuple[list[int], list[float] | None]:
+def answers(session: Session, ask: PlacementRequest) -> tuple[list[int], list[float] | None]:
     """What the plugin says about all nodes, and the same for every node alone."""
     state = session.state
     checks = [check for check in session.rules.checks if check.name == "topology spread"]
@@ -216,7 +216,7 @@ def answers(session: Session, ask: Ask) -> tuple[list[int], list[float] | None]:
     if not score.applies(ask):
         return codes, None
     assert score.context is not None
-    context = score.context(state, ask, EVERY_NODE)()
+    context = score.context(state, ask, ALL_NODES)()
     return codes, (score.evaluate(state, ask, ALL, context) / 200.0).tolist()
 
 
@@ -271,7 +271,7 @@ def test_every_answer_is_that_of_the_twin_whatever_came_and_went(
             expected = twin_points(twins, own, usable)
             close = [abs(a - b) < 1e-4 for a, b, use in zip(points, expected, usable, strict=True) if use]
             assert all(close), (points, expected)
-        ranking = session.rankings.of(state, ask, EVERY_NODE).scores.tolist()
+        ranking = session.rankings.ranking_for(state, ask, ALL_NODES).scores.tolist()
         fits = [code == 0 and use for code, use in zip(codes, usable, strict=True)]
         assert [score != -inf for score in ranking] == fits
 

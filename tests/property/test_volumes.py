@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from pykai.api.decode import Object, decode_object
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.journal import Books, Placement
+from pykai.core.cycle.journal import DiscreteLedger, Placement
 from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import check_state
-from pykai.core.ledgers.volumes.ledger import AttachBooks, Share, Use, VolumeBooks
+from pykai.core.ledgers.volumes.ledger import AttachmentLedger, VolumeLedger, VolumeShare, VolumeUse
 from pykai.core.model.sharedgpus import holding_of
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.placing.gang import place_gang
-from pykai.core.plan import reckon
+from pykai.core.plan import build_plan
 from pykai.core.plugins import DEFAULT_PLUGINS
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 GI = 1 << 30
@@ -103,9 +103,9 @@ def a_cluster(random: Random) -> Cluster:
     return world.configured(CONFIGURATION).taking(*ACTIONS)
 
 
-def books_of(session: Session) -> tuple[VolumeBooks | None, AttachBooks | None]:
-    volume = (book for book in session.state.books if isinstance(book, VolumeBooks))
-    attach = (book for book in session.state.books if isinstance(book, AttachBooks))
+def books_of(session: Session) -> tuple[VolumeLedger | None, AttachmentLedger | None]:
+    volume = (book for book in session.state.discrete_ledgers if isinstance(book, VolumeLedger))
+    attach = (book for book in session.state.discrete_ledgers if isinstance(book, AttachmentLedger))
     return next(volume, None), next(attach, None)
 
 
@@ -113,30 +113,30 @@ def holders(session: Session) -> Iterator[tuple[Task, Placement]]:
     """Every task on every node it holds, with its grants: one that is moved holds two."""
     state = session.state
     for key, task in session.snapshot.tasks.items():
-        moved, leaving = state.moved.get(key), state.leaving.get(key)
+        moved, leaving = state.placements.get(key), state.evicted_from.get(key)
         if leaving is not None:
-            yield task, leaving._replace(status=Status.RELEASING)
+            yield task, leaving._replace(status=TaskStatus.RELEASING)
         if moved is None:
             if task.holds_node and task.node in session.snapshot.nodes.rows:
-                yield task, state.seat_of(task)
-        elif moved.status not in (Status.RELEASING, Status.PENDING):
+                yield task, state.placement_of(task)
+        elif moved.status not in (TaskStatus.RELEASING, TaskStatus.PENDING):
             yield task, moved
 
 
-def counted(session: Session, book: Books) -> dict[object, tuple[int, ...]]:
+def counted(session: Session, book: DiscreteLedger) -> dict[object, tuple[int, ...]]:
     """What a book should hold: every item by holding, from the placements."""
     counts: dict[object, list[int]] = {}
     for _, here in holders(session):
         for grant in here.grants:
-            if grant.book is book:
-                assert isinstance(grant.content, tuple)
-                for item in grant.content:
+            if grant.ledger is book:
+                assert isinstance(grant.allocation, tuple)
+                for item in grant.allocation:
                     counts.setdefault(item, [0, 0, 0])[holding_of(here.status)] += 1
     return {item: tuple(found) for item, found in counts.items()}
 
 
 def figures(session: Session) -> list[dict[str, object]]:
-    return [book.figures() for book in books_of(session) if book is not None]
+    return [book.as_comparable() for book in books_of(session) if book is not None]
 
 
 def check_books(session: Session) -> None:
@@ -145,27 +145,27 @@ def check_books(session: Session) -> None:
     storage = session.snapshot.storage
     if volumes is not None:
         shares = counted(session, volumes)
-        assert shares == volumes.figures()["shares"]
+        assert shares == volumes.as_comparable()["shares"]
         owners: dict[str, set[str]] = {}
         spent: Counter[str] = Counter()
         given_back: Counter[str] = Counter()
         for share, (live, releasing, pipelined) in shares.items():
-            assert isinstance(share, Share)
+            assert isinstance(share, VolumeShare)
             if share.volume and live + pipelined:
                 owners.setdefault(share.volume, set()).add(share.owner)
-            if share.pool and not share.back and live + pipelined:
+            if share.pool and not share.freed_on_exit and live + pipelined:
                 spent[share.pool] += share.size
-            if share.back and releasing and not live + pipelined:
+            if share.freed_on_exit and releasing and not live + pipelined:
                 given_back[share.pool] += share.size
         assert all(len(found) == 1 for found in owners.values()), owners
-        rooms = {pool.name: pool.room for pools in storage.pools.values() for pool in pools.values()}
+        rooms = {pool.name: pool.free_bytes for pools in storage.pools.values() for pool in pools.values()}
         assert all(amount <= rooms[pool] + given_back[pool] for pool, amount in spent.items())
         for _, here in holders(session):
             for grant in here.grants:
-                for item in grant.content if grant.book is volumes else ():  # type: ignore[attr-defined]
+                for item in grant.allocation if grant.ledger is volumes else ():  # type: ignore[attr-defined]
                     assert item.volume or item.row == here.row
     if attached is not None:
-        assert counted(session, attached) == attached.figures()["uses"]
+        assert counted(session, attached) == attached.as_comparable()["uses"]
 
 
 def attachments(session: Session) -> Counter[tuple[str, str]]:
@@ -173,7 +173,7 @@ def attachments(session: Session) -> Counter[tuple[str, str]]:
     _, attached = books_of(session)
     busy: Counter[tuple[str, str]] = Counter()
     for use, (live, _, pipelined) in counted(session, attached).items() if attached is not None else ():
-        assert isinstance(use, Use)
+        assert isinstance(use, VolumeUse)
         if use.driver and live + pipelined:
             busy[session.snapshot.nodes.names[use.row], use.driver] += 1
         elif not use.driver:
@@ -188,7 +188,7 @@ def test_nothing_is_given_twice_and_no_limit_is_exceeded(random: Random) -> None
     session = a_cluster(random).session()
     check_books(session)
     before = attachments(session)
-    run(session)
+    run_actions(session)
     check_state(session)
     check_books(session)
     for (node, what), count in attachments(session).items():
@@ -203,13 +203,18 @@ def test_undo_restores_the_books(random: Random) -> None:
     state = session.state
     before = figures(session)
     mark = state.mark()
-    for gang in session.waiting():
+    for gang in session.waiting_gangs():
         if gang.queue >= 0:
             place_gang(session, gang)
     middle, between = state.mark(), figures(session)
     for task, here in list(holders(session)):
         entry = session.snapshot.groups.get(task.group_key)
-        if entry is None or entry.group is None or task.key in state.leaving or here.status is Status.RELEASING:
+        if (
+            entry is None
+            or entry.group is None
+            or task.key in state.evicted_from
+            or here.status is TaskStatus.RELEASING
+        ):
             continue
         gang = session.gang(entry)
         state.evict(gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task)
@@ -252,9 +257,9 @@ def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: 
     for each in (tables, fresh):
         snapshot = each.snapshot(NOW_NS)
         session = open_session(snapshot, policy)
-        run(session)
+        run_actions(session)
         asks = {key: task.shape.volumes for key, task in snapshot.tasks.items()}
-        plans.append((asks, reckon(session).encoded()))
+        plans.append((asks, build_plan(session).encoded()))
     assert plans[0] == plans[1]
 
 
@@ -267,13 +272,15 @@ def test_the_columns_say_what_a_look_at_every_node_says(random: Random) -> None:
         world.node(f"more-{n}", gpus=1)
     session = world.session()
     books, _ = books_of(session)
-    for gang in session.waiting():
+    for gang in session.waiting_gangs():
         for task in (task for leaf in gang.leaves for task in leaf.tasks):
             if books is not None and books.concerns(task.shape):
                 ask: Any = type("AskLike", (), {"shape": task.shape, "task": task})()
                 size = len(session.snapshot.nodes)
-                at_once = books.refused(session.state, ask, slice(None)).tolist()
-                one_by_one = [int(books.refused(session.state, ask, slice(row, row + 1))[0]) for row in range(size)]
+                at_once = books.refusal_codes(session.state, ask, slice(None)).tolist()
+                one_by_one = [
+                    int(books.refusal_codes(session.state, ask, slice(row, row + 1))[0]) for row in range(size)
+                ]
                 assert at_once == one_by_one
         if gang.queue >= 0:
             place_gang(session, gang)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.scheduler.intake.backlog import Backlog, Operation
 
 
@@ -96,7 +96,7 @@ def _operation(change: tuple[str, str, int]) -> Operation:
     if what == "remove":
         return "remove", ("Pod", "crowd", name)
     if what == "assume":
-        return "assume", (f"crowd/{name}", Status.GATED if size % 2 else None)
+        return "assume", (f"crowd/{name}", TaskStatus.GATED if size % 2 else None)
     return "apply", a_pod(name, terms=size, node="n" if what == "place" else "")
 
 

@@ -43,9 +43,9 @@ def test_sol5_the_built_in_budgets() -> None:
         for action in ("reclaim", "preempt", "consolidation"):
             assert budgets.action_units(action) == units(300)
         assert budgets.job == units(240)
-        assert budgets.least_job == 0
-        assert budgets.way_units("NodeLocalGreedy") == units(30)
-        assert budgets.way_units("MultiNodeGang") == units(120)
+        assert budgets.job_minimum == 0
+        assert budgets.generator_units("NodeLocalGreedy") == units(30)
+        assert budgets.generator_units("MultiNodeGang") == units(120)
 
 
 def test_sol5_every_key_is_read() -> None:
@@ -62,16 +62,16 @@ def test_sol5_every_key_is_read() -> None:
     assert budgets.action_units("preempt") == units(60)
     assert budgets.action_units("consolidation") == units(120)
     assert budgets.job == units(20)
-    assert budgets.least_job == units(0.5)
-    assert budgets.way_units("NodeLocalGreedy") == units(1)
-    assert budgets.way_units("MultiNodeGang") == units(3)
+    assert budgets.job_minimum == units(0.5)
+    assert budgets.generator_units("NodeLocalGreedy") == units(1)
+    assert budgets.generator_units("MultiNodeGang") == units(3)
 
 
 def test_sol5_a_default_for_ways_spares_those_with_a_value_of_their_own() -> None:
     """cycle:SOL-5"""
     budgets = read({"maxGeneratorSearchDuration": {"default": "7s"}})
-    assert budgets.way_units("NodeLocalGreedy") == units(30)
-    assert budgets.way_units("SomeoneElses") == units(7)
+    assert budgets.generator_units("NodeLocalGreedy") == units(30)
+    assert budgets.generator_units("SomeoneElses") == units(7)
 
 
 @pytest.mark.parametrize("zero", ["0s", "0", 0])
@@ -88,9 +88,9 @@ def test_sol5_nothing_means_without_end(zero: object) -> None:
     assert budgets.action_units("reclaim") is None
     assert budgets.action_units("preempt") is None
     assert budgets.job is None
-    assert budgets.least_job == 0
-    assert budgets.way_units("NodeLocalGreedy") is None
-    assert budgets.way_units("MultiNodeGang") is None
+    assert budgets.job_minimum == 0
+    assert budgets.generator_units("NodeLocalGreedy") is None
+    assert budgets.generator_units("MultiNodeGang") is None
 
 
 def test_a_duration_too_short_for_a_unit_is_one_unit() -> None:
@@ -101,7 +101,7 @@ def test_a_duration_too_short_for_a_unit_is_one_unit() -> None:
 def test_without_an_end_a_job_may_be_promised_anything() -> None:
     """cycle:SOL-5: min >= max is wrong only where there is a max."""
     budgets = read({"maxJobSearchDuration": "0s", "minJobSearchDuration": "1h"})
-    assert (budgets.job, budgets.least_job) == (None, units(3600))
+    assert (budgets.job, budgets.job_minimum) == (None, units(3600))
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -136,9 +136,9 @@ def test_a_mistake_is_named_and_the_built_in_value_counts(value: object, field: 
     assert fields == [f"scenarioSearchBudgets{field}"]
     for action in ("reclaim", "preempt", "consolidation"):
         assert budgets.action_units(action) == units(300)
-    assert (budgets.job, budgets.least_job) == (units(240), 0)
-    assert budgets.way_units("NodeLocalGreedy") == units(30)
-    assert budgets.way_units("MultiNodeGang") == units(120)
+    assert (budgets.job, budgets.job_minimum) == (units(240), 0)
+    assert budgets.generator_units("NodeLocalGreedy") == units(30)
+    assert budgets.generator_units("MultiNodeGang") == units(120)
 
 
 @pytest.mark.parametrize(("least", "most"), [("10s", "10s"), ("11s", "10s"), ("5m", None)])
@@ -147,7 +147,7 @@ def test_sol5_the_least_must_be_less_than_the_most(least: str, most: str | None)
     given: dict[str, Any] = {"minJobSearchDuration": least, "maxActionSearchDuration": {"reclaim": "1s"}}
     budgets, fields = mistakes(given if most is None else {**given, "maxJobSearchDuration": most})
     assert fields == ["scenarioSearchBudgets.minJobSearchDuration"]
-    assert (budgets.job, budgets.least_job) == (units(240), 0)
+    assert (budgets.job, budgets.job_minimum) == (units(240), 0)
     assert budgets.action_units("reclaim") == units(1), "what is right is kept"
 
 
@@ -156,8 +156,8 @@ def test_other_keys_survive_a_mistake() -> None:
         {"maxJobSearchDuration": "x", "minJobSearchDuration": "1s", "maxGeneratorSearchDuration": {"default": "9s"}}
     )
     assert fields == ["scenarioSearchBudgets.maxJobSearchDuration"]
-    assert (budgets.job, budgets.least_job) == (units(240), units(1))
-    assert budgets.way_units("SomeoneElses") == units(9)
+    assert (budgets.job, budgets.job_minimum) == (units(240), units(1))
+    assert budgets.generator_units("SomeoneElses") == units(9)
 
 
 # -- their effect -----------------------------------------------------------------------------------------------------
@@ -180,7 +180,8 @@ def claim(**budgets: Any) -> Cluster:
 def test_sol6_enough_units_are_enough() -> None:
     """cycle:SOL-6"""
     assert claim().schedule().pipelined("claim") == 2
-    assert claim(default_action=None, job=None, ways={}, default_way=None).schedule().pipelined("claim") == 2
+    unlimited = claim(default_action=None, job=None, generators={}, default_generator=None)
+    assert unlimited.schedule().pipelined("claim") == 2
 
 
 @pytest.mark.parametrize("budgets", [{"job": 1}, {"actions": {"reclaim": 1}}])
@@ -202,16 +203,16 @@ def test_sol3_nothing_left_means_not_attempted() -> None:
 
 def test_sol6_the_least_of_a_job_counts_whatever_the_action_has_left() -> None:
     """cycle:SOL-6: job = max(least, min(action, most))."""
-    result = claim(actions={"reclaim": 0}, least_job=1000).schedule()
+    result = claim(actions={"reclaim": 0}, job_minimum=1000).schedule()
     assert result.pipelined("claim") == 2
 
 
 def test_sol6_a_way_that_is_used_up_leaves_the_job_to_the_next() -> None:
     """cycle:SOL-6: the way has its own limit, and running into it does not end the action."""
-    result = claim(ways={"NodeLocalGreedy": 0}).schedule()
+    result = claim(generators={"NodeLocalGreedy": 0}).schedule()
     assert result.pipelined("claim") == 2
     assert result.plan.stopped == ()
-    assert claim(ways={"NodeLocalGreedy": 0, "MultiNodeGang": 0}).schedule().plan.evictions == ()
+    assert claim(generators={"NodeLocalGreedy": 0, "MultiNodeGang": 0}).schedule().plan.evictions == ()
 
 
 def test_a_budget_counts_work_so_a_replay_stops_where_the_original_stopped() -> None:

@@ -438,7 +438,7 @@ def test_a_plugin_of_others_comes_through_its_entry_point(tmp_path: Path, monkey
     install(tmp_path, monkeypatch, THEIRS)
     configuration = load_configuration("tiers: [{plugins: [{name: theirs, arguments: {size: 3, colour: red}}]}]")
     (named,) = configuration.policy.plugins
-    assert named.foreign
+    assert named.third_party
     assert named.plugin.size == 3  # type: ignore[attr-defined]
     assert paths(configuration) == ["tiers[0].plugins[0].arguments.colour"]
 
@@ -491,7 +491,7 @@ def test_a_built_in_name_is_always_the_built_in_plugin(tmp_path: Path, monkeypat
 
 
 def test_built_in_plugins_are_not_foreign() -> None:
-    assert not any(named.foreign for named in default_configuration().policy.plugins)
+    assert not any(named.third_party for named in default_configuration().policy.plugins)
 
 
 def test_queue_depth_keeps_the_best_groups_of_every_leaf() -> None:

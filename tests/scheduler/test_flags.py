@@ -201,7 +201,7 @@ def test_a_flag_that_was_not_given_keeps_its_default() -> None:
 def test_flags_shape_the_policy_of_the_configuration() -> None:
     policy = default_configuration().policy
     assert read_flags({}).shaping(policy) == policy
-    assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).skip_seen
+    assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).reuse_failures
     assert read_flags({"detailed-fit-errors": "true"}).shaping(policy).detailed_fit_errors
     assert read_flags({"max-consolidation-preemptees": "3"}).shaping(policy).max_consolidation_preemptees == 3
     assert not read_flags({"allow-consolidating-reclaim": "false"}).shaping(policy).allow_consolidating_reclaim
@@ -213,7 +213,7 @@ def test_without_signatures_the_same_is_decided() -> None:
     """cycle:14: signatures only save work."""
     base = cluster(nodes=2, gpus=2).queue("q").gang("a", pods=3, gpu=2).gang("b", pods=3, gpu=2).gang("c", gpu=1)
     without = read_flags({"use-scheduling-signatures": "false"}).shaping(base.policy())
-    plans = [base.with_policy(skip_seen=skip).schedule().plan for skip in (True, without.skip_seen)]
+    plans = [base.with_policy(reuse_failures=skip).schedule().plan for skip in (True, without.reuse_failures)]
     assert plans[0].binds == plans[1].binds
     assert plans[0].unscheduled == plans[1].unscheduled
 

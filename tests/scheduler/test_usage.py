@@ -10,7 +10,7 @@ from pykai.api.duration import DAY, HOUR, MINUTE, SECOND, WEEK
 from pykai.api.timestamp import parse_timestamp
 from pykai.core.model.problems import Problem
 from pykai.core.queueing.cron import parse_cron
-from pykai.core.queueing.usagehistory import Window
+from pykai.core.queueing.usagehistory import UsageWindow
 from pykai.scheduler.config.configuration import load_configuration
 from pykai.scheduler.config.usagedb import UsageConfig, read_usage
 
@@ -59,7 +59,7 @@ def test_the_defaults_are_those_of_the_table() -> None:
     """queues:14.2"""
     found = read(PROMETHEUS)
     assert found.connection == "http://usage:9090"
-    assert found.window == Window("sliding", WEEK, 0, None, 0)
+    assert found.window == UsageWindow("sliding", WEEK, 0, None, 0)
     assert (found.fetch_interval_ns, found.staleness_ns, found.wait_timeout_ns) == (MINUTE, 5 * MINUTE, MINUTE)
     assert found.extra == {}
 
@@ -96,13 +96,15 @@ def test_an_unknown_client_type_is_told_the_known_ones() -> None:
 
 def test_each_type_of_window_is_read() -> None:
     """queues:14.2, Q-341"""
-    assert with_params(windowSize="10d").window == Window("sliding", 10 * DAY)
-    assert with_params(windowType="sliding", windowSize="1w", halfLifePeriod="12h").window == Window(
+    assert with_params(windowSize="10d").window == UsageWindow("sliding", 10 * DAY)
+    assert with_params(windowType="sliding", windowSize="1w", halfLifePeriod="12h").window == UsageWindow(
         "sliding", WEEK, half_life_ns=12 * HOUR
     )
     tumbling = with_params(windowType="tumbling", windowSize="1h", tumblingWindowStartTime="2026-03-02T10:00:00Z")
-    assert tumbling.window == Window("tumbling", HOUR, parse_timestamp("2026-03-02T10:00:00Z"))
-    assert with_params(windowType="cron", cronString="0 0 1 * *").window == Window("cron", cron=parse_cron("@monthly"))
+    assert tumbling.window == UsageWindow("tumbling", HOUR, parse_timestamp("2026-03-02T10:00:00Z"))
+    assert with_params(windowType="cron", cronString="0 0 1 * *").window == UsageWindow(
+        "cron", cron=parse_cron("@monthly")
+    )
 
 
 @pytest.mark.parametrize("half_life", ["0s", "-1h"])
@@ -200,7 +202,7 @@ usageDBConfig:
     )
     assert configuration.problems == ()
     assert configuration.usage is not None
-    assert configuration.usage.window == Window(
+    assert configuration.usage.window == UsageWindow(
         "tumbling", WEEK, parse_timestamp("2026-03-02T10:00:00Z"), None, 10 * MINUTE
     )
     assert configuration.usage.fetch_interval_ns == 30 * SECOND

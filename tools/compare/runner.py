@@ -74,7 +74,7 @@ def run_cluster(number: int, seed: int, cycles: int) -> Iterator[dict[str, Any]]
         first = {"problems": problems, "features": sorted(cluster.features)} if cycle == 1 else {}
         order = find("job_order")(tables.snapshot(cluster.now_ns), policy_now) if cycle == 1 else {}
         plan = find("schedule")(tables.snapshot(cluster.now_ns), policy_now, memory)
-        line = record(name, cycle, plan, order=order, dead=sorted(tables.dead_requests()), **first)
+        line = record(name, cycle, plan, order=order, dead=sorted(tables.stale_bind_requests()), **first)
         yield line
         raw = line["plan"]
         happened = cluster.move_on(raw) if cycle < cycles else cluster.settle(raw)

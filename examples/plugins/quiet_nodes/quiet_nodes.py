@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
+from pykai.core.hooks import Hooks, NodeScore, PlacementRequest, Rows, Scope
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class QuietNodes:
     def prepare(self, snapshot: Snapshot) -> Hooks:
         quiet = snapshot.nodes.per_label(self.label, lambda value: value == "true")
 
-        def score(state: State, ask: Ask, rows: Rows, context: None) -> Any:
+        def score(state: State, request: PlacementRequest, rows: Rows, context: None) -> Any:
             return 100_000.0 * quiet[rows]
 
         return Hooks(node_scores=(NodeScore("quietnodes", score, scope=Scope.NODES),))

@@ -29,7 +29,7 @@ from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.shapes import Shape, ShapeRegister
 from pykai.core.model.sharedgpus import portion_hundredths, tenant_mib
 from pykai.core.model.tasks import has_ended
-from pykai.core.placing.nodeload import Load, capacity, shape_or_nothing
+from pykai.core.placing.nodeload import NodeLoad, node_capacity, shape_or_empty
 from pykai.kube.store import Change, Store
 
 #: index of the pods' store: those on a node
@@ -60,7 +60,7 @@ class Room:
             raise BindFailure("request", text)
         if not attempt.shared:
             return
-        shape = shape_or_nothing(pod, self._register)
+        shape = shape_or_empty(pod, self._register)
         if not shape.shared:
             raise BindFailure(
                 "request", f"pod {attempt.key} asks for no part of a GPU and is to get {request.received_gpu}"
@@ -77,9 +77,9 @@ class Room:
     def enter(self, attempt: Attempt, node: Node) -> None:
         """Let a pod through and count it from now on; raises `BindFailure` if node or device cannot hold it."""
         name = node.metadata.name
-        shape = shape_or_nothing(attempt.pod, self._register)
+        shape = shape_or_empty(attempt.pod, self._register)
         coming = self._on_the_way(attempt, name)
-        load = Load(self._register)
+        load = NodeLoad(self._register)
         for pod in self._pods.by(PODS_ON, name):
             if not has_ended(pod):
                 load.add(pod)
@@ -88,7 +88,11 @@ class Room:
         # What claims serve does not count on the node, unless it still has some of its own.
         served = attempt.request.spec.extended_resource_claim_allocation is not None
         wanted = Counter(
-            {each: asked for each, asked in shape.requests if not (served and "/" in each and not capacity(node, each))}
+            {
+                each: asked
+                for each, asked in shape.requests
+                if not (served and "/" in each and not node_capacity(node, each))
+            }
         )
         if why := load.shortage(node, wanted, shape):
             raise BindFailure("room", f"others came to node {name}: {why}")
@@ -104,7 +108,7 @@ class Room:
             tenants = [pod for pod in self._pods.by(GROUP_INDEX, group) if self._is_tenant(pod, facts.name)]
             tenants += [other.pod for other in coming if group in other.groups]
             used = sum(
-                tenant_mib(shape_or_nothing(pod, self._register).gpu, facts.gpu_mib, facts.gpu_label_mib)
+                tenant_mib(shape_or_empty(pod, self._register).gpu, facts.gpu_mib, facts.gpu_label_mib)
                 for pod in tenants
                 if pod.metadata.uid != attempt.pod.metadata.uid
             )

@@ -24,10 +24,10 @@ from pykai.binder.attempt import Attempt
 from pykai.binder.changewaiters import Wakes, woken
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import VOLUME_BINDING
-from pykai.core.cluster.nodematching import meets
-from pykai.core.cluster.storage import Storage, Volume
-from pykai.core.ledgers.volumes.candidates import fits
-from pykai.core.model.volumerequests import Place, VolumeAsk
+from pykai.core.cluster.nodematching import matches_requirement
+from pykai.core.cluster.storage import StorageIndex, VolumeFacts
+from pykai.core.ledgers.volumes.candidates import volume_fits
+from pykai.core.model.volumerequests import AccessibleNodes, VolumeRequest
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, NotFound
@@ -87,7 +87,7 @@ class VolumeBinding:
         """Whether a claim has its volume; takes the next step towards it if not."""
         pod, node = attempt.pod, attempt.node
         name = _claim_of(pod, volume)
-        storage = Storage()
+        storage = StorageIndex()
         claim = await self._claim(pod, name)
         if claim is not None:
             storage.apply(claim)
@@ -99,7 +99,7 @@ class VolumeBinding:
         if ask.bound:
             if ask.lost:
                 raise _failure(attempt, "Filter", f'persistentvolume "{claim.spec.volume_name}" not found')
-            if not reaches(ask.place, node):
+            if not reaches(ask.accessible_from, node):
                 raise _failure(attempt, "Filter", "node(s) had volume node affinity conflict")
             return True
         if ask.problem:
@@ -111,7 +111,7 @@ class VolumeBinding:
         elif not ask.driver:
             raise _failure(attempt, "Filter", "node(s) didn't find available persistent volumes to bind")
         elif ask.selected_node != node.metadata.name:
-            if not reaches(storage.made_where(ask.storage_class), node):
+            if not reaches(storage.provisionable_from(ask.storage_class), node):
                 raise _failure(attempt, "Filter", "node(s) had volume node affinity conflict")
             await self._tell(attempt, claim)
         return False
@@ -124,7 +124,7 @@ class VolumeBinding:
         except NotFound:
             return None
 
-    async def _load(self, storage: Storage, claim: PersistentVolumeClaim, node: Node) -> None:
+    async def _load(self, storage: StorageIndex, claim: PersistentVolumeClaim, node: Node) -> None:
         """What a claim may be bound to on a node."""
         if claim.spec.volume_name:
             with suppress(NotFound):
@@ -140,12 +140,16 @@ class VolumeBinding:
                 storage.apply(await self._client.get(STORAGE_CLASSES, storage_class, into=StorageClass))
 
     @staticmethod
-    def _choose(storage: Storage, ask: VolumeAsk, node: Node) -> Volume | None:
+    def _choose(storage: StorageIndex, ask: VolumeRequest, node: Node) -> VolumeFacts | None:
         """The volume kept for the claim, else the smallest that fits and is reached from the node."""
-        found = [volume for volume in storage.volumes.values() if fits(ask, volume) and reaches(volume.place, node)]
-        return min(found, key=lambda v: (v.name not in ask.reserved, v.size, v.name), default=None)
+        found = [
+            volume
+            for volume in storage.volumes.values()
+            if volume_fits(ask, volume) and reaches(volume.accessible_from, node)
+        ]
+        return min(found, key=lambda v: (v.name not in ask.reserved_volumes, v.size, v.name), default=None)
 
-    async def _take(self, attempt: Attempt, claim: PersistentVolumeClaim, volume: Volume) -> None:
+    async def _take(self, attempt: Attempt, claim: PersistentVolumeClaim, volume: VolumeFacts) -> None:
         """Keep a volume for the claim; the volume controller does the rest."""
         meta = claim.metadata
         if volume.claim_uid == meta.uid:
@@ -181,7 +185,7 @@ class VolumeBinding:
         await self._client.patch(PERSISTENT_VOLUME_CLAIMS, meta.name, patch, meta.namespace)
 
 
-def reaches(place: Place, node: Node) -> bool:
+def reaches(place: AccessibleNodes, node: Node) -> bool:
     """Whether a node is where a volume can be used; no place means everywhere."""
     if place is None:
         return True
@@ -190,8 +194,10 @@ def reaches(place: Place, node: Node) -> bool:
         wire = term.as_term()
         if not (wire.match_expressions or wire.match_fields):
             continue
-        if all(meets(expression, labels.get(expression.key)) for expression in wire.match_expressions) and all(
-            meets(field, name if field.key == "metadata.name" else None) for field in wire.match_fields
+        if all(
+            matches_requirement(expression, labels.get(expression.key)) for expression in wire.match_expressions
+        ) and all(
+            matches_requirement(field, name if field.key == "metadata.name" else None) for field in wire.match_fields
         ):
             return True
     return False

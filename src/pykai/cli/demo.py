@@ -25,10 +25,10 @@ from pykai.core.cycle.session import Session
 from pykai.core.model.axes import IntArray
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.vectors import IDLE, RELEASING
-from pykai.core.plan import reckon
+from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Bind, Nominate, NoPlace, OverCapacity, Plan, QueueFigures, Unscheduled
-from pykai.core.report.sentences import group_text, verdict_text
-from pykai.core.schedule import open_session, run
+from pykai.core.report.sentences import group_text, no_eviction_text
+from pykai.core.schedule import open_session, run_actions
 from pykai.lab.demo import NOW_NS, lab
 from pykai.scheduler.config.configuration import default_configuration
 
@@ -47,8 +47,8 @@ def demo(picture: str | None) -> None:
     session = open_session(tables.snapshot(NOW_NS), default_configuration().policy)
     before = session.snapshot.columns.copy()
     used_before = [row[2] / 100 for row in session.state.ledger.allocated]
-    run(session)
-    plan = reckon(session)
+    run_actions(session)
+    plan = build_plan(session)
     console = _console(record=picture is not None)
     console.print(_heading(session.snapshot))
     console.print(_nodes(session, plan, before, _marks(console)))
@@ -133,8 +133,8 @@ def _nodes(session: Session, plan: Plan, before: IntArray, marks: str) -> Table:
         offered = _offered(snapshot, row)
         idle = [_gpus(snapshot, columns, IDLE, row) for columns in (before, after)]
         remarks = []
-        if facts.blocked:
-            remarks.append(facts.blocked)
+        if facts.unschedulable_reason:
+            remarks.append(facts.unschedulable_reason)
         remarks += [f"only for {taint.key}={taint.value}" for taint in facts.taints]
         promised = promises[facts.name]
         # The engine counts a promise against what is being released.
@@ -303,7 +303,7 @@ def _untouched(record: Unscheduled) -> str:
         if isinstance(refusal, OverCapacity) or (isinstance(refusal, NoPlace) and refusal.unresolvable):
             return ""
     verdicts = sorted(record.verdicts, key=lambda verdict: _MOST_TELLING.index(verdict.action))
-    return f"No {verdict_text(verdicts[0])}." if verdicts else ""
+    return f"No {no_eviction_text(verdicts[0])}." if verdicts else ""
 
 
 def _summary(plan: Plan) -> str:

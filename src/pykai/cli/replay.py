@@ -19,7 +19,7 @@ import msgspec
 
 from pykai.core.actions import ACTIONS
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.plan import reckon
+from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Plan
 from pykai.core.report.sentences import group_text, orphan_text
 from pykai.core.schedule import open_session
@@ -84,7 +84,7 @@ def _run(recording: Recording, durations: dict[str, float]) -> tuple[Plan, Snaps
     session = timed("open", lambda: open_session(snapshot, policy))
     for name in policy.actions:
         timed(name, lambda name=name: ACTIONS[name](session))  # type: ignore[misc]
-    return timed("close", lambda: reckon(session)), tables.snapshot(recording.now_ns)
+    return timed("close", lambda: build_plan(session)), tables.snapshot(recording.now_ns)
 
 
 def state_fingerprint(snapshot: Snapshot) -> str:

@@ -8,7 +8,7 @@ so the same function serves the first pass over the cluster and the repair of on
 What is cached and what a hook must say about itself:
 
 - Results are kept per *shape*.  A hook that looks at anything else of the ask (its labels, its nominated node) names
-  that in `ask_key`; asks with different keys are evaluated apart.
+  that in `cache_key`; asks with different keys are evaluated apart.
 - `scope` says what can change a result: `NODES` facts of nodes only, `ROW` also what is placed on that row, `ASK` also
   the books of the queues.  An `ASK` check is evaluated for every task, and `key` names what it looks at.
 - A score that depends on values of all rows (a minimum, a maximum) tells them through `context`; when they change,
@@ -24,17 +24,17 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun
-from pykai.core.cycle.journal import Books, Observer
+from pykai.core.cycle.gangs import BranchState, Gang, LeafState
+from pykai.core.cycle.journal import DiscreteLedger, Observer
 from pykai.core.cycle.state import State
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.model.vectors import Vector
-from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.report.decisions import NoEviction
 from pykai.core.report.decisions import Refusal as Refused
-from pykai.core.report.decisions import Verdict
 
 #: Node rows a hook is asked about.
 Rows = slice | IntArray
@@ -42,12 +42,12 @@ Rows = slice | IntArray
 Planes = list[list[int]]
 
 
-class Ask:
+class PlacementRequest:
     """One task looking for a place: what every placement hook receives."""
 
     __slots__ = ("gang", "leaf", "shape", "task", "vector")
 
-    def __init__(self, task: Task, gang: Gang, leaf: LeafRun, vector: Vector) -> None:
+    def __init__(self, task: Task, gang: Gang, leaf: LeafState, vector: Vector) -> None:
         self.task = task
         self.shape: Shape = task.shape
         self.gang = gang
@@ -68,10 +68,10 @@ class NodeSet:
 
 
 #: Every node; one object, so that what is known about it is found again.
-EVERY_NODE = NodeSet()
+ALL_NODES = NodeSet()
 
 
-class NoSets(NamedTuple):
+class NoNodeSets(NamedTuple):
     """Why a subgroup has no set of nodes at all.  Names of groups are left out, so that equal gangs share it."""
 
     refusals: tuple[Refused, ...]
@@ -82,14 +82,14 @@ class Scope(IntEnum):
 
     NODES = 0
     ROW = 1
-    ASK = 2
+    REQUEST = 2
 
 
-def _always(ask: Ask) -> bool:
+def _applies_always(request: PlacementRequest) -> bool:
     return True
 
 
-def _any_gang(gang: Gang) -> bool:
+def _accepts_every_gang(gang: Gang) -> bool:
     return True
 
 
@@ -102,15 +102,15 @@ class NodeCheck:
 
     name: str
     texts: tuple[str, ...]
-    evaluate: Callable[[State, Ask, Rows], IntArray]
+    evaluate: Callable[[State, PlacementRequest, Rows], IntArray]
     scope: Scope = Scope.ROW
-    applies: Callable[[Ask], bool] = _always
+    applies: Callable[[PlacementRequest], bool] = _applies_always
     #: a text with figures instead of `texts`: (state, ask, code, row)
-    describe: Callable[[State, Ask, int, int], str] | None = None
+    describe: Callable[[State, PlacementRequest, int, int], str] | None = None
     #: what an ASK check looks at; two asks with equal keys get equal answers while the state is the same
-    key: Callable[[Ask], Hashable] | None = None
+    key: Callable[[PlacementRequest], Hashable] | None = None
     #: the same as `evaluate` for one row, for speed
-    at: Callable[[State, Ask, int], int] | None = None
+    at: Callable[[State, PlacementRequest, int], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,13 @@ class NodeScore:
     """
 
     name: str
-    evaluate: Callable[[State, Ask, Rows, Any], FloatArray]
+    evaluate: Callable[[State, PlacementRequest, Rows, Any], FloatArray]
     scope: Scope = Scope.ROW
-    applies: Callable[[Ask], bool] = _always
+    applies: Callable[[PlacementRequest], bool] = _applies_always
     #: gives, once per ranking, a function that tells what every row's score depends on right now
-    context: Callable[[State, Ask, NodeSet], Callable[[], Hashable]] | None = None
+    context: Callable[[State, PlacementRequest, NodeSet], Callable[[], Hashable]] | None = None
     #: the same for one row, for speed: (state, ask, row, planes of the row as lists, context)
-    at: Callable[[State, Ask, int, Planes, Any], float] | None = None
+    at: Callable[[State, PlacementRequest, int, Planes, Any], float] | None = None
 
 
 class PreFailure(NamedTuple):
@@ -142,59 +142,59 @@ class PreFailure(NamedTuple):
 class Loss(NamedTuple):
     """A task that a gang would lose."""
 
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
     #: what it costs its queue where it is
-    amounts: Amounts
+    amounts: QueueAmounts
     #: it would get another place, so its queue loses nothing
     moves: bool
 
 
-class Taking(NamedTuple):
+class EvictionProposal(NamedTuple):
     """A set of victims that suffices, to be judged before anything is done (queues:11.3)."""
 
     #: for whom, and what its tasks ask of its queue
     gang: Gang
-    required: Amounts
+    required: QueueAmounts
     #: gangs that lose tasks, in the order they were chosen; tasks in task order
     losses: list[tuple[Gang, list[Loss]]]
     #: what every queue had before anyone was evicted, [queue][resource] (cycle:RCL-1)
     allocated: list[list[float]]
     #: the same for work that cannot be taken back, and whether the gang is such work
-    committed: list[list[float]]
-    core: bool
+    allocated_non_preemptible: list[list[float]]
+    non_preemptible: bool
     #: tasks that get another place do not count as taken (cycle:RCL-3)
     moving_is_free: bool
 
 
 #: (state, gang, subgroup, tasks to place in it, nodes it may use) -> node sets to try in order, or why there are none
-MakeSets = Callable[[State, Gang, BranchRun | LeafRun, Sequence[Task], NodeSet], Iterable[NodeSet] | NoSets]
+NodeSetMaker = Callable[[State, Gang, BranchState | LeafState, Sequence[Task], NodeSet], Iterable[NodeSet] | NoNodeSets]
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Several observers of one plugin, in order; one that plugins share is still told once (`Rules.of`)."""
+    """Several observers of one plugin, in order; one that plugins share is still told once (`Rules.combine`)."""
 
-    every: tuple[Observer, ...]
+    observers: tuple[Observer, ...]
 
-    def came(self, task: Task, row: int) -> None:
+    def task_added(self, task: Task, row: int) -> None:
         """A task now holds the node."""
-        for observer in self.every:
-            observer.came(task, row)
+        for observer in self.observers:
+            observer.task_added(task, row)
 
-    def went(self, task: Task, row: int) -> None:
+    def task_removed(self, task: Task, row: int) -> None:
         """A task no longer holds the node."""
-        for observer in self.every:
-            observer.went(task, row)
+        for observer in self.observers:
+            observer.task_removed(task, row)
 
 
-def _each_once(observers: Iterable[Observer | None]) -> tuple[Observer, ...]:
-    found: dict[int, Observer] = {}
+def _without_duplicates(observers: Iterable[Observer | None]) -> tuple[Observer, ...]:
+    unique: dict[int, Observer] = {}
     for observer in observers:
-        for one in observer.every if isinstance(observer, Observers) else (observer,):
+        for one in observer.observers if isinstance(observer, Observers) else (observer,):
             if one is not None:
-                found[id(one)] = one
-    return tuple(found.values())
+                unique[id(one)] = one
+    return tuple(unique.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +202,21 @@ class Hooks:
     """What one plugin adds; every field may be left out."""
 
     #: reasons against a task before any node is looked at; all that fail are reported (cycle:FLT-5)
-    pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
+    pre_place: tuple[Callable[[State, PlacementRequest], PreFailure | None], ...] = ()
     #: whether no eviction could let a task in that the node checks keep out, even with these tasks placed beside it
-    hopeless: Callable[[Ask, Sequence[Task]], bool] | None = None
+    unresolvable: Callable[[PlacementRequest, Sequence[Task]], bool] | None = None
     node_checks: tuple[NodeCheck, ...] = ()
     node_scores: tuple[NodeScore, ...] = ()
     #: score of a shared GPU (None = a whole one not shared yet) for a shared request
-    gpu_score: Callable[[State, Ask, int, DeviceUse | None], float] | None = None
+    gpu_score: Callable[[State, PlacementRequest, int, DeviceUse | None], float] | None = None
     #: called before the tasks of a gang are chosen and placed
     before_gang: Callable[[State, Gang], None] | None = None
     #: candidate node sets for a subgroup, tried in order
-    node_sets: MakeSets | None = None
+    node_sets: NodeSetMaker | None = None
     #: for which gangs `node_sets` is asked; all when left out
     node_sets_for: Callable[[Gang], bool] | None = None
     #: sort key of a queue with the job it would serve next, smallest first
-    queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
     #: whether the first queue goes before the second when keys are equal; need not be a total order
     queue_tie: Callable[[State, int, int], bool] | None = None
     #: sort keys, smallest first
@@ -224,31 +224,31 @@ class Hooks:
     subgroup_key: Callable[[int, int], tuple[float, ...]] | None = None
     task_key: Callable[[Task], tuple[int, ...]] | None = None
     #: whether the queues of a gang may take on this much; the first plugin that has one decides
-    quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    quota_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
     #: the same for work that starts now, not only once others have left; what it refuses can still be promised a place
-    start_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
+    start_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
     #: sort key of a queue that would lose so much, largest first (queues:Q-239)
-    victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    victim_queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
     #: which rule forbids a gang to reclaim so much; the first plugin that has one decides, without one nobody reclaims
-    may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
+    may_reclaim: Callable[[State, Gang, QueueAmounts], NoEviction | None] | None = None
     #: gives, once per search, a function that tells whether gangs of a leaf queue may lose something at all
-    reclaim_from: Callable[[State, Gang, Amounts], Callable[[int], bool]] | None = None
+    reclaim_from: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
     #: the same for what they lose for good; gangs of other leaves can only be moved, and so make no room by themselves
-    reclaim_losers: Callable[[State, Gang, Amounts], Callable[[int], bool]] | None = None
+    reclaim_losers: Callable[[State, Gang, QueueAmounts], Callable[[int], bool]] | None = None
     #: whether one gang may lose something; all plugins must agree
-    reclaim_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
-    preempt_filter: Callable[[State, Gang, Amounts], Callable[[Gang], bool]] | None = None
+    reclaim_filter: Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]] | None = None
+    preempt_filter: Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]] | None = None
     #: what is wrong with a set of victims, None when it is fair; all plugins must agree
-    reclaim_gate: Callable[[State, Taking], str | None] | None = None
-    preempt_gate: Callable[[State, Taking], str | None] | None = None
+    reclaim_gate: Callable[[State, EvictionProposal], str | None] | None = None
+    preempt_gate: Callable[[State, EvictionProposal], str | None] | None = None
     #: ways to choose victims: names of `victims.scenarios`, tried in order (cycle:13.4)
     scenarios: tuple[str, ...] = ()
     #: what else than the shape the checks and scores above look at
-    ask_key: Callable[[Ask], Hashable] | None = None
+    cache_key: Callable[[PlacementRequest], Hashable] | None = None
     #: told of every task that comes to or leaves a node, undo included
     observer: Observer | None = None
     #: what nodes give out besides columns and shared GPUs: devices of claims, NUMA zones, volumes
-    books: Books | None = None
+    discrete_ledger: DiscreteLedger | None = None
     #: annotations for the BindRequest of a pod (pod, node name); later plugins win (workloads:BM-1)
     bind_annotations: Callable[[Task, str], dict[str, str]] | None = None
 
@@ -262,14 +262,14 @@ class Plugin(Protocol):
         ...
 
 
-def _joined(
+def _concatenated(
     keys: Sequence[Callable[..., tuple[Any, ...]]],
 ) -> Callable[..., tuple[Any, ...]] | None:
     """Keys one after the other as one key."""
     if not keys:
         return None
     first, *others = keys
-    rest = _joined(others)
+    rest = _concatenated(others)
     return first if rest is None else lambda *args: first(*args) + rest(*args)
 
 
@@ -277,39 +277,39 @@ def _joined(
 class Rules:
     """The hooks of all plugins, flattened."""
 
-    pre_place: tuple[Callable[[State, Ask], PreFailure | None], ...] = ()
-    hopeless: tuple[Callable[[Ask, Sequence[Task]], bool], ...] = ()
+    pre_place: tuple[Callable[[State, PlacementRequest], PreFailure | None], ...] = ()
+    unresolvable: tuple[Callable[[PlacementRequest, Sequence[Task]], bool], ...] = ()
     checks: tuple[NodeCheck, ...] = ()
     #: those of the checks that are asked for every task
-    ask_checks: tuple[NodeCheck, ...] = ()
+    request_checks: tuple[NodeCheck, ...] = ()
     scores: tuple[NodeScore, ...] = ()
-    gpu_scores: tuple[Callable[[State, Ask, int, DeviceUse | None], float], ...] = ()
-    node_sets: tuple[MakeSets, ...] = ()
+    gpu_scores: tuple[Callable[[State, PlacementRequest, int, DeviceUse | None], float], ...] = ()
+    node_sets: tuple[NodeSetMaker, ...] = ()
     #: for which gangs each of them is asked
     node_sets_for: tuple[Callable[[Gang], bool], ...] = ()
     before_gang: tuple[Callable[[State, Gang], None], ...] = ()
-    queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
+    queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
     queue_tie: Callable[[State, int, int], bool] | None = None
     group_key: Callable[[Gang], tuple[float, ...]] | None = None
     subgroup_key: Callable[[int, int], tuple[float, ...]] = field(default=lambda count, threshold: ())
     task_key: Callable[[Task], tuple[int, ...]] | None = None
-    quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
-    start_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
-    victim_queue_key: Callable[[State, int, Amounts], tuple[float, ...]] | None = None
-    may_reclaim: Callable[[State, Gang, Amounts], Verdict | None] | None = None
-    reclaim_from: tuple[Callable[[State, Gang, Amounts], Callable[[int], bool]], ...] = ()
-    reclaim_losers: tuple[Callable[[State, Gang, Amounts], Callable[[int], bool]], ...] = ()
-    reclaim_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
-    preempt_filters: tuple[Callable[[State, Gang, Amounts], Callable[[Gang], bool]], ...] = ()
-    reclaim_gates: tuple[Callable[[State, Taking], str | None], ...] = ()
-    preempt_gates: tuple[Callable[[State, Taking], str | None], ...] = ()
+    quota_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
+    start_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
+    victim_queue_key: Callable[[State, int, QueueAmounts], tuple[float, ...]] | None = None
+    may_reclaim: Callable[[State, Gang, QueueAmounts], NoEviction | None] | None = None
+    reclaim_from: tuple[Callable[[State, Gang, QueueAmounts], Callable[[int], bool]], ...] = ()
+    reclaim_losers: tuple[Callable[[State, Gang, QueueAmounts], Callable[[int], bool]], ...] = ()
+    reclaim_filters: tuple[Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]], ...] = ()
+    preempt_filters: tuple[Callable[[State, Gang, QueueAmounts], Callable[[Gang], bool]], ...] = ()
+    reclaim_gates: tuple[Callable[[State, EvictionProposal], str | None], ...] = ()
+    preempt_gates: tuple[Callable[[State, EvictionProposal], str | None], ...] = ()
     scenarios: tuple[str, ...] = ()
-    ask_keys: tuple[Callable[[Ask], Hashable], ...] = ()
+    cache_keys: tuple[Callable[[PlacementRequest], Hashable], ...] = ()
     observers: tuple[Observer, ...] = ()
-    books: tuple[Books, ...] = ()
+    discrete_ledgers: tuple[DiscreteLedger, ...] = ()
     bind_annotations: tuple[Callable[[Task, str], dict[str, str]], ...] = ()
 
-    def sets_for(self, gang: Gang) -> list[MakeSets]:
+    def node_set_makers(self, gang: Gang) -> list[NodeSetMaker]:
         """Who offers node sets for a gang."""
         return [make for make, applies in zip(self.node_sets, self.node_sets_for, strict=True) if applies(gang)]
 
@@ -319,44 +319,44 @@ class Rules:
         key = self.task_key
         return by_age if key is None else lambda task: (key(task), *by_age(task))
 
-    def bound_tie(self, state: State) -> Callable[[int, int], bool] | None:
+    def queue_tie_in(self, state: State) -> Callable[[int, int], bool] | None:
         """Who goes first of two queues with equal keys, right now."""
         return partial(self.queue_tie, state) if self.queue_tie is not None else None
 
     @classmethod
-    def of(cls, hooks: Iterable[Hooks]) -> Rules:
+    def combine(cls, hooks: Iterable[Hooks]) -> Rules:
         """Combine hooks in plugin order."""
-        every = list(hooks)
-        checks = tuple(check for h in every for check in h.node_checks)
+        all_hooks = list(hooks)
+        checks = tuple(check for h in all_hooks for check in h.node_checks)
         return cls(
-            pre_place=tuple(check for h in every for check in h.pre_place),
-            hopeless=tuple(h.hopeless for h in every if h.hopeless is not None),
+            pre_place=tuple(check for h in all_hooks for check in h.pre_place),
+            unresolvable=tuple(h.unresolvable for h in all_hooks if h.unresolvable is not None),
             checks=checks,
-            ask_checks=tuple(check for check in checks if check.scope is Scope.ASK),
-            scores=tuple(score for h in every for score in h.node_scores),
-            gpu_scores=tuple(h.gpu_score for h in every if h.gpu_score is not None),
-            before_gang=tuple(h.before_gang for h in every if h.before_gang is not None),
-            node_sets=tuple(h.node_sets for h in every if h.node_sets is not None),
-            node_sets_for=tuple(h.node_sets_for or _any_gang for h in every if h.node_sets is not None),
-            queue_key=_joined([h.queue_key for h in every if h.queue_key is not None]),
-            queue_tie=next((h.queue_tie for h in every if h.queue_tie is not None), None),
-            group_key=_joined([h.group_key for h in every if h.group_key is not None]),
-            subgroup_key=_joined([h.subgroup_key for h in every if h.subgroup_key is not None])
+            request_checks=tuple(check for check in checks if check.scope is Scope.REQUEST),
+            scores=tuple(score for h in all_hooks for score in h.node_scores),
+            gpu_scores=tuple(h.gpu_score for h in all_hooks if h.gpu_score is not None),
+            before_gang=tuple(h.before_gang for h in all_hooks if h.before_gang is not None),
+            node_sets=tuple(h.node_sets for h in all_hooks if h.node_sets is not None),
+            node_sets_for=tuple(h.node_sets_for or _accepts_every_gang for h in all_hooks if h.node_sets is not None),
+            queue_key=_concatenated([h.queue_key for h in all_hooks if h.queue_key is not None]),
+            queue_tie=next((h.queue_tie for h in all_hooks if h.queue_tie is not None), None),
+            group_key=_concatenated([h.group_key for h in all_hooks if h.group_key is not None]),
+            subgroup_key=_concatenated([h.subgroup_key for h in all_hooks if h.subgroup_key is not None])
             or (lambda count, threshold: ()),
-            task_key=_joined([h.task_key for h in every if h.task_key is not None]),
-            quota_gate=next((h.quota_gate for h in every if h.quota_gate is not None), None),
-            start_gate=next((h.start_gate for h in every if h.start_gate is not None), None),
-            victim_queue_key=_joined([h.victim_queue_key for h in every if h.victim_queue_key is not None]),
-            may_reclaim=next((h.may_reclaim for h in every if h.may_reclaim is not None), None),
-            reclaim_from=tuple(h.reclaim_from for h in every if h.reclaim_from is not None),
-            reclaim_losers=tuple(h.reclaim_losers for h in every if h.reclaim_losers is not None),
-            reclaim_filters=tuple(h.reclaim_filter for h in every if h.reclaim_filter is not None),
-            preempt_filters=tuple(h.preempt_filter for h in every if h.preempt_filter is not None),
-            reclaim_gates=tuple(h.reclaim_gate for h in every if h.reclaim_gate is not None),
-            preempt_gates=tuple(h.preempt_gate for h in every if h.preempt_gate is not None),
-            scenarios=tuple(dict.fromkeys(name for h in every for name in h.scenarios)),
-            ask_keys=tuple(h.ask_key for h in every if h.ask_key is not None),
-            observers=_each_once(h.observer for h in every),
-            books=tuple(h.books for h in every if h.books is not None),
-            bind_annotations=tuple(h.bind_annotations for h in every if h.bind_annotations is not None),
+            task_key=_concatenated([h.task_key for h in all_hooks if h.task_key is not None]),
+            quota_gate=next((h.quota_gate for h in all_hooks if h.quota_gate is not None), None),
+            start_gate=next((h.start_gate for h in all_hooks if h.start_gate is not None), None),
+            victim_queue_key=_concatenated([h.victim_queue_key for h in all_hooks if h.victim_queue_key is not None]),
+            may_reclaim=next((h.may_reclaim for h in all_hooks if h.may_reclaim is not None), None),
+            reclaim_from=tuple(h.reclaim_from for h in all_hooks if h.reclaim_from is not None),
+            reclaim_losers=tuple(h.reclaim_losers for h in all_hooks if h.reclaim_losers is not None),
+            reclaim_filters=tuple(h.reclaim_filter for h in all_hooks if h.reclaim_filter is not None),
+            preempt_filters=tuple(h.preempt_filter for h in all_hooks if h.preempt_filter is not None),
+            reclaim_gates=tuple(h.reclaim_gate for h in all_hooks if h.reclaim_gate is not None),
+            preempt_gates=tuple(h.preempt_gate for h in all_hooks if h.preempt_gate is not None),
+            scenarios=tuple(dict.fromkeys(name for h in all_hooks for name in h.scenarios)),
+            cache_keys=tuple(h.cache_key for h in all_hooks if h.cache_key is not None),
+            observers=_without_duplicates(h.observer for h in all_hooks),
+            discrete_ledgers=tuple(h.discrete_ledger for h in all_hooks if h.discrete_ledger is not None),
+            bind_annotations=tuple(h.bind_annotations for h in all_hooks if h.bind_annotations is not None),
         )

@@ -20,7 +20,7 @@ class NamedPlugin:
     name: str
     plugin: Plugin
     #: not built in: what it raises must not stop the cycle
-    foreign: bool = False
+    third_party: bool = False
 
 
 #: What the waiting groups of a namespace get in a cycle while others wait (`yielding.py`): some 80 ms of work.
@@ -39,18 +39,18 @@ class SearchBudgets:
     default_action: int | None = 300 * UNITS_PER_SECOND
     job: int | None = 240 * UNITS_PER_SECOND
     #: what every job gets, whatever the action has left
-    least_job: int = 0
-    #: way to choose victims -> units for all tries of a job; absent = `default_way`
-    ways: Mapping[str, int | None] = field(default_factory=lambda: {"NodeLocalGreedy": 30 * UNITS_PER_SECOND})
-    default_way: int | None = 120 * UNITS_PER_SECOND
+    job_minimum: int = 0
+    #: way to choose victims -> units for all tries of a job; absent = `default_generator`
+    generators: Mapping[str, int | None] = field(default_factory=lambda: {"NodeLocalGreedy": 30 * UNITS_PER_SECOND})
+    default_generator: int | None = 120 * UNITS_PER_SECOND
 
     def action_units(self, action: str) -> int | None:
         """Units for one run of an action."""
         return self.actions.get(action, self.default_action)
 
-    def way_units(self, way: str) -> int | None:
+    def generator_units(self, generator: str) -> int | None:
         """Units for one way of one job."""
-        return self.ways.get(way, self.default_way)
+        return self.generators.get(generator, self.default_generator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Policy:
     #: historical usage per queue name as fractions of the cluster: CPU, memory, GPU (queues:Q-335)
     usage: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     #: reuse the outcome of an equal attempt while nothing has changed; decisions are the same without
-    skip_seen: bool = True
+    reuse_failures: bool = True
     #: groups that consolidation may move for one job; 0 = off, -1 = any number (cycle:CON-1)
     max_consolidation_preemptees: int = 16
     #: victims that get another place do not count as reclaimed (cycle:RCL-3)
@@ -78,7 +78,7 @@ class Policy:
     #: namespace -> the group with which its turn begins: `Plan.resume` of the last cycle
     resume: Mapping[str, str] = field(default_factory=dict)
     #: groups that were promised places in the last cycle: they are not put off
-    promised: frozenset[str] = frozenset()
+    nominated_groups: frozenset[str] = frozenset()
     search_budgets: SearchBudgets = field(default_factory=SearchBudgets)
     #: say node by node why a task found no place (cycle:EXP-4)
     detailed_fit_errors: bool = False

@@ -51,7 +51,7 @@ from pykai.api.scheduling import (
 )
 from pykai.api.topology import Topology, TopologyLevel, TopologySpec
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from pykai.scheduler.config.configuration import default_configuration
@@ -209,7 +209,7 @@ def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int, *, quick
         rounds += 1
         gc.collect()
         with collector_paused():
-            memory = Memory()
+            memory = CycleMemory()
             began = perf_counter()
             plan = schedule(tables.snapshot(_NOW_NS), policy, memory)
             seconds = min(seconds, perf_counter() - began)
@@ -377,7 +377,7 @@ def living(nodes: int, *, quick: bool = False) -> Measurement:
     The floor is one dictionary update an event and one look at every node.
     """
     lab = _Living(nodes)
-    policy, memory = default_configuration().policy, Memory()
+    policy, memory = default_configuration().policy, CycleMemory()
     taken: list[float] = []
     floor = float("inf")
 

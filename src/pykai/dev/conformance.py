@@ -22,17 +22,17 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.journal import Placement
 from pykai.core.cycle.session import Session
-from pykai.core.ledgers.numa.ledger import Content, ZoneBooks
+from pykai.core.ledgers.numa.ledger import ZoneAllocation, ZoneLedger
 from pykai.core.model.shapes import GpuKind
-from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, Status
+from pykai.core.model.status import ACTIVE_USED, STATUS_NAMES, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import IDLE, RELEASING
-from pykai.core.plugins import DEFAULT_PROFILE, PLANNED, PROFILES
+from pykai.core.plugins import ACCEPTED_WITHOUT_EFFECT, DEFAULT_PROFILE, PROFILES
 from pykai.core.policy import Policy
 from pykai.core.queueing.queuetree import CPU, GPU, MEMORY
 from pykai.core.report.decisions import Bind, Unscheduled
 from pykai.core.report.sentences import detailed_group_text
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from pykai.dev.cases import Case, CaseError, Raw
 from pykai.dev.claimlifecycle import release, reserve
 from pykai.dev.comparison import Outcome, PodView, differences, plain_status
@@ -53,14 +53,14 @@ Shares = dict[str, tuple[float, float, float]]
 class CaseRun:
     """A case under way: its policy, its tables, and its pods as they are now."""
 
-    def __init__(self, case: Case, *, validate: bool = False, skip_seen: bool = True) -> None:
+    def __init__(self, case: Case, *, validate: bool = False, reuse_failures: bool = True) -> None:
         for name in case.environment:
             if name not in _ENVIRONMENT:
                 raise CaseError(f"environment.{name}: this runner does not know it")
         self.case = case
         self.now_ns = case.now_ns
         settings = read_settings(case.settings)
-        self.policy = _policy(case, settings, validate=validate, skip_seen=skip_seen)
+        self.policy = _policy(case, settings, validate=validate, reuse_failures=reuse_failures)
         self.tables = Tables(settings.shard)
         self.pods: dict[str, Raw] = {}
         self._never_leave = set(case.environment.get("evictedPodsNeverLeave") or ())
@@ -87,7 +87,7 @@ class CaseRun:
     def cycle(self) -> Session:
         """One cycle on the cluster as it is."""
         session = self.open()
-        run(session)
+        run_actions(session)
         return session
 
     def step(self) -> Session:
@@ -101,20 +101,20 @@ class CaseRun:
     def move_on(self, session: Session) -> None:
         """What the rest of the cluster does between two cycles."""
         for key, task in list(session.snapshot.tasks.items()):
-            placement = session.state.moved.get(key)
+            placement = session.state.placements.get(key)
             status = task.status if placement is None else placement.status
-            if status is Status.BINDING and placement is not None:
+            if status is TaskStatus.BINDING and placement is not None:
                 bind = session.binds[key]
                 self._replace(key, _started(self.pods[key], bind, reserve(self.tables, task, bind)))
-            elif status is Status.RELEASING:
+            elif status is TaskStatus.RELEASING:
                 if self._never_leaves(task.group_key):
                     # Without the time of its deletion it cannot come to count as stuck.
                     self._replace(key, _without_deletion(self.pods[key]))
-                    self.tables.assume(key, Status.RELEASING)
+                    self.tables.assume(key, TaskStatus.RELEASING)
                 else:
                     release(self.tables, task)
                     self._replace(key, _recreated(self.pods[key]))
-            elif status is Status.PIPELINED:
+            elif status is TaskStatus.PIPELINED:
                 release(self.tables, task)
                 self._replace(key, _recreated(self.pods[key]))
 
@@ -131,7 +131,7 @@ def _key(raw: Raw) -> str:
     return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
 
 
-def _status(pod: str, name: str) -> Status:
+def _status(pod: str, name: str) -> TaskStatus:
     status = STATUS_NAMES.get(name)
     if status is None:
         raise CaseError(f"podStates.{pod}: unknown state {name}")
@@ -145,7 +145,7 @@ def _without_gpu_memory(raw: Raw) -> Raw:
     return {**raw, "metadata": {**meta, "labels": labels}}
 
 
-def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> Policy:
+def _policy(case: Case, settings: Flags, *, validate: bool, reuse_failures: bool) -> Policy:
     """What to run: the built-in configuration or that of the case, without what the case switches off."""
     content = (
         dict(case.scheduler_conf) if case.scheduler_conf is not None else {"tiers": _built_in_tiers(case, settings)}
@@ -162,7 +162,7 @@ def _policy(case: Case, settings: Flags, *, validate: bool, skip_seen: bool) -> 
         policy,
         actions=tuple(case.actions) if case.actions is not None else policy.actions,
         validate=validate,
-        skip_seen=skip_seen and policy.skip_seen,
+        reuse_failures=reuse_failures and policy.reuse_failures,
     )
 
 
@@ -181,7 +181,7 @@ def _without(tier: Any, off: set[str]) -> Any:
     kept = [
         entry
         for entry in tier["plugins"]
-        if not (isinstance(entry, dict) and (entry.get("name") in off or entry.get("name") in PLANNED))
+        if not (isinstance(entry, dict) and (entry.get("name") in off or entry.get("name") in ACCEPTED_WITHOUT_EFFECT))
     ]
     return {**tier, "plugins": kept}
 
@@ -236,7 +236,7 @@ def observe(case_run: CaseRun, session: Session, *, moved_on: bool) -> Outcome:
     columns = snapshot.columns if moved_on else state.columns
     outcome = Outcome(groups={key for key, entry in snapshot.groups.items() if entry.group is not None})
     for key, task in snapshot.tasks.items():
-        placement = None if moved_on else state.moved.get(key)
+        placement = None if moved_on else state.placements.get(key)
         if placement is None:
             status, node, gpu_groups = task.status, task.node, task.gpu_groups
         else:
@@ -271,7 +271,9 @@ def _gpus_accepted(session: Session, snapshot: Snapshot, key: str, node: str) ->
 def _numa_zones(snapshot: Snapshot, task: Task, placement: Placement | None) -> tuple[int, ...]:
     """Zones a pod has something of: by what the cycle gave it, otherwise by its record."""
     if placement is not None:
-        held = [cast(Content, grant.content) for grant in placement.grants if isinstance(grant.book, ZoneBooks)]
+        held = [
+            cast(ZoneAllocation, grant.allocation) for grant in placement.grants if isinstance(grant.ledger, ZoneLedger)
+        ]
         return tuple(zone for content in held for zone, _ in content)
     known = snapshot.numa.get(task.node)
     ids = known.layout.zones if known is not None else ()
@@ -298,10 +300,10 @@ def fair_shares_of(session: Session) -> Shares:
 
 
 def run_case(
-    case: Case, fields: Collection[str] | None = None, *, validate: bool = False, skip_seen: bool = True
+    case: Case, fields: Collection[str] | None = None, *, validate: bool = False, reuse_failures: bool = True
 ) -> list[str]:
     """Run a case; the differences from what it expects, none when it passes.  Raises what the engine raises."""
-    case_run = CaseRun(case, validate=validate, skip_seen=skip_seen)
+    case_run = CaseRun(case, validate=validate, reuse_failures=reuse_failures)
     if fields is not None and set(fields) == {"fairShares"}:
         return differences(case, Outcome(fair_shares=fair_shares_of(case_run.open())), fields)
     if case.cycles is not None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf
 
 from pykai.core.cycle.session import Session
-from pykai.core.model.status import Status
-from pykai.core.plan import reckon
+from pykai.core.model.status import TaskStatus
+from pykai.core.plan import build_plan
 from pykai.core.queueing.queuetree import RESOURCES
 from pykai.core.report.decisions import Unscheduled
-from pykai.core.report.sentences import group_text, verdict_text
+from pykai.core.report.sentences import group_text, no_eviction_text
 from pykai.dev.cases import Case
 from pykai.dev.conformance import CaseRun
 
@@ -124,7 +124,7 @@ def _running(session: Session) -> dict[str, int]:
         name = key.partition("/")[2]
         found.setdefault(name, 0)
         for task in entry.tasks.values():
-            found[name] += session.state.status_of(task) in (Status.RUNNING, Status.BOUND, Status.BINDING)
+            found[name] += session.state.status_of(task) in (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
     return found
 
 
@@ -163,11 +163,11 @@ def _reasons(session: Session, ours: Mapping[str, int], recorded: Mapping[str, i
             "  nobody runs more pods in the recorded outcome: it was taken in the middle of evictions "
             "that nobody gains by (cycle:SOL-12, SOL-15)"
         )
-    waiting: dict[str, Unscheduled] = {item.group: item for item in reckon(session).unscheduled}
+    waiting: dict[str, Unscheduled] = {item.group: item for item in build_plan(session).unscheduled}
     for name in sorted(recorded):
         if ours.get(name, 0) >= recorded[name] or name not in waiting:
             continue
         record = waiting[name]
         yield f"  group {name} waits: {group_text(record).splitlines()[0]}"
         for verdict in record.verdicts:
-            yield f"    {_STATEMENTS.get(verdict.rule, '')} {verdict_text(verdict)}"
+            yield f"    {_STATEMENTS.get(verdict.rule, '')} {no_eviction_text(verdict)}"

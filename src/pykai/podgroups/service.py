@@ -23,7 +23,7 @@ from pykai.api.core import Node, Pod, PriorityClass
 from pykai.api.decode import DecodeError
 from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import PodGroup, Queue
-from pykai.core.cluster.claims.counting import GpuCount, spec_gpus
+from pykai.core.cluster.claims.counting import GpuCount, claim_gpus
 from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import options, resources
 from pykai.kube.cachesync import first_lists
@@ -385,7 +385,7 @@ class PodGroups:
 
     def _claim_gpus(self, key: str) -> GpuCount | None:
         claim = self._claims.get(key)
-        return spec_gpus(claim.spec) if claim is not None else None
+        return claim_gpus(claim.spec) if claim is not None else None
 
 
 def _ours(group: PodGroup) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ from pykai.api.conditions import Standing, merged
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
-from pykai.core.model.groups import Branch, Leaf, build_root
+from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
 from pykai.podgroups.groupusage import Part, Tally
 
 Document = dict[str, Any]
@@ -95,7 +95,7 @@ def _with_claims(amounts: Amounts, users: dict[str, int], gpus_of: ClaimGpus, pr
 
 
 def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: list[str]) -> Iterator[Standing]:
-    root, tree_error = build_root(group)
+    root, tree_error = build_subgroup_tree(group)
     parts = tally.parts.values()
     ended = 0 if any(part.alive for part in parts) else sum(part.finished for part in parts)
     steps: tuple[tuple[str, str, str, str, Callable[[Part], int]], ...] = (
@@ -115,7 +115,7 @@ def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: li
 
 def complete(group: PodGroup, tally: Tally) -> bool:
     """Whether as many pods exist ungated as must start together."""
-    root, error = build_root(group)
+    root, error = build_subgroup_tree(group)
     return not error and _satisfied(root, tally.parts, lambda part: part.alive - part.gated, "", [])
 
 
@@ -130,7 +130,7 @@ def _satisfied(
         where = "" if node.name == names.DEFAULT_SUBGROUP else f" of subgroup {node.name}"
         missing.append(f"{found} of {node.minimum} pods{where} {verb}")
         return False
-    return sum([_satisfied(child, parts, count, verb, missing) for child in node.children]) >= node.needed
+    return sum([_satisfied(child, parts, count, verb, missing) for child in node.children]) >= node.min_children
 
 
 def _validity(

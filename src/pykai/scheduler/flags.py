@@ -300,7 +300,7 @@ class Flags:
     #: jobs that consolidation may move; 0 = off, -1 = any number
     max_consolidation_preemptees: int = 16
     allow_consolidating_reclaim: bool = True
-    #: reuse the outcome of equal attempts (`Policy.skip_seen`)
+    #: reuse the outcome of equal attempts (`Policy.reuse_failures`)
     use_scheduling_signatures: bool = True
     detailed_fit_errors: bool = False
     #: how long a gang may be incomplete before it is evicted; negative = for ever
@@ -316,7 +316,7 @@ class Flags:
         """The policy of the configuration file with what the flags say about decisions."""
         return replace(
             policy,
-            skip_seen=self.use_scheduling_signatures,
+            reuse_failures=self.use_scheduling_signatures,
             detailed_fit_errors=self.detailed_fit_errors,
             max_consolidation_preemptees=self.max_consolidation_preemptees,
             allow_consolidating_reclaim=self.allow_consolidating_reclaim,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.api import names
-from pykai.core.actions.allocate import walk_of
+from pykai.core.actions.allocate import allocation_walk
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.policy import Policy
 from pykai.core.schedule import open_session
@@ -14,7 +14,7 @@ from pykai.core.schedule import open_session
 def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
     """All groups that allocate would look at, in its order, over all queues and queue by queue."""
     session = open_session(snapshot, policy)
-    walk = walk_of(session, names.ACTION_ALLOCATE)
+    walk = allocation_walk(session, names.ACTION_ALLOCATE)
     everything: list[dict[str, Any]] = []
     by_queue: dict[str, list[dict[str, Any]]] = {}
     while (gang := walk.pop()) is not None:

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.model.problems import Problem
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Plan
@@ -106,7 +106,7 @@ class Loop:
         self._flags = flags
         self._period_s = flags.other["schedule-period"] / 1e9
         self._least_s = flags.other["min-cycle-interval"] / 1e9
-        self._memory = Memory()
+        self._memory = CycleMemory()
         #: of the last cycle
         self.plan: Plan | None = None
         #: told of every plan once it is being carried out
@@ -129,7 +129,7 @@ class Loop:
     def holds_for_good(self) -> bool:
         """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come, and
         no group for its turn."""
-        return self._memory.until_ns is None and not self.intake.waiting and not self._resume
+        return self._memory.valid_until_ns is None and not self.intake.waiting and not self._resume
 
     def wake(self) -> None:
         """Something changed that a cycle should see."""
@@ -157,7 +157,7 @@ class Loop:
 
     def _keep_warm(self, operations: list[Operation]) -> None:
         self.intake.digest(operations)
-        self.intake.tables.tidy()
+        self.intake.tables.refresh_indexes()
 
     def close(self) -> None:
         """Give up the thread."""
@@ -194,7 +194,7 @@ class Loop:
                     return await self._cycle()
                 except Exception:
                     self._failures += 1
-                    self._memory = Memory()
+                    self._memory = CycleMemory()
                     self._metrics.cycle_failed()
                     log.exception("the cycle failed, for the %d. time in a row", self._failures)
                     if self._failures >= _PATIENCE:
@@ -250,7 +250,7 @@ class Loop:
         """The policy, and whose turn it is."""
         if not self._resume and not self._promised:
             return self.policy
-        return replace(self.policy, resume=self._resume, promised=self._promised)
+        return replace(self.policy, resume=self._resume, nominated_groups=self._promised)
 
     def _work(self, operations: list[Operation], at_ns: int, policy: Policy) -> Worked:
         """The engine's part; no await, no I/O."""
@@ -260,7 +260,7 @@ class Loop:
             snapshot = self.intake.tables.snapshot(at_ns)
             opened_s = time.perf_counter()
             plan = schedule(snapshot, policy, self._memory)
-            dead = self.intake.tables.dead_requests()
+            dead = self.intake.tables.stale_bind_requests()
             ended_s = time.perf_counter()
         return Worked(plan, snapshot, dead, digest.problems, digest.operations, opened_s - began_s, ended_s - began_s)
 

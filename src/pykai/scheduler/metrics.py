@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from pykai.api import names
 from pykai.api.scheduling import PodGroup
-from pykai.core.eviction.scenarios import WAYS
+from pykai.core.eviction.scenarios import GENERATORS
 from pykai.core.policy import UNITS_PER_SECOND, Policy
 from pykai.core.report.decisions import Evict, Plan
 from pykai.observe.metrics import Metrics
@@ -202,5 +202,5 @@ class SchedulerMetrics:
         for action in (names.ACTION_RECLAIM, names.ACTION_PREEMPT, names.ACTION_CONSOLIDATION):
             self._action_budget.labels(action).set((budgets.action_units(action) or 0) / UNITS_PER_SECOND)
         self._job_budget.set((budgets.job or 0) / UNITS_PER_SECOND)
-        for way in WAYS:
-            self._generator_budget.labels(way).set((budgets.way_units(way) or 0) / UNITS_PER_SECOND)
+        for way in GENERATORS:
+            self._generator_budget.labels(way).set((budgets.generator_units(way) or 0) / UNITS_PER_SECOND)

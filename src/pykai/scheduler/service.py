@@ -332,7 +332,15 @@ class Scheduler:
             version = {}
         confined, policy = dict(self.intake.confined), self.loop.policy_now
         return await asyncio.to_thread(
-            snapshot_zip, objects, self._flags, content, at_ns, version, confined, policy.resume, policy.promised
+            snapshot_zip,
+            objects,
+            self._flags,
+            content,
+            at_ns,
+            version,
+            confined,
+            policy.resume,
+            policy.nominated_groups,
         )
 
     async def _get_snapshot(self, _: web.Request) -> web.Response:

@@ -128,19 +128,21 @@ class Recording:
     confined: dict[str, FreeRoomOnly] = field(default_factory=dict)
     #: whose turn it is (`Policy.resume`)
     resume: dict[str, str] = field(default_factory=dict)
-    #: groups with promises (`Policy.promised`)
+    #: groups with promises (`Policy.nominated_groups`)
     promised: frozenset[str] = frozenset()
 
     @property
     def policy(self) -> Policy:
         """How its scheduler decided."""
-        return replace(self.flags.shaping(self.configuration.policy), resume=self.resume, promised=self.promised)
+        return replace(
+            self.flags.shaping(self.configuration.policy), resume=self.resume, nominated_groups=self.promised
+        )
 
     def tables(self) -> Tables:
         """The model of the cluster."""
         tables = Tables(self.flags.shard, self.objects)
         for key, why in self.confined.items():
-            tables.confine(key, why)
+            tables.restrict_to_free_resources(key, why)
         return tables
 
 

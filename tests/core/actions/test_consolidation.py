@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.validate import check_state
-from pykai.core.report.decisions import Verdict
-from pykai.core.schedule import run
+from pykai.core.report.decisions import NoEviction
+from pykai.core.schedule import run_actions
 from tests.core.builders import Cluster, Result, cluster, stamp
 
 
@@ -99,7 +99,7 @@ def test_with_too_little_free_in_the_cluster_nobody_is_asked() -> None:
     result = spread(consolidating(4, 4), 2, 3).gang("new", gpu=4).schedule()
     record = result.left_out("new")
     assert record is not None
-    assert record.verdicts == (Verdict("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
+    assert record.verdicts == (NoEviction("consolidation", "too_little_free", "", "GPU", 4.0, 3.0),)
 
 
 def test_a_job_beyond_the_limit_of_its_queue_moves_nobody() -> None:
@@ -107,7 +107,7 @@ def test_a_job_beyond_the_limit_of_its_queue_moves_nobody() -> None:
     built = cluster().taking("consolidation").queue("q", limit=6).node(gpus=4).node(gpus=4)
     record = spread(built, 2, 2).gang("new", gpu=3).schedule().left_out("new")
     assert record is not None
-    assert record.verdicts == (Verdict("consolidation", "limit", "q", "GPU", 7.0, 6.0),)
+    assert record.verdicts == (NoEviction("consolidation", "limit", "q", "GPU", 7.0, 6.0),)
     within = cluster().taking("consolidation").queue("q", limit=7).node(gpus=4).node(gpus=4)
     assert len(moves(spread(within, 2, 2).gang("new", gpu=3).schedule())) == 1
 
@@ -299,9 +299,9 @@ def test_sol12_the_look_ahead_leaves_nothing_behind() -> None:
     """cycle:SOL-12: those who move hold their old place until they are gone."""
     built = cluster(nodes=2, gpus=4).queue("q").gang("a", gpu=2, on="node-0").gang("b", gpu=2, on="node-1")
     session = built.gang("job", gpu=3).taking("consolidation").session()
-    run(session)
+    run_actions(session)
     assert [item.pod for item in session.evictions.values()] == ["b-0"]
-    assert set(session.state.leaving) == {"default/b-0"}
+    assert set(session.state.evicted_from) == {"default/b-0"}
     check_state(session)
 
 

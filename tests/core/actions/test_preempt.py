@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, Result, cluster, leaf
 
 
@@ -119,13 +119,13 @@ def test_without_anyone_of_lower_priority_nothing_is_searched() -> None:
 
 def test_t26_a_pod_that_is_leaving_already_is_no_victim() -> None:
     """cycle:T-26, PG-14: but its sibling is."""
-    built = trains(preempting(2), pods=2, min=1, gpu=1).assume("old-0", Status.STUCK_IN_RELEASING)
+    built = trains(preempting(2), pods=2, min=1, gpu=1).assume("old-0", TaskStatus.STUCK_IN_RELEASING)
     assert infers(built).schedule().evicted_pods() == ["old-1"]
 
 
 def test_t26_a_job_of_which_all_pods_are_leaving_is_no_victim() -> None:
     """cycle:T-26."""
-    assert nothing_happens(infers(trains(preempting(1)).assume("old-0", Status.STUCK_IN_RELEASING)).schedule())
+    assert nothing_happens(infers(trains(preempting(1)).assume("old-0", TaskStatus.STUCK_IN_RELEASING)).schedule())
 
 
 # The gate, the order of victims, the words
@@ -228,7 +228,7 @@ def test_jobs_are_served_in_order_and_each_has_its_own_victims() -> None:
 def test_a_promise_is_taken_back_by_higher_priority() -> None:
     """cycle:PG-14, Do better: nobody is deleted for a pod that only had a promise."""
     built = preempting(2).priority_class("top", 200).with_policy(actions=("allocate", "preempt"))
-    trains(trains(built, "leaving").assume("leaving-0", Status.RELEASING))
+    trains(trains(built, "leaving").assume("leaving-0", TaskStatus.RELEASING))
     result = infers(infers(built, "middle"), "best", priority="top", gpu=2).schedule()
     assert result.evicted_pods() == ["old-0"]
     assert (result.pipelined("middle"), result.pipelined("best")) == (0, 1)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pykai.core.actions.stale_gangs import evict_stale_gangs
-from pykai.core.cycle.recording import carry_out
-from pykai.core.model.status import Status
+from pykai.core.cycle.recording import record_decisions
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import WithinDelay
 from pykai.core.report.sentences import stale_text
 from tests.core.builders import NOW_NS, Cluster, Part, Result, branch, cluster, leaf, stamp
@@ -91,12 +91,12 @@ def test_stl3_the_default_grace_period_is_a_setting(grace_s: int, evicted: int) 
 
 def test_stl3_the_cycle_knows_when_a_grace_period_ends() -> None:
     """cycle:STL-3: until then the same state gives the same plan."""
-    assert half(stale=20).schedule().session.state.until_ns == NOW_NS + 40 * S
-    assert half(stale=None).schedule().session.state.until_ns == NOW_NS + 60 * S
+    assert half(stale=20).schedule().session.state.valid_until_ns == NOW_NS + 40 * S
+    assert half(stale=None).schedule().session.state.valid_until_ns == NOW_NS + 60 * S
     two = half(stale=20).gang("other", 1, min=2, gpu=1, on="node-0", group_spec=marked(50))
-    assert two.schedule().session.state.until_ns == NOW_NS + 10 * S
-    assert half(stale=20, grace="-1s").schedule().session.state.until_ns is None
-    assert half(stale=61).schedule().session.state.until_ns is None
+    assert two.schedule().session.state.valid_until_ns == NOW_NS + 10 * S
+    assert half(stale=20, grace="-1s").schedule().session.state.valid_until_ns is None
+    assert half(stale=61).schedule().session.state.valid_until_ns is None
 
 
 # cycle:STL-1: what is stale
@@ -124,8 +124,8 @@ def test_t37_a_gang_without_active_pods_is_not_stale() -> None:
     assert built.schedule().plan.stale == ()
 
 
-@pytest.mark.parametrize("status", [Status.RELEASING, Status.STUCK_IN_RELEASING])
-def test_stl1_terminating_pods_count_as_active(status: Status) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING])
+def test_stl1_terminating_pods_count_as_active(status: TaskStatus) -> None:
     """cycle:STL-1: a gang whose pod only just began to end is complete."""
     built = half().pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", status)
     assert built.schedule().plan.stale == ()
@@ -134,8 +134,8 @@ def test_stl1_terminating_pods_count_as_active(status: Status) -> None:
     assert left.plan.evictions == (), "it is on its way out already"
 
 
-@pytest.mark.parametrize("status", [Status.BOUND, Status.BINDING, Status.RUNNING])
-def test_stl1_pods_that_will_run_are_active(status: Status) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING])
+def test_stl1_pods_that_will_run_are_active(status: TaskStatus) -> None:
     """cycle:STL-1"""
     built = half().pod("job-more", group="job", gpu=1, on="node-0").assume("job-more", status)
     assert built.schedule().plan.stale == ()
@@ -333,7 +333,7 @@ def test_stl4_masters_go_last() -> None:
 def test_stl4_waiting_and_ended_pods_are_not_evicted() -> None:
     """cycle:STL-4: activeAllocated only."""
     built = half(min=5).pod("job-w", group="job", gpu=1).pod("job-t", group="job", gpu=1, on="node-0")
-    built.assume("job-t", Status.RELEASING)
+    built.assume("job-t", TaskStatus.RELEASING)
     assert built.schedule().evicted_pods() == ["job-0"]
 
 
@@ -351,15 +351,15 @@ def test_stl4_a_pod_that_is_being_bound_loses_its_bind_request() -> None:
 def test_stl4_a_promise_of_the_same_cycle_is_dropped() -> None:
     """cycle:STL-4, PG-14: the pod waits again, nobody deletes it."""
     session = ground().gang("job", 2, gpu=1, group_spec={"stalenessGracePeriod": "0s"}).session()
-    (gang,) = session.waiting()
+    (gang,) = session.waiting_gangs()
     (part,) = gang.leaves
     session.state.place(gang, part, part.tasks[0], 0, (), pipelined=True)
-    carry_out(session, session.state.commit(0))
+    record_decisions(session, session.state.commit(0))
     assert list(session.nominations) == ["default/job-0"]
     evict_stale_gangs(session)
     assert [found.evicted for found in session.stale] == [True]
     assert (session.nominations, session.evictions) == ({}, {})
-    assert session.state.status_of(part.tasks[0]) is Status.PENDING
+    assert session.state.status_of(part.tasks[0]) is TaskStatus.PENDING
 
 
 def test_stl4_what_a_stale_gang_leaves_is_released_not_free() -> None:
@@ -465,7 +465,7 @@ def test_exp8_subgroups_that_lack_pods_are_named() -> None:
 
 def test_exp8_terminating_pods_are_active() -> None:
     """cycle:EXP-8, STL-1."""
-    built = half(min=3).pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", Status.RELEASING)
+    built = half(min=3).pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", TaskStatus.RELEASING)
     (found,) = built.schedule().plan.stale
     assert (found.active, found.minimum, found.subgroups) == (2, 3, ())
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from pykai.api.core import NodeSelectorRequirement, Toleration
-from pykai.core.cluster.nodematching import meets, tolerates
-from pykai.core.model.nodes import Taint
+from pykai.core.cluster.nodematching import matches_requirement, tolerates
+from pykai.core.model.nodes import NodeTaint
 from tests.core.builders import Raw, Result, cluster
 
 UNTOLERATED = "node(s) had untolerated taint(s)"
@@ -106,7 +106,7 @@ def test_numeric_tolerations_compare_the_value_of_the_taint_with_theirs(
     operator: str, value: str, tainted: str, covers: bool
 ) -> None:
     toleration = Toleration(key="k", operator=operator, value=value)
-    assert tolerates(toleration, Taint("k", tainted, "NoSchedule")) is covers
+    assert tolerates(toleration, NodeTaint("k", tainted, "NoSchedule")) is covers
 
 
 def test_pods_are_told_apart_by_their_tolerations() -> None:
@@ -351,6 +351,6 @@ def test_refused_nodes_are_counted_by_reason() -> None:
 
 def test_an_absent_label_meets_not_in_and_does_not_exist_only() -> None:
     for operator, values in (("In", ["a"]), ("Exists", []), ("Gt", ["1"]), ("Lt", ["1"])):
-        assert not meets(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)
+        assert not matches_requirement(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)
     for operator, values in (("NotIn", ["a"]), ("DoesNotExist", [])):
-        assert meets(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)
+        assert matches_requirement(NodeSelectorRequirement(key="k", operator=operator, values=tuple(values)), None)

@@ -6,9 +6,9 @@ from typing import Any
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_object
-from pykai.core.cluster.storage import Storage, StorageObject
+from pykai.core.cluster.storage import StorageIndex, StorageObject
 from pykai.core.cluster.tables import Tables
-from pykai.core.model.volumerequests import VolumeAsk
+from pykai.core.model.volumerequests import VolumeRequest
 from tests.core.builders import Cluster, cluster
 
 KEY = "default/p"
@@ -18,17 +18,17 @@ def world() -> Cluster:
     return cluster(nodes=1).storage_class().pod("p", claims=("data",)).pod("other", claims=("elsewhere",))
 
 
-def built(made: Cluster) -> Storage:
-    storage = Storage()
+def built(made: Cluster) -> StorageIndex:
+    storage = StorageIndex()
     for raw in made.objects:
         apply(storage, raw)
     return storage
 
 
-def apply(storage: Storage, raw: dict[str, Any]) -> set[str]:
+def apply(storage: StorageIndex, raw: dict[str, Any]) -> set[str]:
     item = decode_object(raw)
     if isinstance(item, Pod):
-        return storage.use(f"{item.metadata.namespace}/{item.metadata.name}", item)
+        return storage.update_pod(f"{item.metadata.namespace}/{item.metadata.name}", item)
     assert isinstance(item, StorageObject) or raw["kind"] == "Node"
     return storage.apply(item) if isinstance(item, StorageObject) else set()
 
@@ -37,7 +37,7 @@ def last(made: Cluster) -> dict[str, Any]:
     return made.objects[-1]
 
 
-def asks(made: Cluster, key: str = KEY) -> tuple[VolumeAsk, ...]:
+def asks(made: Cluster, key: str = KEY) -> tuple[VolumeRequest, ...]:
     return made.tables().snapshot(0).tasks[key].shape.volumes
 
 
@@ -80,10 +80,10 @@ def test_what_is_removed_leaves_nothing_behind() -> None:
     for raw in made.objects:
         meta = raw["metadata"]
         if raw["kind"] == "Pod":
-            storage.use(f"{meta['namespace']}/{meta['name']}", None)
+            storage.update_pod(f"{meta['namespace']}/{meta['name']}", None)
         else:
             storage.remove(raw["kind"], meta.get("namespace", ""), meta["name"])
-    assert vars(storage) == vars(Storage())
+    assert vars(storage) == vars(StorageIndex())
 
 
 def test_a_second_user_makes_a_claim_shared_and_going_makes_it_private_again() -> None:
@@ -92,7 +92,7 @@ def test_a_second_user_makes_a_claim_shared_and_going_makes_it_private_again() -
 
     def shared() -> str:
         (ask,) = tables.snapshot(0).tasks[KEY].shape.volumes
-        return ask.shared
+        return ask.shared_key
 
     assert shared() == ""
     tables.apply(decode_object(last(made.pod("second", claims=("data",)))))
@@ -122,7 +122,7 @@ def test_a_bound_claim_is_known_by_its_volume_alone() -> None:
     made = world().volume("pv", on="node-0", driver="d", claim="data").claim("data", bound_to="pv", size="7Gi")
     (ask,) = asks(made)
     assert (ask.bound, ask.driver, ask.size, ask.storage_class) == (True, "d", 0, "")
-    assert ask.place is not None
+    assert ask.accessible_from is not None
 
 
 def test_a_waiting_claim_knows_who_would_attach_it() -> None:
@@ -133,9 +133,9 @@ def test_a_waiting_claim_knows_who_would_attach_it() -> None:
 
 def test_a_driver_that_stops_telling_its_capacity_is_forgotten() -> None:
     storage = built(world().csi_driver("d"))
-    assert storage.telling_drivers == {"d"}
+    assert storage.capacity_drivers == {"d"}
     apply(storage, last(world().csi_driver("d", tells_capacity=False)))
-    assert storage.telling_drivers == set()
+    assert storage.capacity_drivers == set()
 
 
 def test_a_capacity_that_moves_to_another_class_leaves_the_first() -> None:
@@ -159,4 +159,4 @@ def test_a_storage_object_that_is_not_there_can_be_removed() -> None:
     for kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode"):
         tables.remove(kind, "default", "x")
     tables.remove("CSIStorageCapacity", "default", "x")
-    assert vars(tables.storage) == vars(Storage())
+    assert vars(tables.storage) == vars(StorageIndex())

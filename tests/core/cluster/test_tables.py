@@ -9,9 +9,9 @@ import pytest
 from pykai.api.decode import decode_object
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
 from tests.heldentries import held
 
@@ -25,7 +25,7 @@ def seen(tables: Tables) -> Snapshot:
     return tables.snapshot(NOW_NS)
 
 
-def state_in(tables: Tables, pod: str = "pod") -> Status:
+def state_in(tables: Tables, pod: str = "pod") -> TaskStatus:
     return seen(tables).tasks[f"default/{pod}"].status
 
 
@@ -61,7 +61,7 @@ def test_a_promised_pod_takes_what_is_being_released() -> None:
     """cycle:4"""
     built = cluster(nodes=1, gpus=4).pod("goes", gpu=2, on="node-0", deleted=10).pod("comes", gpu=1, on="node-0")
     expected = {"idle": 2, "releasing": 1, "free": 3, "used": 3}
-    assert amounts(seen(built.assume("comes", Status.PIPELINED).tables()), "nvidia.com/gpu") == expected
+    assert amounts(seen(built.assume("comes", TaskStatus.PIPELINED).tables()), "nvidia.com/gpu") == expected
 
 
 def test_a_pod_that_changes_holds_what_it_asks_now() -> None:
@@ -82,7 +82,7 @@ def test_a_pod_may_come_before_its_node_its_group_and_its_queue() -> None:
     apply(tables, cluster(nodes=1, gpus=2).queue("q").group("g"))
     assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 1
     session = open_session(seen(tables), cluster().policy())
-    run(session)
+    run_actions(session)
     assert list(session.binds) == ["default/next"]
 
 
@@ -125,7 +125,7 @@ def test_a_label_that_is_no_integer_counts_as_missing(label: str) -> None:
     """cycle:NOD-4; an absurd one must not stop the cycle."""
     marks = {"nvidia.com/gpu.memory": label, "nvidia.com/gpu.count": label}
     (facts,) = seen(cluster().node("n", gpus=4, gpu_memory=None, labels=marks).tables()).nodes.facts
-    assert (facts.gpu_mib, facts.gpu_mib_known, facts.gpu_count) == (100, False, 4)
+    assert (facts.gpu_mib, facts.has_gpu_memory_label, facts.gpu_count) == (100, False, 4)
 
 
 def test_a_heartbeat_of_a_node_changes_nothing() -> None:
@@ -174,9 +174,9 @@ def test_host_ports_are_given_back() -> None:
 def test_the_load_of_other_schedulers_follows_their_pods() -> None:
     """queues:Q-102"""
     tables = cluster(nodes=1).pod("pod", cpu=3, memory=5, on="node-0", scheduler="other").tables()
-    assert seen(tables).foreign == {0: (3000, 5, 0)}
+    assert seen(tables).foreign_usage == {0: (3000, 5, 0)}
     apply(tables, cluster().pod("pod", cpu=3, memory=5, on="node-0"))
-    assert seen(tables).foreign == {}
+    assert seen(tables).foreign_usage == {}
 
 
 def test_a_cycle_leaves_the_tables_as_they_were() -> None:
@@ -186,7 +186,7 @@ def test_a_cycle_leaves_the_tables_as_they_were() -> None:
     built.gang("new", fraction=0.3, spec=port)
     tables = built.tables()
     session = open_session(seen(tables), built.policy())
-    run(session)
+    run_actions(session)
     assert session.state.devices[0]["d"].live == 2
     assert len(session.state.ports[0]) == 2
     again = seen(tables)
@@ -205,30 +205,30 @@ def binding(**request: Any) -> Tables:
 def test_a_bind_request_holds_its_node() -> None:
     """cycle:SNP-7, gpu:B-4: charged like a running pod."""
     tables = binding()
-    assert state_in(tables) is Status.BINDING
+    assert state_in(tables) is TaskStatus.BINDING
     assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 3, "releasing": 0, "free": 3, "used": 1}
     tables.remove("BindRequest", "default", "pod")
-    assert state_in(tables) is Status.PENDING
+    assert state_in(tables) is TaskStatus.PENDING
     assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 4
 
 
 @pytest.mark.parametrize(
     ("request_", "state"),
     [
-        ({"phase": "Pending"}, Status.BINDING),
-        ({"phase": "Succeeded"}, Status.BINDING),
-        ({"phase": "Failed"}, Status.PENDING),
-        ({"phase": "Failed", "attempts": 2, "backoff": 3}, Status.BINDING),
-        ({"phase": "Failed", "attempts": 3, "backoff": 3}, Status.PENDING),
-        ({"phase": "Failed", "attempts": 0, "backoff": 0}, Status.PENDING),
-        ({"phase": "Pending", "attempts": 9, "backoff": 3}, Status.BINDING),
+        ({"phase": "Pending"}, TaskStatus.BINDING),
+        ({"phase": "Succeeded"}, TaskStatus.BINDING),
+        ({"phase": "Failed"}, TaskStatus.PENDING),
+        ({"phase": "Failed", "attempts": 2, "backoff": 3}, TaskStatus.BINDING),
+        ({"phase": "Failed", "attempts": 3, "backoff": 3}, TaskStatus.PENDING),
+        ({"phase": "Failed", "attempts": 0, "backoff": 0}, TaskStatus.PENDING),
+        ({"phase": "Pending", "attempts": 9, "backoff": 3}, TaskStatus.BINDING),
     ],
 )
-def test_t40_a_bind_request_counts_until_it_has_failed_for_good(request_: Raw, state: Status) -> None:
+def test_t40_a_bind_request_counts_until_it_has_failed_for_good(request_: Raw, state: TaskStatus) -> None:
     """cycle:SNP-7"""
     tables = binding(**request_)
     assert state_in(tables) is state
-    assert tables.dead_requests() == ([] if state is Status.BINDING else ["default/pod"])
+    assert tables.stale_bind_requests() == ([] if state is TaskStatus.BINDING else ["default/pod"])
 
 
 def test_a_bind_request_that_fails_later_lets_go_of_the_node() -> None:
@@ -236,7 +236,7 @@ def test_a_bind_request_that_fails_later_lets_go_of_the_node() -> None:
     apply(tables, cluster().bind_request("pod", "node-0", phase="Failed"))
     assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 4
     apply(tables, cluster().bind_request("pod", "node-0"))
-    assert tables.dead_requests() == []
+    assert tables.stale_bind_requests() == []
     assert amounts(seen(tables), "nvidia.com/gpu")["idle"] == 3
 
 
@@ -246,49 +246,49 @@ def test_t40_a_bind_request_for_an_unknown_node_is_deleted_if_it_is_ours(
 ) -> None:
     """cycle:SNP-6"""
     tables = cluster(nodes=1).pod("pod").bind_request("pod", "gone", labels=label).tables()
-    assert state_in(tables) is Status.PENDING
-    assert tables.dead_requests() == dead
+    assert state_in(tables) is TaskStatus.PENDING
+    assert tables.stale_bind_requests() == dead
 
 
 def test_a_failed_bind_request_for_a_node_of_another_shard_is_theirs() -> None:
     """cycle:SNP-6"""
     theirs = {"kai.scheduler/node-pool": "other"}
     tables = cluster(nodes=1).pod("pod").bind_request("pod", "gone", phase="Failed", labels=theirs).tables()
-    assert tables.dead_requests() == []
+    assert tables.stale_bind_requests() == []
 
 
 def test_a_bind_request_waits_for_its_node_and_its_pod() -> None:
     tables = Tables()
     apply(tables, cluster().bind_request("pod", "node-0"))
     apply(tables, cluster().pod("pod", gpu=1))
-    assert state_in(tables) is Status.PENDING
+    assert state_in(tables) is TaskStatus.PENDING
     apply(tables, cluster(nodes=1, gpus=4))
-    assert state_in(tables) is Status.BINDING
+    assert state_in(tables) is TaskStatus.BINDING
     tables.remove("Node", "", "node-0")
-    assert state_in(tables) is Status.PENDING
-    assert tables.dead_requests() == ["default/pod"]
+    assert state_in(tables) is TaskStatus.PENDING
+    assert tables.stale_bind_requests() == ["default/pod"]
 
 
 @pytest.mark.parametrize(
-    ("owner", "state"), [(None, Status.BINDING), ("uid-1", Status.BINDING), ("uid-0", Status.PENDING)]
+    ("owner", "state"), [(None, TaskStatus.BINDING), ("uid-1", TaskStatus.BINDING), ("uid-0", TaskStatus.PENDING)]
 )
-def test_a_bind_request_of_an_earlier_pod_of_that_name_does_not_count(owner: str | None, state: Status) -> None:
+def test_a_bind_request_of_an_earlier_pod_of_that_name_does_not_count(owner: str | None, state: TaskStatus) -> None:
     """gpu:B-4, Do better"""
     tables = cluster(nodes=1).pod("pod", uid="uid-1").bind_request("pod", "node-0", owner=owner).tables()
     assert state_in(tables) is state
     apply(tables, cluster().pod("pod", uid="uid-0"))
-    assert (state_in(tables) is Status.BINDING) == (owner != "uid-1")
+    assert (state_in(tables) is TaskStatus.BINDING) == (owner != "uid-1")
 
 
 def test_the_pod_of_a_bind_request_is_the_one_it_names() -> None:
     """cycle:SNP-6: the key is the namespace and spec.podName, whatever the request is called."""
     built = cluster(nodes=1).pod("pod").pod("other").bind_request("pod", "node-0", name="odd")
     tables = built.tables()
-    assert (state_in(tables), state_in(tables, "other")) == (Status.BINDING, Status.PENDING)
+    assert (state_in(tables), state_in(tables, "other")) == (TaskStatus.BINDING, TaskStatus.PENDING)
     apply(tables, cluster().bind_request("other", "node-0", name="odd"))
-    assert (state_in(tables), state_in(tables, "other")) == (Status.PENDING, Status.BINDING)
+    assert (state_in(tables), state_in(tables, "other")) == (TaskStatus.PENDING, TaskStatus.BINDING)
     tables.remove("BindRequest", "default", "odd")
-    assert (state_in(tables), state_in(tables, "other")) == (Status.PENDING, Status.PENDING)
+    assert (state_in(tables), state_in(tables, "other")) == (TaskStatus.PENDING, TaskStatus.PENDING)
 
 
 def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
@@ -307,7 +307,7 @@ def test_of_several_bind_requests_the_one_of_the_pods_name_counts() -> None:
 
 def evicted() -> Tables:
     tables = cluster(nodes=1, gpus=4).pod("pod", gpu=1, on="node-0", uid="first").tables()
-    tables.assume("default/pod", Status.RELEASING)
+    tables.assume("default/pod", TaskStatus.RELEASING)
     return tables
 
 
@@ -316,38 +316,38 @@ def test_an_eviction_under_way_is_seen_before_the_watch_shows_it() -> None:
     tables = evicted()
     assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 3, "releasing": 1, "free": 4, "used": 1}
     apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", labels={"seen": "again"}))
-    assert state_in(tables) is Status.RELEASING
+    assert state_in(tables) is TaskStatus.RELEASING
     tables.assume("default/pod", None)
-    assert state_in(tables) is Status.RUNNING
+    assert state_in(tables) is TaskStatus.RUNNING
 
 
 def test_an_assumption_is_about_one_pod_not_about_its_name() -> None:
     """cycle:SNP-17: keyed by uid"""
     tables = evicted()
     apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="second"))
-    assert state_in(tables) is Status.RUNNING
+    assert state_in(tables) is TaskStatus.RUNNING
     tables = evicted()
     tables.remove("Pod", "default", "pod")
     apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first"))
-    assert state_in(tables) is Status.RUNNING
+    assert state_in(tables) is TaskStatus.RUNNING
 
 
 def test_nothing_is_assumed_about_a_pod_nobody_knows() -> None:
     tables = cluster(nodes=1).tables()
-    tables.assume("default/pod", Status.RELEASING)
+    tables.assume("default/pod", TaskStatus.RELEASING)
     apply(tables, cluster().pod("pod", on="node-0"))
-    assert state_in(tables) is Status.RUNNING
+    assert state_in(tables) is TaskStatus.RUNNING
 
 
 def test_an_eviction_that_the_watch_confirms_can_get_stuck() -> None:
     """cycle:SNP-17, TSK-3"""
     tables = evicted()
     apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", deleted=600))
-    assert state_in(tables) is Status.STUCK_IN_RELEASING
+    assert state_in(tables) is TaskStatus.STUCK_IN_RELEASING
 
 
-@pytest.mark.parametrize(("phase", "state"), [("Succeeded", Status.SUCCEEDED), ("Failed", Status.FAILED)])
-def test_an_evicted_pod_that_has_ended_holds_nothing(phase: str, state: Status) -> None:
+@pytest.mark.parametrize(("phase", "state"), [("Succeeded", TaskStatus.SUCCEEDED), ("Failed", TaskStatus.FAILED)])
+def test_an_evicted_pod_that_has_ended_holds_nothing(phase: str, state: TaskStatus) -> None:
     tables = evicted()
     apply(tables, cluster().pod("pod", gpu=1, on="node-0", uid="first", phase=phase))
     assert state_in(tables) is state
@@ -360,8 +360,8 @@ def test_an_assumption_survives_a_change_of_the_node() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu") == {"idle": 7, "releasing": 1, "free": 8, "used": 1}
 
 
-@pytest.mark.parametrize(("deleted", "status"), [(600, Status.RUNNING), (1, Status.STUCK_IN_RELEASING)])
-def test_another_assumption_goes_before_the_clock(deleted: float, status: Status) -> None:
+@pytest.mark.parametrize(("deleted", "status"), [(600, TaskStatus.RUNNING), (1, TaskStatus.STUCK_IN_RELEASING)])
+def test_another_assumption_goes_before_the_clock(deleted: float, status: TaskStatus) -> None:
     tables = cluster(nodes=1).pod("pod", on="node-0", deleted=deleted).assume("pod", status).tables()
     assert state_in(tables) is status
 
@@ -373,7 +373,7 @@ def test_a_terminating_pod_gets_stuck_as_time_passes_and_stays_so() -> None:
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
     assert amounts(tables.snapshot(after), "nvidia.com/gpu") == {"idle": 3, "releasing": 0, "free": 3, "used": 1}
     apply(tables, cluster(nodes=1, gpus=5))
-    assert tables.snapshot(after).tasks["default/pod"].status is Status.STUCK_IN_RELEASING
+    assert tables.snapshot(after).tasks["default/pod"].status is TaskStatus.STUCK_IN_RELEASING
     assert amounts(seen(tables), "nvidia.com/gpu")["releasing"] == 1
 
 
@@ -464,7 +464,7 @@ def test_what_is_preemptible(said: str, value: int, preemptible: bool) -> None:
     snapshot = seen(cluster().group("g", preemptibility=said).tables())
     group = snapshot.groups["default/g"].group
     assert group is not None
-    assert snapshot.preemptible(group, value) is preemptible
+    assert snapshot.is_preemptible(group, value) is preemptible
 
 
 def test_a_priority_class_that_changes_counts_at_once() -> None:
@@ -499,10 +499,10 @@ def test_what_a_group_uses_and_wants_follows_its_pods() -> None:
     built.pod("runs", group="g", cpu=1, memory=7, gpu=1, on="node-0").pod("waits", group="g", cpu=2, memory=9, gpu=2)
     tables = built.pod("goes", group="g", cpu=4, gpu=1, on="node-0", deleted=1).tables()
     entry = seen(tables).groups["default/g"]
-    assert (entry.allocated, entry.wanted, entry.pending) == ([1000, 7, 100], [2000, 9, 200], 1)
+    assert (entry.allocated, entry.requested, entry.pending) == ([1000, 7, 100], [2000, 9, 200], 1)
     apply(tables, cluster().pod("waits", group="g", cpu=2, memory=9, gpu=2, on="node-0"))
     entry = seen(tables).groups["default/g"]
-    assert (entry.allocated, entry.wanted, entry.pending) == ([3000, 16, 300], [0, 0, 0], 0)
+    assert (entry.allocated, entry.requested, entry.pending) == ([3000, 16, 300], [0, 0, 0], 0)
     apply(tables, cluster().pod("runs", group="other", cpu=1, memory=7, gpu=1, on="node-0"))
     assert seen(tables).groups["default/g"].allocated == [2000, 9, 200]
     for pod in ("runs", "waits", "goes"):
@@ -610,11 +610,11 @@ def test_what_nobody_asks_for_any_more_is_forgotten_and_what_somebody_does_is_no
 
 def test_groups_that_come_and_go_leave_nothing_behind_where_no_snapshot_is_taken() -> None:
     tables = cluster(nodes=1, gpus=8).gang("stays", pods=1, gpu=1).tables()
-    tables.tidy()
+    tables.refresh_indexes()
     before = held(tables)
     for number in range(3):
         apply(tables, Cluster().gang(f"g{number}", pods=1, gpu=1))
         tables.remove("Pod", "default", f"g{number}-0")
         tables.remove("PodGroup", "default", f"g{number}")
-    tables.tidy()
+    tables.refresh_indexes()
     assert held(tables) == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.report.decisions import FreeRoomOnly, Plan
 from pykai.core.report.sentences import reason_of
 from pykai.core.schedule import schedule
@@ -30,7 +30,7 @@ def contended(action: str) -> Cluster:
     return built.taking(action)
 
 
-def planned(built: Cluster, tables: Tables, memory: Memory | None = None) -> Plan:
+def planned(built: Cluster, tables: Tables, memory: CycleMemory | None = None) -> Plan:
     return schedule(tables.snapshot(NOW_NS), built.policy(), memory)
 
 
@@ -39,18 +39,18 @@ def test_nobody_is_evicted_for_it_by_any_action(action: str) -> None:
     built = contended(action)
     tables = built.tables()
     assert len(planned(built, tables).evictions) == 1
-    tables.confine("default/new", WHY)
+    tables.restrict_to_free_resources("default/new", WHY)
     plan = planned(built, tables)
     assert plan.evictions == ()
     assert [record.refusals for record in plan.unscheduled if record.group == "new"] == [(WHY,)]
-    tables.confine("default/new", None)
+    tables.restrict_to_free_resources("default/new", None)
     assert len(planned(built, tables).evictions) == 1
 
 
 def test_it_still_gets_what_is_free() -> None:
     built = cluster(nodes=1, gpus=2).queue("q").gang("new", 2, gpu=1)
     tables = built.tables()
-    tables.confine("default/new", WHY)
+    tables.restrict_to_free_resources("default/new", WHY)
     assert len(planned(built, tables).binds) == 2
 
 
@@ -64,12 +64,12 @@ def test_it_says_why() -> None:
 
 def test_the_memory_of_the_last_cycle_notices() -> None:
     built = contended("reclaim")
-    tables, memory = built.tables(), Memory()
-    tables.confine("default/new", WHY)
+    tables, memory = built.tables(), CycleMemory()
+    tables.restrict_to_free_resources("default/new", WHY)
     again = FreeRoomOnly(4, WHY.cause)
     assert planned(built, tables, memory).evictions == ()
     assert planned(built, tables, memory).evictions == ()
-    tables.confine("default/new", again)
+    tables.restrict_to_free_resources("default/new", again)
     assert planned(built, tables, memory).unscheduled[0].refusals == (again,)
-    tables.confine("default/new", None)
+    tables.restrict_to_free_resources("default/new", None)
     assert len(planned(built, tables, memory).evictions) == 1

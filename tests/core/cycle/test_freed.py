@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.schedule import schedule
 from tests.core.builders import NOW_NS, Cluster, branch, cluster, leaf
 from tests.core.topologies import inside, racks
@@ -78,7 +78,7 @@ def left_by(work: Callable[[], object]) -> Counter[str]:
 def test_a_cycle_leaves_nothing_to_the_collector(build: Callable[[], Cluster], remembering: bool) -> None:
     built = build()
     tables, policy = built.tables(), built.policy()
-    memory = Memory() if remembering else None
+    memory = CycleMemory() if remembering else None
     # What is made once and for all is made.
     schedule(tables.snapshot(NOW_NS), policy)
     assert left_by(lambda: schedule(tables.snapshot(NOW_NS), policy, memory)) == Counter()

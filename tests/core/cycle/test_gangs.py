@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import NotReady
 from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
 
@@ -138,15 +138,19 @@ def test_the_choice_is_made_anew_when_a_placement_is_taken_back() -> None:
 # Satisfied (cycle:PG-5)
 
 
-@pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.PIPELINED])
-def test_a_task_that_holds_or_will_hold_its_place_counts_toward_the_minimum(status: Status) -> None:
+@pytest.mark.parametrize(
+    "status", [TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.PIPELINED]
+)
+def test_a_task_that_holds_or_will_hold_its_place_counts_toward_the_minimum(status: TaskStatus) -> None:
     """cycle:PG-5: activeAllocated."""
     built = job(leaf("a", 2, running=1, pending=2)).assume("job-a-0", status)
     assert chosen(built) == ["a-1"]
 
 
-@pytest.mark.parametrize("status", [Status.RELEASING, Status.STUCK_IN_RELEASING, Status.SUCCEEDED, Status.FAILED])
-def test_a_task_on_its_way_out_does_not_count_toward_the_minimum(status: Status) -> None:
+@pytest.mark.parametrize(
+    "status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
+)
+def test_a_task_on_its_way_out_does_not_count_toward_the_minimum(status: TaskStatus) -> None:
     """cycle:PG-5"""
     built = job(leaf("a", 2, running=1, pending=2)).assume("job-a-0", status)
     assert chosen(built) == ["a-1", "a-2"]
@@ -154,7 +158,7 @@ def test_a_task_on_its_way_out_does_not_count_toward_the_minimum(status: Status)
 
 def test_a_leaf_whose_pod_is_on_its_way_out_is_missing_in_its_group() -> None:
     """cycle:PG-5: the group starts both or neither."""
-    built = job(leaf("a", 1, running=1, pending=1), leaf("b", 1, pending=1)).assume("job-a-0", Status.RELEASING)
+    built = job(leaf("a", 1, running=1, pending=1), leaf("b", 1, pending=1)).assume("job-a-0", TaskStatus.RELEASING)
     assert chosen(built) == ["a-1", "b-0"]
 
 
@@ -240,7 +244,7 @@ def test_running_pods_make_a_gang_ready_again() -> None:
 
 def test_ended_pods_do_not_make_a_gang_ready() -> None:
     """cycle:PG-6: alive."""
-    built = job(leaf("a", 2, running=1, pending=1)).assume("job-a-0", Status.FAILED)
+    built = job(leaf("a", 2, running=1, pending=1)).assume("job-a-0", TaskStatus.FAILED)
     assert built.schedule().plan.binds == ()
 
 
@@ -392,7 +396,7 @@ def test_only_pods_that_hold_a_place_count_in_the_order() -> None:
     """cycle:8.4: activeAllocated."""
     built = job(leaf("a", 0, running=2, pending=1), leaf("b", 0, running=3, pending=1), needs=0)
     assert chosen(built) == ["a-2"]
-    built.assume("job-b-0", Status.RELEASING).assume("job-b-1", Status.RELEASING)
+    built.assume("job-b-0", TaskStatus.RELEASING).assume("job-b-1", TaskStatus.RELEASING)
     assert chosen(built) == ["b-3"]
 
 

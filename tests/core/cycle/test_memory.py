@@ -13,10 +13,10 @@ from pykai.api.duration import MINUTE, SECOND
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.gangs import Gang
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, Taking
-from pykai.core.model.status import Status
+from pykai.core.hooks import EvictionProposal, Hooks
+from pykai.core.model.status import TaskStatus
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import open_session, schedule
@@ -31,7 +31,7 @@ class Service:
     def __init__(self, built: Cluster) -> None:
         self.tables: Tables = built.tables()
         self.policy: Policy = built.policy()
-        self.memory = Memory()
+        self.memory = CycleMemory()
 
     def cycle(self, after_s: float = 0) -> Plan:
         """A cycle so many seconds after the first; it must not depend on the memory."""
@@ -73,7 +73,7 @@ def test_an_unchanged_cluster_is_not_scheduled_twice() -> None:
     assert later.now_ns == NOW_NS + 3600 * SECOND
     assert later.unscheduled == first.unscheduled
     assert later.queues == first.queues
-    assert service.memory.until_ns is None
+    assert service.memory.valid_until_ns is None
 
 
 def test_nothing_is_recalled_before_the_first_cycle() -> None:
@@ -110,7 +110,7 @@ CHANGES: dict[str, Callable[[Service], None]] = {
     "a priority class that goes": lambda service: service.tables.remove("PriorityClass", "", "usual"),
     "a config map that goes": lambda service: service.tables.remove("ConfigMap", "default", "there"),
     "a group that goes": lambda service: service.tables.remove("PodGroup", "default", "waiting"),
-    "an assumption": lambda service: service.tables.assume("default/running-0", Status.RELEASING),
+    "an assumption": lambda service: service.tables.assume("default/running-0", TaskStatus.RELEASING),
 }
 
 
@@ -197,7 +197,7 @@ def test_a_plan_that_cannot_be_kept_does_not_leave_the_one_before() -> None:
 def expires(service: Service, at_s: int, differs: Callable[[Plan], object]) -> None:
     """The plan holds until an instant and no longer; `differs` is what the instant changes."""
     before = service.cycle()
-    assert service.memory.until_ns == NOW_NS + at_s * SECOND
+    assert service.memory.valid_until_ns == NOW_NS + at_s * SECOND
     assert service.recalls(at_s - 1e-6)
     assert differs(service.cycle(at_s - 1e-6)) == differs(before)
     assert not service.recalls(at_s)
@@ -284,7 +284,7 @@ def test_stl3_a_gang_that_may_be_stale_for_ever_ends_nothing() -> None:
     """cycle:STL-3: a negative period is without end."""
     service = Service(broken(45).with_policy(staleness_grace_ns=-1))
     service.cycle()
-    assert service.memory.until_ns is None
+    assert service.memory.valid_until_ns is None
     assert service.recalls(10**6)
 
 
@@ -302,9 +302,9 @@ def test_the_first_of_several_instants_counts() -> None:
     delayed = {"preemptionDelay": "30s"}
     service = Service(built.gang("later", gpu=1, queue="poor", age=5, group_spec=delayed))
     service.cycle()
-    assert service.memory.until_ns == NOW_NS + 25 * SECOND
+    assert service.memory.valid_until_ns == NOW_NS + 25 * SECOND
     service.cycle(25)
-    assert service.memory.until_ns == NOW_NS + 50 * SECOND
+    assert service.memory.valid_until_ns == NOW_NS + 50 * SECOND
 
 
 # -- State.passed -----------------------------------------------------------------------------------------------------
@@ -314,16 +314,16 @@ def test_an_instant_has_passed_when_it_is_now() -> None:
     state = full().session().state
     assert state.passed(NOW_NS)
     assert state.passed(NOW_NS - 1)
-    assert state.until_ns is None, "what has come does not come again"
+    assert state.valid_until_ns is None, "what has come does not come again"
     assert not state.passed(NOW_NS + 1)
-    assert state.until_ns == NOW_NS + 1
+    assert state.valid_until_ns == NOW_NS + 1
 
 
 def test_the_nearest_instant_is_kept() -> None:
     state = full().session().state
     for instant in (30, 10, 20):
         assert not state.passed(NOW_NS + instant)
-    assert state.until_ns == NOW_NS + 10
+    assert state.valid_until_ns == NOW_NS + 10
 
 
 class Curfew:
@@ -333,7 +333,7 @@ class Curfew:
         self.end_ns = end_ns
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
-        def gate(state: State, taking: Taking) -> str | None:
+        def gate(state: State, taking: EvictionProposal) -> str | None:
             return None if state.passed(self.end_ns) else "it is night"
 
         return Hooks(reclaim_gate=gate)
@@ -342,7 +342,7 @@ class Curfew:
 def test_a_plugin_that_asks_for_the_time_ends_the_plan_too() -> None:
     """docs/plugins.md: rules about time ask `state.passed`."""
     built = started("running", 100).gang("claim", gpu=1, queue="poor")
-    plugin = NamedPlugin("curfew", Curfew(NOW_NS + 5 * MINUTE), foreign=True)
+    plugin = NamedPlugin("curfew", Curfew(NOW_NS + 5 * MINUTE), third_party=True)
     service = Service(built.with_policy(plugins=(*built.policy().plugins, plugin)))
     expires(service, 300, lambda plan: len(plan.evictions))
 

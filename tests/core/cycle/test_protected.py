@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.session import Session
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from tests.core.builders import Cluster, Part, Result, branch, cluster, leaf
 
@@ -18,7 +18,7 @@ def core(built: Cluster, group: str = "job") -> list[str]:
     """Pods of a group that may not be taken back, without the name of the group."""
     session = built.session()
     gang = session.gang(session.snapshot.groups[f"default/{group}"])
-    return sorted(key.removeprefix(f"default/{group}-") for key in gang.core)
+    return sorted(key.removeprefix(f"default/{group}-") for key in gang.protected_keys)
 
 
 def ground(gpus: int = 100, **queue: Any) -> Cluster:
@@ -62,7 +62,7 @@ def test_q415_pods_that_hold_nothing_belong_to_no_core() -> None:
     """queues:Q-415: those that wait, end or have ended protect nobody."""
     built = ground().group("job", minMember=2, **SEMI).pod("job-waits", group="job", gpu=1)
     built.pod("job-done", group="job", gpu=1, on="node-0", phase="Succeeded")
-    built.pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", Status.RELEASING)
+    built.pod("job-ends", group="job", gpu=1, on="node-0").assume("job-ends", TaskStatus.RELEASING)
     for name in ("runs", "more", "most"):
         built.pod(f"job-{name}", group="job", gpu=1, on="node-0")
     assert core(built) == ["more", "runs"]
@@ -183,7 +183,7 @@ def moving() -> tuple[Session, Callable[[str], None], Callable[[str], None]]:
     built = semi(semi(ground(8), "job", 3, min=1, on="node-0"), "next", 2, min=1)
     session = built.session()
 
-    def find(pod: str) -> tuple[Gang, LeafRun, Task]:
+    def find(pod: str) -> tuple[Gang, LeafState, Task]:
         task = session.snapshot.tasks[f"default/{pod}"]
         gang = session.gang(session.snapshot.groups[task.group_key])
         return gang, gang.leaves[0], task
@@ -198,7 +198,7 @@ def moving() -> tuple[Session, Callable[[str], None], Callable[[str], None]]:
 def held(session: Session) -> tuple[float, float]:
     """GPUs of the queue right now, and those of them that may not be taken back."""
     ledger, row = session.state.ledger, session.snapshot.tree.rows["q"]
-    return ledger.allocated[row][2] / 100, ledger.committed[row][2] / 100
+    return ledger.allocated[row][2] / 100, ledger.allocated_non_preemptible[row][2] / 100
 
 
 def test_q418_evicting_the_surplus_leaves_what_cannot_be_taken_back() -> None:
@@ -225,7 +225,7 @@ def test_q418_the_first_pods_of_a_new_gang_are_its_core() -> None:
     assert held(session) == (3, 1)
     session.state.rollback(0)
     assert held(session) == (3, 1)
-    assert session.state.core == set()
+    assert session.state.protected_keys == set()
 
 
 def test_q418_a_core_pod_that_moves_stays_core() -> None:

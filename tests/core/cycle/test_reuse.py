@@ -12,14 +12,14 @@ import pytest
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_object
-from pykai.core.cluster.groupindex import Census, Kind
+from pykai.core.cluster.groupindex import GroupIndex, PriorityKind
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.reuse import Known
+from pykai.core.cycle.reuse import ReusableState
 from pykai.core.cycle.session import Session
 from pykai.core.hooks import Hooks
-from pykai.core.model.status import Status
-from pykai.core.model.tasks import reads_alike
+from pykai.core.model.status import TaskStatus
+from pykai.core.model.tasks import is_equivalent_pod
 from pykai.core.policy import NamedPlugin
 from pykai.core.schedule import open_session
 from tests.core.builders import NOW_NS, Cluster, Raw, cluster
@@ -101,9 +101,9 @@ def test_what_nobody_reads_is_no_change(change: Callable[[Cluster], Raw]) -> Non
     built = lab()
     service = Service(built)
     service.cycle()
-    before = service.tables.snapshot(NOW_NS).content
+    before = service.tables.snapshot(NOW_NS).change_tokens
     service.tables.apply(decode_object(change(built)))
-    assert service.tables.snapshot(NOW_NS).content.same(before)
+    assert service.tables.snapshot(NOW_NS).change_tokens.is_same(before)
     assert service.recalls(1)
     service.cycle(1)
 
@@ -117,7 +117,7 @@ def pod_of(built: Cluster, name: str) -> Pod:
 def test_a_pod_of_which_only_conditions_changed_is_not_even_read() -> None:
     heard = lab()
     with_("Pod", "waiting-0", status__conditions=READY, metadata__resourceVersion=OTHERS)(heard)
-    assert reads_alike(pod_of(lab(), "waiting-0"), pod_of(heard, "waiting-0"))
+    assert is_equivalent_pod(pod_of(lab(), "waiting-0"), pod_of(heard, "waiting-0"))
 
 
 @pytest.mark.parametrize(
@@ -135,17 +135,17 @@ def test_a_pod_of_which_only_conditions_changed_is_not_even_read() -> None:
 def test_any_other_part_of_a_pod_is_read(part: Raw) -> None:
     changed = lab()
     with_("Pod", "waiting-0", **part)(changed)
-    assert not reads_alike(pod_of(lab(), "waiting-0"), pod_of(changed, "waiting-0"))
+    assert not is_equivalent_pod(pod_of(lab(), "waiting-0"), pod_of(changed, "waiting-0"))
 
 
 def test_an_assumption_that_says_what_the_pod_says_is_no_change() -> None:
     service = Service(lab())
     service.cycle()
-    before = service.tables.snapshot(NOW_NS).content
-    service.tables.assume("default/running-0", Status.RUNNING)
+    before = service.tables.snapshot(NOW_NS).change_tokens
+    service.tables.assume("default/running-0", TaskStatus.RUNNING)
     service.tables.assume("default/running-0", None)
-    assert service.tables.snapshot(NOW_NS).content.same(before)
-    service.tables.assume("default/running-0", Status.RELEASING)
+    assert service.tables.snapshot(NOW_NS).change_tokens.is_same(before)
+    service.tables.assume("default/running-0", TaskStatus.RELEASING)
     assert not service.recalls(1)
     service.cycle(1)
 
@@ -153,10 +153,10 @@ def test_an_assumption_that_says_what_the_pod_says_is_no_change() -> None:
 def test_what_is_not_known_goes_without_a_change() -> None:
     service = Service(lab())
     service.cycle()
-    before = service.tables.snapshot(NOW_NS).content
+    before = service.tables.snapshot(NOW_NS).change_tokens
     for kind in ("Pod", "PodGroup", "Queue", "Node", "BindRequest"):
         service.tables.remove(kind, "default", "nobody")
-    assert service.tables.snapshot(NOW_NS).content.same(before)
+    assert service.tables.snapshot(NOW_NS).change_tokens.is_same(before)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_running_work_that_holds_as_much_as_before_spoils_no_plan(change: Callab
     """Labels, a pod that starts to run, stamps of its group: the sums are the same, and nobody looked further."""
     service, held = after(change)
     assert held
-    assert not service.tables.snapshot(NOW_NS).looked
+    assert not service.tables.snapshot(NOW_NS).inspected_running
 
 
 def test_a_promise_outlives_what_means_nothing_to_it() -> None:
@@ -243,17 +243,17 @@ def test_a_cycle_that_looked_at_running_work_is_worked_out_when_that_changes() -
 
 def test_a_snapshot_knows_who_looked() -> None:
     snapshot = lab().tables().snapshot(NOW_NS)
-    assert not snapshot.looked
+    assert not snapshot.inspected_running
     for look in ("groups", "tasks", "tasks_on"):
-        snapshot.looked = False
+        snapshot.inspected_running = False
         assert getattr(snapshot, look)
-        assert snapshot.looked, look
-    snapshot.looked = False
-    (count,) = snapshot.census.queues.values()
-    assert [entry.group.name for entry in snapshot.running(count, Kind("", "non-preemptible")) if entry.group] == [
-        "running"
-    ]
-    assert snapshot.looked
+        assert snapshot.inspected_running, look
+    snapshot.inspected_running = False
+    (count,) = snapshot.group_index.queues.values()
+    assert [
+        entry.group.name for entry in snapshot.running_groups(count, PriorityKind("", "non-preemptible")) if entry.group
+    ] == ["running"]
+    assert snapshot.inspected_running
 
 
 class Reader:
@@ -265,12 +265,15 @@ class Reader:
 
 def test_with_plugins_of_others_everything_counts_as_read() -> None:
     built = lab()
-    built.with_policy(plugins=(*built.policy().plugins, NamedPlugin("reader", Reader(), foreign=True)))
+    built.with_policy(plugins=(*built.policy().plugins, NamedPlugin("reader", Reader(), third_party=True)))
     service = Service(built)
     service.cycle()
     service.tables.apply(decode_object(with_("Pod", "running-0", metadata__labels={"app": "y"})(built)))
     assert not service.recalls(1)
-    assert Known.of(service.memory.known, service.tables.snapshot(NOW_NS), service.policy) is not service.memory.known
+    assert (
+        ReusableState.reuse_or_create(service.memory.reuse, service.tables.snapshot(NOW_NS), service.policy)
+        is not service.memory.reuse
+    )
 
 
 def test_what_comes_and_goes_again_leaves_the_plan_as_it_was() -> None:
@@ -288,12 +291,14 @@ def test_what_comes_and_goes_again_leaves_the_plan_as_it_was() -> None:
 
 def gangs_after(service: Service, change: Callable[[], object] = lambda: None) -> tuple[set[str], set[str]]:
     """Names of gangs known before a change, and of those the next cycle takes over."""
-    assert service.memory.known is not None
-    before = dict(service.memory.known.gangs)
+    assert service.memory.reuse is not None
+    before = dict(service.memory.reuse.gangs)
     change()
     snapshot = service.tables.snapshot(NOW_NS)
-    session = open_session(snapshot, service.policy, Known.of(service.memory.known, snapshot, service.policy))
-    taken = {gang.group.name for gang in session.waiting() if before.get(gang.key) is gang}
+    session = open_session(
+        snapshot, service.policy, ReusableState.reuse_or_create(service.memory.reuse, snapshot, service.policy)
+    )
+    taken = {gang.group.name for gang in session.waiting_gangs() if before.get(gang.key) is gang}
     return {key.partition("/")[2] for key in before}, taken
 
 
@@ -353,8 +358,8 @@ def test_other_tables_are_another_cluster() -> None:
 def test_known_gangs_keep_no_cycle_alive() -> None:
     service = Service(several())
     service.cycle()
-    assert service.memory.known is not None
-    for gang in service.memory.known.gangs.values():
+    assert service.memory.reuse is not None
+    for gang in service.memory.reuse.gangs.values():
         parts = [getattr(gang, name) for name in gang.__slots__]
         assert not any(isinstance(part, (Session, Snapshot, Tables)) for part in parts)
         assert getattr(gang.task_key, "__self__", None) is None
@@ -363,8 +368,8 @@ def test_known_gangs_keep_no_cycle_alive() -> None:
 # -- the census -------------------------------------------------------------------------------------------------------
 
 
-def census_of(built: Cluster) -> Census:
-    return built.tables().snapshot(NOW_NS).census
+def census_of(built: Cluster) -> GroupIndex:
+    return built.tables().snapshot(NOW_NS).group_index
 
 
 def test_groups_are_summed_by_queue_and_kind() -> None:
@@ -372,10 +377,10 @@ def test_groups_are_summed_by_queue_and_kind() -> None:
     built.gang("a", 2, gpu=1, cpu=2, memory=5, on="node-0").gang("b", gpu=1, cpu=1, memory=1, on="node-1")
     built.gang("c", gpu=3, cpu=1, memory=7, priority="high", preemptible=None)
     (count,) = census_of(built).queues.values()
-    mine, theirs = Kind("", "preemptible"), Kind("high", "")
+    mine, theirs = PriorityKind("", "preemptible"), PriorityKind("high", "")
     assert count.groups == {mine: 2, theirs: 1}
     assert count.allocated == {mine: (5000, 11, 300), theirs: (0, 0, 0)}
-    assert (count.wanted, count.wanted_mib) == ((1000, 7, 300), 0)
+    assert (count.requested, count.requested_mib) == ((1000, 7, 300), 0)
     assert {kind: set(running) for kind, running in count.running.items()} == {mine: {"default/a", "default/b"}}
 
 
@@ -394,7 +399,7 @@ def test_snp11_a_group_that_backs_off_is_there_and_has_no_part_in_sums() -> None
     """cycle:SNP-11; that it is of a low priority still counts."""
     census = census_of(backing_off("idle"))
     (count,) = census.queues.values()
-    assert (sum(count.groups.values()), count.wanted, count.allocated, census.waiting) == (1, (0, 0, 0), {}, {})
+    assert (sum(count.groups.values()), count.requested, count.allocated, census.waiting) == (1, (0, 0, 0), {}, {})
     (count,) = census_of(backing_off("busy", on="node-0")).queues.values()
     assert (sum(count.groups.values()), count.allocated, count.running) == (1, {}, {})
 
@@ -405,7 +410,7 @@ def test_a_group_that_goes_leaves_nothing_behind() -> None:
     tables.snapshot(NOW_NS)
     for pod in ("a-0", "a-1", "b-0"):
         tables.remove("Pod", "default", pod)
-    census = tables.snapshot(NOW_NS).census
+    census = tables.snapshot(NOW_NS).group_index
     assert (census.queues, census.waiting) == ({}, {})
 
 
@@ -436,14 +441,14 @@ def test_stl1_gangs_that_are_broken_are_known_too(running: int, minimum: int, ho
         built.pod(f"g-{number}", group="g", on="node-0")
     if "ended" in how:
         built.pod("ended", group="g", on="node-0", phase="Succeeded")
-    assert bool(census_of(built).broken) == broken
+    assert bool(census_of(built).stale) == broken
 
 
 def test_only_groups_that_changed_are_counted_anew() -> None:
     built = lab()
     tables = built.tables()
-    versions = {key: entry.version for key, entry in tables.snapshot(NOW_NS).entries.items()}
+    versions = {key: entry.version for key, entry in tables.snapshot(NOW_NS).group_entries.items()}
     tables.apply(decode_object(with_("Pod", "running-0", metadata__labels={"app": "y"})(built)))
     tables.apply(decode_object(with_("Pod", "waiting-0", status__conditions=READY)(built)))
-    after_it = {key: entry.version for key, entry in tables.snapshot(NOW_NS).entries.items()}
+    after_it = {key: entry.version for key, entry in tables.snapshot(NOW_NS).group_entries.items()}
     assert {key for key in versions if versions[key] != after_it[key]} == {"default/running"}

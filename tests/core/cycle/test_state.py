@@ -9,9 +9,9 @@ import pytest
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
 from pykai.core.cycle.state import State
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.queueing.queueledger import Ledger
+from pykai.core.queueing.queueledger import QueueLedger
 from tests.core.builders import Cluster, cluster
 
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -21,8 +21,8 @@ def content(session: Session) -> tuple[Any, ...]:
     """Everything a placement changes, in a form that compares byte by byte."""
     state = session.state
     counters = [
-        (gang.key, leaf.name, leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open)
-        for gang in session.waiting()
+        (gang.key, leaf.name, leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced)
+        for gang in session.waiting_gangs()
         for leaf in gang.leaves
     ]
     return (
@@ -30,8 +30,8 @@ def content(session: Session) -> tuple[Any, ...]:
         {row: dict(devices) for row, devices in state.devices.items()},
         {row: dict(ports) for row, ports in state.ports.items()},
         [list(row) for row in state.ledger.allocated],
-        [list(row) for row in state.ledger.committed],
-        dict(state.moved),
+        [list(row) for row in state.ledger.allocated_non_preemptible],
+        dict(state.placements),
         counters,
     )
 
@@ -43,7 +43,7 @@ def two_gangs(**pod: Any) -> Cluster:
 
 
 def gangs_of(session: Session) -> dict[str, Gang]:
-    return {gang.group.name: gang for gang in session.waiting()}
+    return {gang.group.name: gang for gang in session.waiting_gangs()}
 
 
 def put(session: Session, gang: Gang, index: int, row: int, *devices: str, pipelined: bool = False) -> Task:
@@ -55,7 +55,7 @@ def put(session: Session, gang: Gang, index: int, row: int, *devices: str, pipel
 
 def amounts(session: Session, queue: str) -> tuple[list[float], list[float]]:
     row = session.snapshot.tree.rows[queue]
-    return session.state.ledger.allocated[row], session.state.ledger.committed[row]
+    return session.state.ledger.allocated[row], session.state.ledger.allocated_non_preemptible[row]
 
 
 def gpu_column(session: Session, row: int) -> tuple[int, int, int, int]:
@@ -75,20 +75,20 @@ def test_stm4_a_placed_task_holds_its_node_its_queue_and_its_gang() -> None:
     session = two_gangs(gpu=3).session()
     gang = gangs_of(session)["a"]
     task = put(session, gang, 0, 1)
-    assert session.state.status_of(task) is Status.ALLOCATED
+    assert session.state.status_of(task) is TaskStatus.ALLOCATED
     assert gpu_column(session, 1) == (1, 0, 1, 3)
     for queue in ("q", "top"):
         assert amounts(session, queue)[0][2] == 300
         assert amounts(session, queue)[1][2] == 300, "the gang is not preemptible"
     leaf = gang.leaves[0]
-    assert (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.open) == (1, 1, 0, 1)
+    assert (leaf.active_allocated, leaf.active_used, leaf.pipelined, leaf.unplaced) == (1, 1, 0, 1)
 
 
 def test_stm3_a_promised_task_holds_what_is_being_released() -> None:
     session = two_gangs(gpu=3).session()
     gang = gangs_of(session)["b"]
     task = put(session, gang, 0, 1, pipelined=True)
-    assert session.state.status_of(task) is Status.PIPELINED
+    assert session.state.status_of(task) is TaskStatus.PIPELINED
     assert gpu_column(session, 1) == (4, -3, 1, 3)
     assert amounts(session, "q")[0][2] == 300
     assert amounts(session, "q")[1][2] == 0, "the gang is preemptible"
@@ -115,22 +115,22 @@ def test_stm1_a_placed_task_is_no_longer_waiting() -> None:
     session = two_gangs(gpu=1).session()
     gang = gangs_of(session)["a"]
     task = put(session, gang, 0, 0)
-    assert not session.state.is_open(task)
+    assert not session.state.is_unplaced(task)
     (batch,) = session.next_tasks(gang)
     assert [waiting.name for waiting in batch.tasks] == ["a-1"]
 
 
 class Listener:
-    """Writes down who came and went."""
+    """Writes down which tasks were added and removed."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, int]] = []
 
-    def came(self, task: Task, row: int) -> None:
-        self.heard.append(("came", task.name, row))
+    def task_added(self, task: Task, row: int) -> None:
+        self.heard.append(("added", task.name, row))
 
-    def went(self, task: Task, row: int) -> None:
-        self.heard.append(("went", task.name, row))
+    def task_removed(self, task: Task, row: int) -> None:
+        self.heard.append(("removed", task.name, row))
 
 
 def test_stm1_observers_hear_of_every_change_undo_included() -> None:
@@ -142,7 +142,7 @@ def test_stm1_observers_hear_of_every_change_undo_included() -> None:
     put(session, gang, 0, 1)
     put(session, gang, 1, 0, pipelined=True)
     session.state.rollback(mark)
-    assert listener.heard == [("came", "a-0", 1), ("came", "a-1", 0), ("went", "a-1", 0), ("went", "a-0", 1)]
+    assert listener.heard == [("added", "a-0", 1), ("added", "a-1", 0), ("removed", "a-1", 0), ("removed", "a-0", 1)]
 
 
 # -- cycle:STM-5: undo ------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_stm5_a_rollback_goes_back_to_its_mark_and_no_further() -> None:
     session.state.rollback(mark)
     assert content(session) == between
     session.state.rollback(0)
-    assert session.state.moved == {}
+    assert session.state.placements == {}
 
 
 def test_stm5_marks_nest() -> None:
@@ -220,7 +220,7 @@ def test_stm5_undone_tasks_wait_again() -> None:
     (batch,) = session.next_tasks(gang)
     assert [waiting.name for waiting in batch.tasks] == ["a-1"]
     session.state.rollback(0)
-    assert session.state.is_open(task)
+    assert session.state.is_unplaced(task)
     (batch,) = session.next_tasks(gang)
     assert [waiting.name for waiting in batch.tasks] == ["a-0", "a-1"]
 
@@ -242,15 +242,15 @@ def test_stm5_queue_figures_are_put_back_as_they_were_not_subtracted() -> None:
     """0.3 + 0.1 - 0.1 is not 0.3."""
     tree = cluster().queue("top").queue("q", parent="top").tables().snapshot(0).tree
     start = [[0.3, 0.3, 0.3] for _ in tree.names]
-    books = Ledger(tree, [0.0] * 3, [list(row) for row in start], [list(row) for row in start], start, start)
+    books = QueueLedger(tree, [0.0] * 3, [list(row) for row in start], [list(row) for row in start], start, start)
     chain = tree.chains[tree.rows["q"]]
     for committed in (True, False):
         saved = books.add(chain, (0.1, 0.1, 0.1), committed)
         assert books.allocated != start
-        assert (books.committed != start) is committed
+        assert (books.allocated_non_preemptible != start) is committed
         books.restore(chain, saved, committed)
         assert books.allocated == start
-        assert books.committed == start
+        assert books.allocated_non_preemptible == start
 
 
 def test_versions_name_contents() -> None:
@@ -276,12 +276,12 @@ def test_touched_rows_name_every_change_undo_included() -> None:
     mark = state.mark()
     put(session, gang, 0, 1)
     put(session, gang, 1, 0)
-    assert state.touched == [1, 0]
+    assert state.changed_rows == [1, 0]
     state.convert_to_pipelined(gang, mark)
-    assert sorted(state.touched[2:]) == [0, 1]
-    seen = len(state.touched)
+    assert sorted(state.changed_rows[2:]) == [0, 1]
+    seen = len(state.changed_rows)
     state.rollback(mark)
-    assert set(state.touched[seen:]) == {0, 1}
+    assert set(state.changed_rows[seen:]) == {0, 1}
 
 
 # -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
@@ -293,8 +293,8 @@ def test_stm6_allocations_become_promises_on_the_same_nodes() -> None:
     tasks = [put(session, gang, 0, 0), put(session, gang, 1, 1)]
     books = amounts(session, "q")
     session.state.convert_to_pipelined(gang, 0)
-    assert [session.state.status_of(task) for task in tasks] == [Status.PIPELINED] * 2
-    assert [session.state.moved[task.key].row for task in tasks] == [0, 1]
+    assert [session.state.status_of(task) for task in tasks] == [TaskStatus.PIPELINED] * 2
+    assert [session.state.placements[task.key].row for task in tasks] == [0, 1]
     assert [gpu_column(session, row) for row in (0, 1)] == [(4, -2, 2, 2)] * 2
     assert gang.leaves[0].pipelined == 2
     assert amounts(session, "q") == books, "a promise counts like an allocation"
@@ -308,7 +308,7 @@ def test_stm6_shared_devices_follow() -> None:
     use = session.state.devices[0]["device"]
     assert (use.live, use.pipelined, use.used_mib, use.allocated_mib) == (0, 1, 500, 0)
     assert gpu_column(session, 0)[:3] == (4, -1, 3)
-    assert session.state.moved[task.key].gpu_groups == ("device",)
+    assert session.state.placements[task.key].gpu_groups == ("device",)
 
 
 def test_stm6_other_gangs_and_what_came_before_the_mark_stay() -> None:
@@ -319,9 +319,9 @@ def test_stm6_other_gangs_and_what_came_before_the_mark_stay() -> None:
     other = put(session, gangs["b"], 0, 0)
     promised = put(session, gangs["a"], 1, 0)
     session.state.convert_to_pipelined(gangs["a"], mark)
-    assert session.state.status_of(earlier) is Status.ALLOCATED
-    assert session.state.status_of(other) is Status.ALLOCATED
-    assert session.state.status_of(promised) is Status.PIPELINED
+    assert session.state.status_of(earlier) is TaskStatus.ALLOCATED
+    assert session.state.status_of(other) is TaskStatus.ALLOCATED
+    assert session.state.status_of(promised) is TaskStatus.PIPELINED
 
 
 def test_stm6_what_is_a_promise_already_is_not_converted_again() -> None:
@@ -362,8 +362,8 @@ def test_stm7_a_commit_tells_what_was_placed_in_order() -> None:
     put(session, gangs["b"], 0, 0, pipelined=True)
     done = session.state.commit(mark)
     assert [(task.name, placed.status, placed.row) for _, task, placed in done.placed] == [
-        ("b-1", Status.BINDING, 1),
-        ("b-0", Status.PIPELINED, 0),
+        ("b-1", TaskStatus.BINDING, 1),
+        ("b-0", TaskStatus.PIPELINED, 0),
     ]
 
 
@@ -373,8 +373,8 @@ def test_stm8_bound_tasks_are_binding_from_then_on() -> None:
     bound, promised = put(session, gang, 0, 0), put(session, gang, 1, 0, pipelined=True)
     columns = session.state.columns.tobytes()
     session.state.commit(0)
-    assert session.state.status_of(bound) is Status.BINDING
-    assert session.state.status_of(promised) is Status.PIPELINED
+    assert session.state.status_of(bound) is TaskStatus.BINDING
+    assert session.state.status_of(promised) is TaskStatus.PIPELINED
     assert session.state.columns.tobytes() == columns
 
 
@@ -385,8 +385,8 @@ def test_stm7_what_was_converted_is_committed_as_a_promise() -> None:
     put(session, gang, 1, 1)
     session.state.convert_to_pipelined(gang, 0)
     assert [(task.name, placed.status) for _, task, placed in session.state.commit(0).placed] == [
-        ("a-0", Status.PIPELINED),
-        ("a-1", Status.PIPELINED),
+        ("a-0", TaskStatus.PIPELINED),
+        ("a-1", TaskStatus.PIPELINED),
     ]
 
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import Placement
 from pykai.core.cycle.session import Session
 from pykai.core.cycle.validate import check_state
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import try_tasks
+from pykai.core.placing.gang import try_place_tasks
 from tests.core.builders import Cluster, cluster
 
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -46,7 +46,7 @@ def gangs_of(session: Session) -> dict[str, Gang]:
 def content(session: Session) -> tuple[Any, ...]:
     """Everything the journal changes, in a form that compares byte by byte."""
     state = session.state
-    gangs = [(gang.key, gang.open, gang.pipelined) for gang in gangs_of(session).values()]
+    gangs = [(gang.key, gang.unplaced, gang.pipelined) for gang in gangs_of(session).values()]
     leaves = [
         (
             gang.key,
@@ -54,7 +54,7 @@ def content(session: Session) -> tuple[Any, ...]:
             leaf.active_allocated,
             leaf.active_used,
             leaf.pipelined,
-            leaf.open,
+            leaf.unplaced,
             leaf.alive,
             sorted(task.key for task in leaf.evicted),
         )
@@ -65,13 +65,13 @@ def content(session: Session) -> tuple[Any, ...]:
         state.columns.tobytes(),
         {row: dict(devices) for row, devices in state.devices.items()},
         {row: dict(ports) for row, ports in state.ports.items()},
-        {row: dict(ports) for row, ports in state.closing.items()},
+        {row: dict(ports) for row, ports in state.terminating_ports.items()},
         [list(row) for row in state.ledger.allocated],
-        [list(row) for row in state.ledger.committed],
-        dict(state.moved),
-        dict(state.leaving),
-        set(state.core),
-        set(state.gone),
+        [list(row) for row in state.ledger.allocated_non_preemptible],
+        dict(state.placements),
+        dict(state.evicted_from),
+        set(state.protected_keys),
+        set(state.decided_evictions),
         gangs,
         leaves,
     )
@@ -83,7 +83,7 @@ def two_nodes(device: str | tuple[str, ...] = (), **pod: Any) -> Cluster:
     return built.gang("a", 2, preemptible=False, on="node-0", device=device, **pod).gang("b", 2, **pod)
 
 
-def find(session: Session, pod: str) -> tuple[Gang, LeafRun, Task]:
+def find(session: Session, pod: str) -> tuple[Gang, LeafState, Task]:
     task = session.snapshot.tasks[f"default/{pod}"]
     gang = session.gang(session.snapshot.groups[task.group_key])
     return gang, gang.leaves[gang.group.leaf_index[task.subgroup]], task
@@ -96,7 +96,7 @@ def evict(session: Session, pod: str) -> Task:
 
 
 def keep(session: Session, pod: str) -> None:
-    session.state.keep(*find(session, pod))
+    session.state.cancel_eviction(*find(session, pod))
 
 
 def put(session: Session, pod: str, row: int, *devices: str, pipelined: bool = True) -> Task:
@@ -118,13 +118,13 @@ def gpus(session: Session, row: int) -> tuple[int, int, int, int]:
 def held(session: Session, queue: str) -> tuple[float, float]:
     """GPU hundredths of a queue: all, and those of work that cannot be taken back."""
     row = session.snapshot.tree.rows[queue]
-    return session.state.ledger.allocated[row][2], session.state.ledger.committed[row][2]
+    return session.state.ledger.allocated[row][2], session.state.ledger.allocated_non_preemptible[row][2]
 
 
 def counters(session: Session, pod: str) -> tuple[int, int, int, int]:
     """Of the pod's subgroup: will go on holding a node, holds one, was promised one, waits."""
     _, part, _ = find(session, pod)
-    return part.active_allocated, part.active_used, part.pipelined, part.open
+    return part.active_allocated, part.active_used, part.pipelined, part.unplaced
 
 
 # -- cycle:STM-2: evicting --------------------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ def test_stm2_an_evicted_task_gives_its_node_back_when_it_is_gone() -> None:
     """cycle:STM-2: Releasing; the node has it until then."""
     session = two_nodes(gpu=1).session()
     task = evict(session, "a-0")
-    assert session.state.status_of(task) is Status.RELEASING
-    assert session.state.leaving[task.key] == Placement(Status.RELEASING, 0, ())
+    assert session.state.status_of(task) is TaskStatus.RELEASING
+    assert session.state.evicted_from[task.key] == Placement(TaskStatus.RELEASING, 0, ())
     assert gpus(session, 0) == (2, 1, 3, 2)
 
 
@@ -154,7 +154,7 @@ def test_stm2_an_evicted_task_holds_its_node_but_not_for_good() -> None:
     session = two_nodes(gpu=1).session()
     evict(session, "a-0")
     assert counters(session, "a-0") == (1, 2, 0, 1)
-    assert find(session, "a-0")[0].open == 1
+    assert find(session, "a-0")[0].unplaced == 1
 
 
 def test_stm2_a_task_evicted_by_a_trial_may_be_placed_again() -> None:
@@ -162,7 +162,7 @@ def test_stm2_a_task_evicted_by_a_trial_may_be_placed_again() -> None:
     session = two_nodes(gpu=1).pod("a-2", group="a", gpu=1).session()
     gang = find(session, "a-0")[0]
     task = evict(session, "a-1")
-    assert session.state.is_open(task)
+    assert session.state.is_unplaced(task)
     (batch,) = session.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-1"]
     evict(session, "a-0")
@@ -198,29 +198,29 @@ def test_stm2_ports_of_a_task_that_leaves_close() -> None:
     assert [(port.port, holders) for port, holders in session.state.ports[0].items()] == [(80, 1)]
     evict(session, "a-1")
     assert session.state.ports == {}
-    assert [(port.port, holders) for port, holders in session.state.closing[0].items()] == [(80, 2)]
-    assert try_tasks(session, gangs_of(session)["b"], session.next_tasks(gangs_of(session)["b"]))
+    assert [(port.port, holders) for port, holders in session.state.terminating_ports[0].items()] == [(80, 2)]
+    assert try_place_tasks(session, gangs_of(session)["b"], session.next_tasks(gangs_of(session)["b"]))
 
 
 @pytest.mark.parametrize("pod", ["b-0", "a-0"], ids=["waits", "leaves"])
 def test_stm2_only_a_task_that_has_a_node_can_be_evicted(pod: str) -> None:
     """cycle:PG-14"""
-    session = two_nodes(gpu=1).assume("a-0", Status.RELEASING).session()
+    session = two_nodes(gpu=1).assume("a-0", TaskStatus.RELEASING).session()
     with pytest.raises((AssertionError, KeyError)):
         evict(session, pod)
 
 
 class Listener:
-    """Writes down who came and went."""
+    """Writes down which tasks were added and removed."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, int]] = []
 
-    def came(self, task: Task, row: int) -> None:
-        self.heard.append(("came", task.name, row))
+    def task_added(self, task: Task, row: int) -> None:
+        self.heard.append(("added", task.name, row))
 
-    def went(self, task: Task, row: int) -> None:
-        self.heard.append(("went", task.name, row))
+    def task_removed(self, task: Task, row: int) -> None:
+        self.heard.append(("removed", task.name, row))
 
 
 def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
@@ -234,14 +234,14 @@ def test_stm1_observers_hear_of_evictions_and_of_their_undoing() -> None:
         return found
 
     evict(session, "a-0")
-    assert heard() == [("went", "a-0", 0)]
+    assert heard() == [("removed", "a-0", 0)]
     keep(session, "a-0")
-    assert heard() == [("came", "a-0", 0)]
+    assert heard() == [("added", "a-0", 0)]
     put(session, "b-0", 1)
     evict(session, "b-0")
-    assert heard() == [("came", "b-0", 1), ("went", "b-0", 1)]
+    assert heard() == [("added", "b-0", 1), ("removed", "b-0", 1)]
     session.state.rollback(0)
-    assert heard() == [("came", "b-0", 1), ("went", "b-0", 1), ("went", "a-0", 0), ("came", "a-0", 0)]
+    assert heard() == [("added", "b-0", 1), ("removed", "b-0", 1), ("removed", "a-0", 0), ("added", "a-0", 0)]
 
 
 # -- cycle:STM-3: keeping and moving ----------------------------------------------------------------------------------
@@ -265,9 +265,9 @@ def test_stm3_keeping_undoes_only_the_task_that_is_kept() -> None:
     session = two_nodes(gpu=1).session()
     kept, gone = evict(session, "a-0"), evict(session, "a-1")
     keep(session, "a-0")
-    assert session.state.status_of(kept) is Status.RUNNING
-    assert session.state.status_of(gone) is Status.RELEASING
-    assert list(session.state.leaving) == [gone.key]
+    assert session.state.status_of(kept) is TaskStatus.RUNNING
+    assert session.state.status_of(gone) is TaskStatus.RELEASING
+    assert list(session.state.evicted_from) == [gone.key]
     assert held(session, "q") == (100, 100)
     assert counters(session, "a-0") == (1, 2, 0, 1)
 
@@ -279,10 +279,10 @@ def test_stm3_pipelining_an_evicted_task_onto_its_own_node_keeps_it() -> None:
     evict(session, "a-0")
     evict(session, "a-1")
     gang = gangs_of(session)["a"]
-    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert try_place_tasks(session, gang, session.next_tasks(gang))
     assert content(session) == before
     outcome = session.state.commit(0)
-    assert (outcome.touched, outcome.placed, outcome.evicted) == ({}, [], [])
+    assert (outcome.gangs_by_task, outcome.placed, outcome.evicted) == ({}, [], [])
 
 
 @pytest.mark.parametrize("home", ["node-0", "node-1", "node-2"])
@@ -291,8 +291,8 @@ def test_stm3_nobody_is_moved_to_a_node_that_is_no_better(home: str) -> None:
     session = cluster(nodes=3, gpus=4).queue("q").gang("a", gpu=1, on=home).session()
     task = evict(session, "a-0")
     gang = gangs_of(session)["a"]
-    assert try_tasks(session, gang, session.next_tasks(gang))
-    assert session.state.status_of(task) is Status.RUNNING
+    assert try_place_tasks(session, gang, session.next_tasks(gang))
+    assert session.state.status_of(task) is TaskStatus.RUNNING
 
 
 @pytest.mark.parametrize("leave", [("a-1",), ("a-0", "a-1")], ids=["shared", "emptied"])
@@ -303,7 +303,7 @@ def test_stm3_a_tenant_that_gets_its_own_device_again_is_kept(leave: tuple[str, 
     for pod in leave:
         evict(session, pod)
     gang = gangs_of(session)["a"]
-    assert try_tasks(session, gang, session.next_tasks(gang))
+    assert try_place_tasks(session, gang, session.next_tasks(gang))
     assert content(session) == before
 
 
@@ -313,9 +313,9 @@ def test_stm3_a_tenant_that_gets_another_device_of_its_node_moves() -> None:
     session = built.gang("b", fraction=0.6, on="node-0", device="y").session()
     task = evict(session, "a-0")
     gang = gangs_of(session)["a"]
-    assert try_tasks(session, gang, session.next_tasks(gang))
-    assert session.state.moved[task.key] == Placement(Status.PIPELINED, 0, ("y",))
-    assert session.state.leaving[task.key].gpu_groups == ("x",)
+    assert try_place_tasks(session, gang, session.next_tasks(gang))
+    assert session.state.placements[task.key] == Placement(TaskStatus.PIPELINED, 0, ("y",))
+    assert session.state.evicted_from[task.key].gpu_groups == ("x",)
     outcome = session.state.commit(0)
     assert [found.name for _, found, _ in outcome.evicted] == ["a-0"]
     check_state(session)
@@ -326,9 +326,9 @@ def test_stm3_a_moved_task_holds_two_nodes_and_counts_once() -> None:
     session = two_nodes(gpu=1).session()
     evict(session, "a-0")
     task = put(session, "a-0", 1)
-    assert session.state.status_of(task) is Status.PIPELINED
-    assert session.state.moved[task.key].row == 1
-    assert session.state.leaving[task.key].row == 0
+    assert session.state.status_of(task) is TaskStatus.PIPELINED
+    assert session.state.placements[task.key].row == 1
+    assert session.state.evicted_from[task.key].row == 0
     assert gpus(session, 0) == (2, 1, 3, 2)
     assert gpus(session, 1) == (4, -1, 3, 1)
     assert held(session, "q") == (200, 200)
@@ -341,7 +341,7 @@ def test_stm3_a_moved_task_holds_its_port_where_it_goes() -> None:
     evict(session, "a-0")
     put(session, "a-0", 1)
     assert {row: list(ports.values()) for row, ports in session.state.ports.items()} == {0: [1], 1: [1]}
-    assert {row: list(ports.values()) for row, ports in session.state.closing.items()} == {0: [1]}
+    assert {row: list(ports.values()) for row, ports in session.state.terminating_ports.items()} == {0: [1]}
 
 
 # -- cycle:PG-14: dropping a promise ----------------------------------------------------------------------------------
@@ -355,10 +355,10 @@ def test_pg14_a_task_that_loses_its_promise_waits_as_before(pod: dict[str, Any],
     before = content(session)
     task = put(session, "b-0", 1, *devices)
     evict(session, "b-0")
-    assert session.state.status_of(task) is Status.PENDING
-    assert session.state.is_open(task)
-    assert session.state.leaving == {}
-    del session.state.moved[task.key]
+    assert session.state.status_of(task) is TaskStatus.PENDING
+    assert session.state.is_unplaced(task)
+    assert session.state.evicted_from == {}
+    del session.state.placements[task.key]
     assert content(session) == before
 
 
@@ -388,8 +388,8 @@ def test_pg14_a_bind_of_this_cycle_is_withdrawn_without_a_trace(
     mark = session.state.mark()
     evict(session, "b-0")
     outcome = session.state.commit(mark)
-    assert (list(outcome.touched), outcome.placed, outcome.evicted) == ([task.key], [], [])
-    assert session.state.moved.pop(task.key).status is Status.PENDING
+    assert (list(outcome.gangs_by_task), outcome.placed, outcome.evicted) == ([task.key], [], [])
+    assert session.state.placements.pop(task.key).status is TaskStatus.PENDING
     assert content(session) == before
     assert [found.name for batch in session.next_tasks(gangs_of(session)["b"]) for found in batch.tasks] == [
         "b-0",
@@ -405,14 +405,14 @@ def test_pg14_a_moved_task_that_loses_its_promise_goes_on_leaving() -> None:
     session.state.commit(0)
     mark = session.state.mark()
     task = evict(session, "a-0")
-    assert session.state.moved[task.key] == Placement(Status.RELEASING, 0, ())
-    assert not session.state.is_open(task)
+    assert session.state.placements[task.key] == Placement(TaskStatus.RELEASING, 0, ())
+    assert not session.state.is_unplaced(task)
     assert gpus(session, 0) == (2, 1, 3, 2)
     assert gpus(session, 1) == (4, 0, 4, 0)
     assert held(session, "q") == (100, 100)
     assert counters(session, "a-0") == (1, 2, 0, 0)
     outcome = session.state.commit(mark)
-    assert list(outcome.touched) == [task.key], "its nomination no longer holds"
+    assert list(outcome.gangs_by_task) == [task.key], "its nomination no longer holds"
     assert (outcome.placed, outcome.evicted) == ([], []), "it is not evicted twice"
     check_state(session)
 
@@ -456,8 +456,8 @@ def test_stm5_a_rollback_between_evicting_and_promising_leaves_the_eviction() ->
     put(session, "b-0", 0)
     session.state.rollback(mark)
     assert content(session) == between
-    assert session.state.status_of(task) is Status.RELEASING
-    assert session.state.status_of(find(session, "b-0")[2]) is Status.PENDING
+    assert session.state.status_of(task) is TaskStatus.RELEASING
+    assert session.state.status_of(find(session, "b-0")[2]) is TaskStatus.PENDING
 
 
 def test_stm5_undoing_a_keep_evicts_again() -> None:
@@ -468,9 +468,9 @@ def test_stm5_undoing_a_keep_evicts_again() -> None:
     keep(session, "a-0")
     session.state.rollback(mark)
     assert content(session) == evicted
-    assert session.state.is_open(task)
+    assert session.state.is_unplaced(task)
     keep(session, "a-0")
-    assert session.state.status_of(task) is Status.RUNNING
+    assert session.state.status_of(task) is TaskStatus.RUNNING
 
 
 def test_stm5_undone_evictions_name_their_rows() -> None:
@@ -481,9 +481,9 @@ def test_stm5_undone_evictions_name_their_rows() -> None:
     keep(session, "a-0")
     put(session, "b-0", 1)
     evict(session, "b-0")
-    assert state.touched == [0, 0, 1, 1]
+    assert state.changed_rows == [0, 0, 1, 1]
     state.rollback(0)
-    assert state.touched[4:] == [1, 1, 0, 0]
+    assert state.changed_rows[4:] == [1, 1, 0, 0]
 
 
 # -- cycle:STM-6: converting ------------------------------------------------------------------------------------------
@@ -495,8 +495,8 @@ def test_stm6_what_was_evicted_again_is_not_converted() -> None:
     stays, leaves = put(session, "b-0", 1, pipelined=False), put(session, "b-1", 1, pipelined=False)
     evict(session, "b-1")
     session.state.convert_to_pipelined(gangs_of(session)["b"], 0)
-    assert session.state.status_of(stays) is Status.PIPELINED
-    assert session.state.status_of(leaves) is Status.RELEASING
+    assert session.state.status_of(stays) is TaskStatus.PIPELINED
+    assert session.state.status_of(leaves) is TaskStatus.RELEASING
     assert counters(session, "b-0")[2] == 1
 
 
@@ -514,7 +514,7 @@ def test_stm7_a_commit_tells_who_leaves_and_who_comes() -> None:
     outcome = session.state.commit(0)
     assert [(task.name, placed.row) for _, task, placed in outcome.evicted] == [("c-1", 1), ("a-0", 0), ("c-0", 1)]
     assert [(task.name, placed.row) for _, task, placed in outcome.placed] == [("a-0", 1), ("b-0", 0)]
-    assert {key: gang.group.name for key, gang in outcome.touched.items()} == {
+    assert {key: gang.group.name for key, gang in outcome.gangs_by_task.items()} == {
         "default/c-1": "c",
         "default/a-0": "a",
         "default/c-0": "c",
@@ -548,7 +548,7 @@ def test_stm7_what_came_and_went_since_the_mark_is_told_as_it_ended() -> None:
     mark = session.state.mark()
     evict(session, "b-0")
     keep(session, "b-0")
-    assert session.state.commit(mark).touched == {}, "a bind of this cycle that was kept stays as it is"
+    assert session.state.commit(mark).gangs_by_task == {}, "a bind of this cycle that was kept stays as it is"
 
 
 def test_stm7_what_is_committed_leaves_for_good() -> None:
@@ -557,8 +557,8 @@ def test_stm7_what_is_committed_leaves_for_good() -> None:
     task = evict(session, "a-0")
     session.state.commit(0)
     gang, part, _ = find(session, "a-0")
-    assert not session.state.is_open(task)
-    assert (gang.open, part.open, part.evicted) == (1, 1, [])
+    assert not session.state.is_unplaced(task)
+    assert (gang.unplaced, part.unplaced, part.evicted) == (1, 1, [])
     assert part.alive == 2, "the pod is on its way out"
     (batch,) = session.next_tasks(gang)
     assert [found.name for found in batch.tasks] == ["a-2"]
@@ -572,7 +572,7 @@ def test_stm7_a_moved_task_is_not_open_either() -> None:
     put(session, "a-0", 1)
     session.state.commit(0)
     gang, part, _ = find(session, "a-0")
-    assert (gang.open, part.open, part.evicted, part.alive) == (0, 0, [], 2)
+    assert (gang.unplaced, part.unplaced, part.evicted, part.alive) == (0, 0, [], 2)
     check_state(session)
 
 
@@ -605,16 +605,16 @@ def step(session: Session, kind: str, choice: tuple[int, int]) -> None:
     row, pipelined = choice[1] % 2, choice[1] >= 2
     devices = (f"y{row}",) if kind == "shared" else ()
     status = state.status_of(task)
-    if status is Status.PENDING:
+    if status is TaskStatus.PENDING:
         put(session, task.name, row, *devices, pipelined=pipelined)
-    elif status is Status.RELEASING:
-        if not state.is_open(task):
+    elif status is TaskStatus.RELEASING:
+        if not state.is_unplaced(task):
             return
-        if state.leaving[task.key].row == row:
+        if state.evicted_from[task.key].row == row:
             keep(session, task.name)
         else:
             put(session, task.name, row, *devices)
-    elif task.key not in state.leaving or task.key in state.gone:
+    elif task.key not in state.evicted_from or task.key in state.decided_evictions:
         evict(session, task.name)
 
 

@@ -9,10 +9,10 @@ import pytest
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.journal import Placement
 from pykai.core.cycle.session import Session
-from pykai.core.cycle.validate import Disagreement, check_state
-from pykai.core.model.status import Status
+from pykai.core.cycle.validate import StateMismatch, check_state
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.schedule import run
+from pykai.core.schedule import run_actions
 from tests.core.builders import cluster
 
 PORT = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
@@ -27,17 +27,17 @@ def busy() -> Session:
     built.gang("waits", gpu=6).gang("whole", 2, gpu=1, preemptible=False).gang("shared", 2, fraction=0.4)
     built.gang("port", spec=PORT).gang("later", 2, min=1, gpu=9)
     session = built.session()
-    run(session)
+    run_actions(session)
     return session
 
 
 def waiting_gang(session: Session, name: str = "later") -> Gang:
-    return next(gang for gang in session.waiting() if gang.group.name == name)
+    return next(gang for gang in session.waiting_gangs() if gang.group.name == name)
 
 
 def test_what_a_cycle_leaves_behind_is_in_order() -> None:
     session = busy()
-    assert {placed.status for placed in session.state.moved.values()} == {Status.BINDING, Status.PIPELINED}
+    assert {placed.status for placed in session.state.placements.values()} == {TaskStatus.BINDING, TaskStatus.PIPELINED}
     check_state(session)
 
 
@@ -74,21 +74,21 @@ def _allocated(resource: int) -> Callable[[Session], None]:
 
 
 def _committed(session: Session) -> None:
-    session.state.ledger.committed[1][2] -= 1
+    session.state.ledger.allocated_non_preemptible[1][2] -= 1
 
 
 def _lost_placement(session: Session) -> None:
-    del session.state.moved["default/whole-0"]
+    del session.state.placements["default/whole-0"]
 
 
 def _other_node(session: Session) -> None:
-    placed = session.state.moved["default/whole-0"]
-    session.state.moved["default/whole-0"] = placed._replace(row=1 - placed.row)
+    placed = session.state.placements["default/whole-0"]
+    session.state.placements["default/whole-0"] = placed._replace(row=1 - placed.row)
 
 
 def _other_status(session: Session) -> None:
-    placed = session.state.moved["default/whole-0"]
-    session.state.moved["default/whole-0"] = Placement(Status.PIPELINED, placed.row, placed.gpu_groups)
+    placed = session.state.placements["default/whole-0"]
+    session.state.placements["default/whole-0"] = Placement(TaskStatus.PIPELINED, placed.row, placed.gpu_groups)
 
 
 def _gang_counter(name: str) -> Callable[[Session], None]:
@@ -128,15 +128,17 @@ def _counter(name: str) -> Callable[[Session], None]:
         pytest.param(_counter("active_allocated"), "subgroup default of default/later counts", id="active"),
         pytest.param(_counter("active_used"), "subgroup default of default/later counts", id="used tasks"),
         pytest.param(_counter("pipelined"), "subgroup default of default/later counts", id="pipelined tasks"),
-        pytest.param(_counter("open"), "subgroup default of default/later counts", id="open tasks"),
-        pytest.param(_gang_counter("open"), "default/later has not as many open tasks", id="open tasks of the gang"),
+        pytest.param(_counter("unplaced"), "subgroup default of default/later counts", id="open tasks"),
+        pytest.param(
+            _gang_counter("unplaced"), "default/later has not as many open tasks", id="unplaced of the gang"
+        ),
         pytest.param(_gang_counter("pipelined"), "default/later has not the promises", id="promises of the gang"),
     ],
 )
 def test_a_corrupted_figure_is_noticed(corrupt: Callable[[Session], None], text: str) -> None:
     session = busy()
     corrupt(session)
-    with pytest.raises(Disagreement, match=text):
+    with pytest.raises(StateMismatch, match=text):
         check_state(session)
 
 
@@ -144,21 +146,21 @@ def test_a_corrupted_figure_is_noticed(corrupt: Callable[[Session], None], text:
 def test_an_over_filled_node_is_noticed(pipelined: bool) -> None:
     """All sums are right, but the task should not have been put there."""
     session = cluster(nodes=1, gpus=1).queue("q").gang("job", gpu=2).session()
-    (gang,) = session.waiting()
+    (gang,) = session.waiting_gangs()
     leaf = gang.leaves[0]
     session.state.place(gang, leaf, leaf.tasks[0], 0, (), pipelined=pipelined)
-    with pytest.raises(Disagreement, match="node node-0 is over-filled"):
+    with pytest.raises(StateMismatch, match="node node-0 is over-filled"):
         check_state(session)
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_an_over_filled_device_is_noticed(pipelined: bool) -> None:
     session = cluster(nodes=1, gpus=1).queue("q").gang("job", 2, fraction=0.6).session()
-    (gang,) = session.waiting()
+    (gang,) = session.waiting_gangs()
     leaf = gang.leaves[0]
     for task in leaf.tasks:
         session.state.place(gang, leaf, task, 0, ("gpu-0",), pipelined=pipelined)
-    with pytest.raises(Disagreement, match="GPU gpu-0 of node node-0 is over-filled"):
+    with pytest.raises(StateMismatch, match="GPU gpu-0 of node node-0 is over-filled"):
         check_state(session)
 
 

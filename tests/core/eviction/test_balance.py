@@ -8,8 +8,8 @@ import pytest
 
 from pykai.core.cycle.gangs import Batch
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.balance import Balance
-from pykai.core.eviction.victims import victims_of
+from pykai.core.eviction.balance import ResourceBalance
+from pykai.core.eviction.victims import victim_table_of
 from tests.core.builders import Cluster, cluster
 
 
@@ -27,9 +27,9 @@ def asked(session: Session) -> list[Batch]:
     return session.next_tasks(session.gang(session.snapshot.groups["default/new"]))
 
 
-def balance_of(built: Cluster, losing: frozenset[int] | None) -> Balance:
+def balance_of(built: Cluster, losing: frozenset[int] | None) -> ResourceBalance:
     session = built.session()
-    return Balance(session, asked(session), losing)
+    return ResourceBalance(session, asked(session), losing)
 
 
 def test_a_full_cluster_without_anyone_over_its_share_is_not_searched() -> None:
@@ -61,32 +61,32 @@ def test_where_nobody_loses_no_more_are_moved_than_consolidation_may() -> None:
 
 @pytest.mark.parametrize(("free", "covers"), [(0, False), (1, True)])
 def test_what_is_free_anywhere_counts(free: int, covers: bool) -> None:
-    assert balance_of(crowded(free=free, gpu=2), frozenset()).covers is covers
+    assert balance_of(crowded(free=free, gpu=2), frozenset()).is_covered is covers
 
 
 def test_only_those_who_may_lose_make_up_for_what_is_missing() -> None:
     built = crowded(gpu=1)
     session = built.session()
     batches = asked(session)
-    victims = victims_of(session)
-    (leaf,) = [leaf for leaf in victims.leaves() if victims.line(leaf)]
-    _, _, unit = victims.line(leaf)[0]
+    victims = victim_table_of(session)
+    (leaf,) = [leaf for leaf in victims.leaf_queues() if victims.units_of(leaf)]
+    _, _, unit = victims.units_of(leaf)[0]
     for losing, covers in ((frozenset([leaf]), True), (frozenset[int](), False)):
-        balance = Balance(session, batches, losing)
+        balance = ResourceBalance(session, batches, losing)
         added = balance.copy()
         added.add(unit.gang, unit.members)
-        assert not balance.covers
-        assert added.covers is covers
+        assert not balance.is_covered
+        assert added.is_covered is covers
 
 
 def test_where_everyone_may_lose_nothing_is_compared() -> None:
-    assert balance_of(crowded(gpu=2), None).covers
+    assert balance_of(crowded(gpu=2), None).is_covered
 
 
 def test_cpu_is_compared_too() -> None:
     built = cluster().queue("a").queue("b").node(cpu="2")
     built.gang("old", queue="a", cpu="2", on="node-0").gang("new", queue="b", cpu="1")
-    assert not balance_of(built, frozenset()).covers
+    assert not balance_of(built, frozenset()).is_covered
 
 
 def test_memory_of_gpus_of_several_sizes_is_not_compared() -> None:
@@ -96,5 +96,5 @@ def test_memory_of_gpus_of_several_sizes_is_not_compared() -> None:
     built.gang("old", queue="a", gpu=1, on="node-0").gang("older", queue="a", gpu=1, on="node-1").gang(
         "new", queue="b", gpu=1
     )
-    assert not balance_of(built, frozenset()).covers
-    assert not balance_of(built, frozenset()).hopeless
+    assert not balance_of(built, frozenset()).is_covered
+    assert not balance_of(built, frozenset()).is_unsatisfiable

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.bounds import Bounds, Freed
-from pykai.core.eviction.victims import victims_of
+from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
+from pykai.core.eviction.victims import victim_table_of
 from tests.core.builders import Cluster, cluster
 from tests.core.deviceclusters import devices, first_of, wants
 
 GPU = "nvidia.com/gpu"
 
 
-def bounds_of(session: Session, group: str = "a") -> Bounds:
+def bounds_of(session: Session, group: str = "a") -> CapacityBounds:
     gang = session.gang(session.snapshot.groups[f"default/{group}"])
-    return Bounds(session, gang, session.next_tasks(gang))
+    return CapacityBounds(session, gang, session.next_tasks(gang))
 
 
 def crowded(nodes: int = 2, each: int = 2) -> Cluster:
@@ -32,20 +32,20 @@ def crowded(nodes: int = 2, each: int = 2) -> Cluster:
 @pytest.mark.parametrize(("count", "hopeless"), [(2, False), (3, True)])
 def test_more_gpus_than_a_node_could_ever_free_are_hopeless(count: int, hopeless: bool) -> None:
     session = crowded().gang("a", template=count, priority="high").session()
-    assert bounds_of(session).hopeless(victims_of(session).evictable) == hopeless
+    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
 
 
 @pytest.mark.parametrize(("pods", "hopeless"), [(4, False), (5, True)])
 def test_more_pods_than_all_nodes_could_ever_hold_are_hopeless(pods: int, hopeless: bool) -> None:
     session = crowded().gang("a", pods, template=1, priority="high").session()
-    assert bounds_of(session).hopeless(victims_of(session).evictable) == hopeless
+    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
 
 
 def test_victims_suffice_as_soon_as_their_devices_do() -> None:
     session = crowded(nodes=1, each=3).gang("a", template=2, priority="high").session()
-    freed = Freed(session, bounds_of(session))
+    freed = FreedCapacity(session, bounds_of(session))
     said = []
-    for line in victims_of(session).lines.values():
+    for line in victim_table_of(session).units_by_leaf_queue.values():
         for _, _, unit in reversed(line):
             freed.add(unit.members)
             said.append(freed.suffices)
@@ -62,7 +62,7 @@ def test_what_may_be_served_otherwise_is_not_counted(template: Any) -> None:
     if "any" in repr(template):
         world.slice("node-0", 9, driver="nic.example.com")
     session = world.gang("a", template=template, priority="high").session()
-    assert not bounds_of(session).hopeless(victims_of(session).evictable)
+    assert not bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable)
 
 
 def test_a_node_without_the_column_is_not_counted_against() -> None:
@@ -70,8 +70,8 @@ def test_a_node_without_the_column_is_not_counted_against() -> None:
     world = cluster(nodes=1).device_class("gpu").queue("q").slice("", 9, pool="net", allNodes=True)
     session = world.gang("a", template=4).session()
     bounds = bounds_of(session)
-    assert not bounds.hopeless(victims_of(session).evictable)
-    assert Freed(session, bounds).suffices
+    assert not bounds.is_unsatisfiable(victim_table_of(session).evictable)
+    assert FreedCapacity(session, bounds).suffices
 
 
 @pytest.mark.parametrize(("gpus", "hopeless"), [(2, False), (3, True)])
@@ -80,28 +80,28 @@ def test_resources_that_a_class_backs_are_counted_where_the_node_serves_them(gpu
     for number in range(2):
         world.gang(f"old-{number}", on=f"node-{number}", gpu=2)
     session = world.gang("a", gpu=gpus, priority="high").session()
-    assert bounds_of(session).hopeless(victims_of(session).evictable) == hopeless
+    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable) == hopeless
 
 
 def test_resources_that_a_class_backs_are_not_counted_where_a_claim_serves_them() -> None:
     world = cluster(nodes=1, gpus=1).device_class("gpu", extendedResourceName=GPU).queue("q")
     session = world.node("other").slice("other", 4).gang("a", gpu=3).session()
     bounds = bounds_of(session)
-    assert not bounds.hopeless(victims_of(session).evictable)
-    assert Freed(session, bounds).suffices
+    assert not bounds.is_unsatisfiable(victim_table_of(session).evictable)
+    assert FreedCapacity(session, bounds).suffices
 
 
 def test_nodes_without_gpus_of_their_own_give_none_to_claims_of_such_gpus() -> None:
     """Else a single CPU node would make every search look hopeful."""
     session = crowded(nodes=1).node("cpu-only").gang("a", 3, template=1, priority="high").session()
-    assert bounds_of(session).hopeless(victims_of(session).evictable)
+    assert bounds_of(session).is_unsatisfiable(victim_table_of(session).evictable)
 
 
 def test_what_is_listed_anew_after_a_change_adds_up() -> None:
     session = crowded().gang("a", template=1, priority="high").session()
-    victims = victims_of(session)
+    victims = victim_table_of(session)
     before = victims.evictable.copy()
     axis = session.snapshot.axes.index["resource.k8s.io/gpu"]
     assert before[axis].tolist() == [2, 2]
-    victims.changed(session.gang(session.snapshot.groups["default/old-0-0"]))
+    victims.refresh(session.gang(session.snapshot.groups["default/old-0-0"]))
     assert (victims.evictable == before).all()

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.balance import Balance
-from pykai.core.eviction.bounds import Bounds, Freed
-from pykai.core.eviction.scenarios import WAYS, Material
+from pykai.core.eviction.balance import ResourceBalance
+from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
+from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput
 from pykai.core.eviction.trial import Preemptor, Victim, feasible_nodes
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import Unit, victims_of
-from pykai.core.placing.gang import try_tasks
+from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.placing.gang import try_place_tasks
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
-from pykai.core.queueing.waitinglines import standing_of
+from pykai.core.queueing.waitinglines import waiting_lines_of
 from tests.core.builders import Cluster, Result, cluster, stamp
 
 LOCAL, MULTI = "NodeLocalGreedy", "MultiNodeGang"
@@ -59,20 +59,20 @@ def sets_of(
     session = built.session()
     gang = gang_of(session, name)
     batches = session.next_tasks(gang)
-    victims = victims_of(session)
-    order = VictimOrder(session, victims, sorted(victims.lines), lambda victim: victim is not gang)
-    required = session.count(batches, session.smallest_gpu_mib)
-    preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), standing_of(session))
+    victims = victim_table_of(session)
+    order = VictimOrder(session, victims, sorted(victims.units_by_leaf_queue), lambda victim: victim is not gang)
+    required = session.total_amounts(batches, session.smallest_gpu_mib)
+    preemptor = Preemptor(gang, batches, required, feasible_nodes(session, batches), waiting_lines_of(session))
     everyone = {
         member.task.name: Victim(unit.gang, member)
-        for line in victims.lines.values()
+        for line in victims.units_by_leaf_queue.values()
         for _, _, unit in line
         for member in unit.members
     }
     known = [everyone[pod] for pod in recorded]
-    bounds, balance = Bounds(session, gang, batches), Balance(session, batches, losing)
-    material = Material(session, preemptor, order, bounds, balance, known)
-    return [[victim.member.task.name for victim in found] for found in WAYS[way](material)]
+    bounds, balance = CapacityBounds(session, gang, batches), ResourceBalance(session, batches, losing)
+    material = ScenarioInput(session, preemptor, order, bounds, balance, known)
+    return [[victim.member.task.name for victim in found] for found in GENERATORS[way](material)]
 
 
 def ways(built: Cluster, *plugins: str) -> Cluster:
@@ -308,11 +308,11 @@ def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject
     state = session.state
     gang = gang_of(session, "new")
     batches = session.next_tasks(gang)
-    bounds = Bounds(session, gang, batches)
-    freed = Freed(session, bounds)
-    victims = victims_of(session)
-    units = [unit for line in victims.lines.values() for _, _, unit in line]
-    hopeless = bounds.hopeless(victims.evictable)
+    bounds = CapacityBounds(session, gang, batches)
+    freed = FreedCapacity(session, bounds)
+    victims = victim_table_of(session)
+    units = [unit for line in victims.units_by_leaf_queue.values() for _, _, unit in line]
+    hopeless = bounds.is_unsatisfiable(victims.evictable)
     chosen = [unit for unit in units if data.draw(st.booleans())]
     for unit in chosen:
         freed.add(unit.members)
@@ -320,7 +320,7 @@ def test_no_set_that_suffices_is_thrown_away(built: Cluster, data: st.DataObject
     for unit in chosen:
         for member in unit.members:
             state.evict(unit.gang, member.leaf, member.task)
-    if try_tasks(session, gang, batches):
+    if try_place_tasks(session, gang, batches):
         assert freed.suffices
         assert not hopeless
     state.rollback(mark)
@@ -482,7 +482,7 @@ def test_sol3_without_a_way_to_choose_victims_nothing_is_tried() -> None:
 
 
 def budgeted(built: Cluster, **limits: Any) -> Result:
-    defaults: dict[str, Any] = {"default_action": None, "job": None, "ways": {}, "default_way": None}
+    defaults: dict[str, Any] = {"default_action": None, "job": None, "generators": {}, "default_generator": None}
     return built.with_policy(search_budgets=SearchBudgets(**{**defaults, **limits})).schedule()
 
 
@@ -495,7 +495,7 @@ def budgeted(built: Cluster, **limits: Any) -> Result:
 )
 def test_sol3_ways_are_tried_in_their_order_and_the_last_result_counts(plugins: tuple[str, ...], last: str) -> None:
     """cycle:13.1: here multi-node has no budget."""
-    result = budgeted(ways(_one_per_node(2, 1), *plugins), ways={MULTI: 0})
+    result = budgeted(ways(_one_per_node(2, 1), *plugins), generators={MULTI: 0})
     assert result.verdicts("new") == {"preempt": last}
 
 
@@ -529,7 +529,7 @@ def test_sol6_the_action_budget_covers_all_jobs(job: int | None) -> None:
 
 def test_t44_the_least_of_a_job_is_given_whatever_the_action_has_left() -> None:
     """cycle:SOL-6, T-44."""
-    result = budgeted(_two_jobs(), actions={"preempt": 0}, least_job=1)
+    result = budgeted(_two_jobs(), actions={"preempt": 0}, job_minimum=1)
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
 
 
@@ -551,25 +551,25 @@ def test_sol3_a_job_that_runs_out_of_budget_ends_the_action() -> None:
 
 def test_sol6_a_way_that_runs_out_of_its_own_budget_leaves_the_rest_to_the_next() -> None:
     """cycle:SOL-6: the limit of one way does not end the job."""
-    result = budgeted(_two_jobs(), ways={LOCAL: 0})
+    result = budgeted(_two_jobs(), generators={LOCAL: 0})
     assert (result.pipelined("first"), result.pipelined("second")) == (1, 1)
 
 
 def test_sol6_a_way_has_its_budget_for_all_tries_of_a_job() -> None:
     """cycle:SOL-6: nine nodes cannot be cleared one set after the other with so little."""
     alone = ways(_one_per_node(9, 9), "sg-multinodegang")
-    assert budgeted(alone, ways={MULTI: 10}).verdicts("new") == {"preempt": "deadline_exhausted"}
-    assert budgeted(alone, ways={LOCAL: 10}).pipelined("new") == 9
-    assert budgeted(alone, default_way=10).verdicts("new") == {"preempt": "deadline_exhausted"}
+    assert budgeted(alone, generators={MULTI: 10}).verdicts("new") == {"preempt": "deadline_exhausted"}
+    assert budgeted(alone, generators={LOCAL: 10}).pipelined("new") == 9
+    assert budgeted(alone, default_generator=10).verdicts("new") == {"preempt": "deadline_exhausted"}
 
 
 def test_sol5_the_built_in_budgets() -> None:
     """cycle:SOL-5: five minutes, four minutes, nothing at least; two minutes a way, half a minute for node-local."""
     limits = SearchBudgets()
-    seconds = [limits.action_units("reclaim"), limits.job, limits.way_units(LOCAL), limits.way_units(MULTI)]
+    seconds = [limits.action_units("reclaim"), limits.job, limits.generator_units(LOCAL), limits.generator_units(MULTI)]
     assert [units and units / UNITS_PER_SECOND for units in seconds] == [300, 240, 30, 120]
-    assert limits.way_units("another") == limits.way_units(MULTI)
-    assert limits.least_job == 0
+    assert limits.generator_units("another") == limits.generator_units(MULTI)
+    assert limits.job_minimum == 0
 
 
 # The order of victims
@@ -581,10 +581,10 @@ def test_sol7_a_job_that_gave_something_competes_again() -> None:
     old(built, "elder", pods=3, min=1)
     old(built, "young", pods=2, min=1)
     session = new(built, gpu=5).session()
-    victims = victims_of(session)
-    order = VictimOrder(session, victims, sorted(victims.lines), lambda gang: True)
-    units: list[Unit] = []
-    while (unit := order.at(len(units))) is not None:
+    victims = victim_table_of(session)
+    order = VictimOrder(session, victims, sorted(victims.units_by_leaf_queue), lambda gang: True)
+    units: list[EvictionUnit] = []
+    while (unit := order.unit_at(len(units))) is not None:
         units.append(unit)
     assert [[member.task.name for member in unit.members] for unit in units] == [
         ["young-1"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.eviction.signatures import Failed
+from pykai.core.eviction.signatures import FailedGangs
 from tests.core.builders import Cluster, Result, cluster, leaf
 from tests.core.topologies import inside, keeping, racks
 
@@ -31,11 +31,11 @@ def job(built: Cluster, name: str, pods: Pods, **group: Any) -> Cluster:
 def skipped(built: Cluster, *failed: str, by_queue: bool = True) -> bool:
     """Whether `job` is skipped after these failed, one after the other."""
     session = built.session()
-    memory = Failed(session, by_queue=by_queue)
+    memory = FailedGangs(session, by_queue=by_queue)
     groups = session.snapshot.groups
     for name in failed:
         memory.add(session.gang(groups[f"default/{name}"]))
-    return memory.covers(session.gang(groups["default/job"])) is not None
+    return memory.failed_alike(session.gang(groups["default/job"])) is not None
 
 
 def covered(failed: Pods, new: Pods, *, failed_group: dict[str, Any] | None = None, **group: Any) -> bool:
@@ -100,10 +100,10 @@ def test_nothing_is_skipped_before_anything_has_failed() -> None:
 def test_the_name_of_the_one_that_failed_is_told() -> None:
     """cycle:14: so that people see why a job was not even tried."""
     session = job(job(ground(), "failed", cpu("1")), "job", cpu("1")).session()
-    memory = Failed(session, by_queue=True)
+    memory = FailedGangs(session, by_queue=True)
     gangs = [session.gang(session.snapshot.groups[f"default/{name}"]) for name in ("failed", "job")]
     memory.add(gangs[0])
-    assert memory.covers(gangs[1]) == "default/failed"
+    assert memory.failed_alike(gangs[1]) == "default/failed"
 
 
 # Who stands for a kind
@@ -228,9 +228,9 @@ def test_sig1_config_maps_of_another_namespace_are_others() -> None:
     built.group("job", queue="q", minMember=1, preemptibility="preemptible", namespace="elsewhere")
     built.pod("job-0", group="job", namespace="elsewhere", spec={"containers": [container]})
     session = built.session()
-    memory = Failed(session, by_queue=True)
+    memory = FailedGangs(session, by_queue=True)
     memory.add(session.gang(session.snapshot.groups["default/failed"]))
-    assert memory.covers(session.gang(session.snapshot.groups["elsewhere/job"])) is None
+    assert memory.failed_alike(session.gang(session.snapshot.groups["elsewhere/job"])) is None
 
 
 def test_sig1_subgroups_are_compared_as_a_set() -> None:
@@ -334,7 +334,7 @@ def test_a_job_that_was_served_is_not_remembered_as_failed() -> None:
 
 def test_without_signatures_everyone_is_tried() -> None:
     """cycle:14: --use-scheduling-signatures=false."""
-    built = full(skip_seen=False)
+    built = full(reuse_failures=False)
     for name in ("first", "second"):
         built.gang(name, gpu=2, priority="high")
     assert verdicts(built.schedule(), "first", "second") == ["hopeless", "hopeless"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.eviction.bounds import Bounds, Freed
-from pykai.core.eviction.victims import victims_of
+from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
+from pykai.core.eviction.victims import victim_table_of
 from tests.core.builders import Cluster, Raw, branch, cluster, leaf
 from tests.core.topologies import busy, inside, keeping, racks, topology, where
 
@@ -235,8 +235,8 @@ def test_victims_must_free_enough_of_one_rack(nodes: str, enough: bool) -> None:
     found = low(racks(("rack",), ("r1", 1), ("r1", 1), ("r2", 1), ("r2", 1)), n0=1, n1=1, n2=1, n3=1)
     session = found.gang("j", 2, gpu=1, group_spec=inside("rack")).session()
     gang = session.gang(session.snapshot.groups["default/j"])
-    freed = Freed(session, Bounds(session, gang, session.next_tasks(gang)))
-    units = [unit for line in victims_of(session).lines.values() for _, _, unit in line]
+    freed = FreedCapacity(session, CapacityBounds(session, gang, session.next_tasks(gang)))
+    units = [unit for line in victim_table_of(session).units_by_leaf_queue.values() for _, _, unit in line]
     names = session.snapshot.nodes.names
     for unit in units:
         freed.add(member for member in unit.members if names[member.row] in nodes.split())

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import Unit, victims_of
-from pykai.core.queueing.queuewalk import Siblings
+from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.queueing.queuewalk import RankedSiblings
 from tests.core.builders import Cluster, cluster
 
 
@@ -35,10 +35,12 @@ def everyone(gang: Gang) -> bool:
     return True
 
 
-def units_of(session: Session, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[Unit]:
-    table = victims_of(session)
-    order = VictimOrder(session, table, sorted(table.lines), accepts, most)
-    return [unit for unit in takewhile(lambda unit: unit is not None, map(order.at, range(1000))) if unit is not None]
+def units_of(session: Session, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[EvictionUnit]:
+    table = victim_table_of(session)
+    order = VictimOrder(session, table, sorted(table.units_by_leaf_queue), accepts, most)
+    return [
+        unit for unit in takewhile(lambda unit: unit is not None, map(order.unit_at, range(1000))) if unit is not None
+    ]
 
 
 def victims(built: Cluster, accepts: Callable[[Gang], bool] = everyone, most: int = -1) -> list[str]:
@@ -253,15 +255,15 @@ def test_q239_a_team_without_victims_leaves_the_order() -> None:
 def test_every_scenario_reads_the_order_from_its_beginning() -> None:
     """cycle:13.3: asked again, the same unit stands at the same place."""
     session = has(has(ground().queue("q").queue("r"), "q", "a", "b"), "r", "c").session()
-    table = victims_of(session)
-    order = VictimOrder(session, table, sorted(table.lines), everyone)
-    last = order.at(2)
+    table = victim_table_of(session)
+    order = VictimOrder(session, table, sorted(table.units_by_leaf_queue), everyone)
+    last = order.unit_at(2)
     assert last is not None
-    assert order.at(3) is None
-    first = order.at(0)
-    assert order.at(2) is last
-    assert order.at(0) is first
-    assert len({id(order.at(index)) for index in range(3)}) == 3
+    assert order.unit_at(3) is None
+    first = order.unit_at(0)
+    assert order.unit_at(2) is last
+    assert order.unit_at(0) is first
+    assert len({id(order.unit_at(index)) for index in range(3)}) == 3
 
 
 # Siblings from their other end
@@ -270,7 +272,7 @@ def test_every_scenario_reads_the_order_from_its_beginning() -> None:
 @given(queues=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=6))
 def test_ord4_the_worst_sibling_is_the_last_that_would_be_best(queues: list[tuple[int, int]]) -> None:
     """cycle:ORD-4: the same order from its other end, by key, then by what queues may have, then by age."""
-    siblings = Siblings(lambda row, other: queues[row][1] < queues[other][1])
+    siblings = RankedSiblings(lambda row, other: queues[row][1] < queues[other][1])
     for row, (key, _) in enumerate(queues):
         siblings.update(row, (key,))
     ranks = [(*queue, row) for row, queue in enumerate(queues)]
@@ -284,7 +286,7 @@ def test_ord4_the_worst_sibling_is_the_last_that_would_be_best(queues: list[tupl
 
 def test_ord4_without_a_rule_for_ties_the_youngest_sibling_is_the_worst() -> None:
     """cycle:ORD-2: rows are in order of age and name."""
-    siblings = Siblings(None)
+    siblings = RankedSiblings(None)
     for row in (2, 0, 1):
         siblings.update(row, ())
     assert (siblings.best(), siblings.worst()) == (0, 2)
@@ -299,13 +301,13 @@ def test_q239_the_key_of_a_victim_counts_what_is_taken_in_rule_5_only() -> None:
     session = built.session()
     row = session.snapshot.tree.rows["q"]
     ledger = session.state.ledger
-    untouched = ledger.victim_key(row, (0.0, 0.0, 0.0))
-    taken = ledger.victim_key(row, (0.0, 0.0, 100.0))
-    assert untouched == ledger.order_key(row, (0.0, 0.0, 0.0))
+    untouched = ledger.victim_order_key(row, (0.0, 0.0, 0.0))
+    taken = ledger.victim_order_key(row, (0.0, 0.0, 100.0))
+    assert untouched == ledger.queue_order_key(row, (0.0, 0.0, 0.0))
     assert taken[:4] == untouched[:4]
     assert (untouched[4], taken[4]) == (1.0, 0.75)
     assert taken[5] == untouched[5]
-    assert ledger.victim_key(row, (0.0, 0.0, 400.0))[1], "still over its quota, whatever is taken"
+    assert ledger.victim_order_key(row, (0.0, 0.0, 400.0))[1], "still over its quota, whatever is taken"
 
 
 def test_q239_the_key_of_a_victim_counts_every_resource() -> None:
@@ -315,7 +317,7 @@ def test_q239_the_key_of_a_victim_counts_every_resource() -> None:
     ledger, row = session.state.ledger, session.snapshot.tree.rows["q"]
     gi = float(1024**3)
     shares = [
-        ledger.victim_key(row, taken)[4]
+        ledger.victim_order_key(row, taken)[4]
         for taken in ((0.0, 0.0, 0.0), (8000.0, 0.0, 0.0), (8000.0, 0.0, 5000.0), (8000.0, 2 * gi, 5000.0))
     ]
     assert shares == [1.0, 1.0, 0.2, 0.0]

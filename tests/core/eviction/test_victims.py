@@ -10,8 +10,8 @@ import pytest
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.victims import Unit, victims_of
-from pykai.core.model.status import Status
+from pykai.core.eviction.victims import EvictionUnit, victim_table_of
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, Part, branch, cluster, leaf
 
 
@@ -33,13 +33,13 @@ def gang_of(session: Session, group: str = "job") -> Gang:
     return session.gang(session.snapshot.groups[f"default/{group}"])
 
 
-def line_of(session: Session, queue: str = "q") -> list[Unit]:
+def line_of(session: Session, queue: str = "q") -> list[EvictionUnit]:
     """The units of a queue, first to go first."""
-    line = victims_of(session).lines.get(session.snapshot.tree.rows[queue], [])
+    line = victim_table_of(session).units_by_leaf_queue.get(session.snapshot.tree.rows[queue], [])
     return [unit for _, _, unit in reversed(line)]
 
 
-def names_of(unit: Unit) -> list[str]:
+def names_of(unit: EvictionUnit) -> list[str]:
     return [member.task.name.removeprefix(f"{unit.gang.group.name}-") for member in unit.members]
 
 
@@ -191,8 +191,8 @@ def test_t23_a_victim_gives_one_pod_of_each_subgroup() -> None:
 # cycle:PG-14: who is evictable
 
 
-@pytest.mark.parametrize("status", [Status.RELEASING, Status.STUCK_IN_RELEASING])
-def test_pg14_a_task_on_its_way_out_is_not_evicted_again(status: Status) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING])
+def test_pg14_a_task_on_its_way_out_is_not_evicted_again(status: TaskStatus) -> None:
     """cycle:PG-14; case T-26: its sibling is."""
     built = running(2, min=1).assume("job-1", status)
     assert steps(built) == [["0"]]
@@ -244,7 +244,7 @@ def crowded() -> Cluster:
 
 def test_pg14_a_promise_is_dropped_and_no_pod_deleted() -> None:
     """cycle:PG-14, Do better: the victim was only promised a place, and waits again."""
-    built = crowded().gang("ends", gpu=1, on="node-0").assume("ends-0", Status.RELEASING).gang("waits", gpu=1)
+    built = crowded().gang("ends", gpu=1, on="node-0").assume("ends-0", TaskStatus.RELEASING).gang("waits", gpu=1)
     assert built.taking("allocate").schedule().pipelined("waits") == 1
     result = built.taking("allocate", "preempt").schedule()
     assert result.evicted_pods() == ["runs-0"]
@@ -348,7 +348,7 @@ def test_sol7_an_elastic_gang_competes_again_after_each_step() -> None:
 def test_listing_the_units_changes_no_counter() -> None:
     """cycle:6.3: asking what could go takes nothing."""
     session = job(leaf("a", 1, running=3), leaf("b", 2, running=2), needs=1).session()
-    victims_of(session)
+    victim_table_of(session)
     gang = gang_of(session)
     assert [(part.active_allocated, part.active_used) for part in gang.leaves] == [(3, 3), (2, 2)]
     assert gang.satisfied
@@ -360,8 +360,8 @@ def test_listing_the_units_changes_no_counter() -> None:
 def test_pol2_only_preemptible_gangs_of_leaf_queues_are_listed(more: dict[str, Any]) -> None:
     """cycle:POL-2, ORD-1"""
     built = cluster(nodes=1, gpus=4).queue("top").queue("leaf", parent="top")
-    assert victims_of(built.gang("job", gpu=1, on="node-0", **more).session()).lines == {}
-    assert victims_of(built.gang("plain", gpu=1, on="node-0", queue="leaf").session()).lines != {}
+    assert victim_table_of(built.gang("job", gpu=1, on="node-0", **more).session()).units_by_leaf_queue == {}
+    assert victim_table_of(built.gang("plain", gpu=1, on="node-0", queue="leaf").session()).units_by_leaf_queue != {}
 
 
 def test_a_unit_knows_its_nodes_and_what_its_gang_costs() -> None:
@@ -371,8 +371,8 @@ def test_a_unit_knows_its_nodes_and_what_its_gang_costs() -> None:
         built.pod(f"job-{name}", group="job", gpu=1, cpu=2, on=node)
     surplus, rest = line_of(built.session())
     assert (surplus.rows, rest.rows) == ((1,), (0, 1))
-    assert surplus.whole == rest.whole
-    assert surplus.whole[::2] == (6000, 300)
+    assert surplus.gang_amounts == rest.gang_amounts
+    assert surplus.gang_amounts[::2] == (6000, 300)
 
 
 def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
@@ -381,7 +381,7 @@ def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
     built.gang("part", fraction=0.5, cpu=1, on="node-1", device="x")
     built.gang("kept", gpu=1, on="node-1", preemptible=False)
     session = built.session()
-    evictable = victims_of(session).evictable
+    evictable = victim_table_of(session).evictable
     index = session.snapshot.axes.index
     assert evictable[index["nvidia.com/gpu"]].tolist() == [3, 1]
     assert evictable[index["cpu"]].tolist() == [6000, 1000]
@@ -390,28 +390,28 @@ def test_what_all_evictions_would_free_is_summed_up_by_node() -> None:
 def test_a_gang_that_changed_is_listed_anew() -> None:
     """cycle:SOL-7: after an eviction only what is left may go, and its sums follow."""
     session = ground().gang("job", 3, min=1, gpu=1, on="node-0").gang("other", gpu=1, on="node-0").session()
-    table, gang, state = victims_of(session), gang_of(session), session.state
-    assert len(table.lines[gang.queue]) == 4
+    table, gang, state = victim_table_of(session), gang_of(session), session.state
+    assert len(table.units_by_leaf_queue[gang.queue]) == 4
     assert table.evictable[session.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [4]
     state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-2"])
     state.commit(0)
-    table.changed(gang)
-    line = [(unit.gang.group.name, names_of(unit)) for _, _, unit in reversed(table.lines[gang.queue])]
+    table.refresh(gang)
+    line = [(unit.gang.group.name, names_of(unit)) for _, _, unit in reversed(table.units_by_leaf_queue[gang.queue])]
     assert line == [("job", ["1"]), ("other", ["0"]), ("job", ["0"])]
     assert table.evictable[session.snapshot.axes.index["nvidia.com/gpu"]].tolist() == [3]
-    assert victims_of(session) is not table, "the table was made for another state"
+    assert victim_table_of(session) is not table, "the table was made for another state"
 
 
 def test_a_gang_without_anything_left_leaves_the_table() -> None:
     """cycle:PG-14"""
     session = running(1, min=1).session()
-    table, gang = victims_of(session), gang_of(session)
-    assert table.lines[gang.queue]
+    table, gang = victim_table_of(session), gang_of(session)
+    assert table.units_by_leaf_queue[gang.queue]
     assert table.evictable.any()
     session.state.evict(gang, gang.leaves[0], session.snapshot.tasks["default/job-0"])
     session.state.commit(0)
-    table.changed(gang)
-    assert table.lines[gang.queue] == []
+    table.refresh(gang)
+    assert table.units_by_leaf_queue[gang.queue] == []
     assert not table.evictable.any()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.model.claimrequests import ClaimAsk, Features, Refusal, may_administer
+from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest, DraFeatures, allows_admin_access
 from tests.core.deviceobjects import (
     CLASSES,
     FAST,
@@ -23,13 +23,13 @@ from tests.core.deviceobjects import (
 
 
 def refusal(*requests: Raw, **spec: Any) -> str:
-    found = ClaimAsk.of(spec_of(*requests, **spec), CLASSES, "team/claim")
-    assert isinstance(found, Refusal), found
+    found = ClaimRequest.of(spec_of(*requests, **spec), CLASSES, "team/claim")
+    assert isinstance(found, ClaimRefusal), found
     return found.text
 
 
 def test_equal_specs_are_one_ask() -> None:
-    def make(replicas: int = 2) -> ClaimAsk:
+    def make(replicas: int = 2) -> ClaimRequest:
         config = {"requests": ["r"], "opaque": {"driver": "d", "parameters": {"replicas": replicas}}}
         return asks(wants(2, "fast", selectors=["true"]), constraints=[same("numa")], config=[config])
 
@@ -69,10 +69,10 @@ def test_d23_an_unknown_constraint_is_refused() -> None:
 
 
 def test_d23_prioritised_lists_can_be_switched_off() -> None:
-    features = Features(prioritized_lists=False)
-    found = ClaimAsk.of(spec_of(first_of(wants(1, name="a"))), CLASSES, "team/claim", features)
-    assert found == Refusal("claim team/claim request r: prioritised lists are switched off")
-    assert isinstance(ClaimAsk.of(spec_of(wants(1)), CLASSES, "team/claim", features), ClaimAsk)
+    features = DraFeatures(prioritized_lists=False)
+    found = ClaimRequest.of(spec_of(first_of(wants(1, name="a"))), CLASSES, "team/claim", features)
+    assert found == ClaimRefusal("claim team/claim request r: prioritised lists are switched off")
+    assert isinstance(ClaimRequest.of(spec_of(wants(1)), CLASSES, "team/claim", features), ClaimRequest)
 
 
 def test_d21_more_than_32_devices_are_refused() -> None:
@@ -85,7 +85,7 @@ def test_d21_more_than_32_devices_are_refused() -> None:
 
 @pytest.mark.parametrize(("count", "wanted"), [(3, 3), (1, 1), (0, 1), (-1, 1)])
 def test_d4_a_count_that_is_not_positive_means_one(count: int, wanted: int) -> None:
-    assert next(asks(wants(count)).alternatives()).wanted == wanted
+    assert next(asks(wants(count)).alternatives()).device_count == wanted
 
 
 def test_constraints_cover_requests_with_their_alternatives() -> None:
@@ -102,11 +102,11 @@ def test_constraints_cover_requests_with_their_alternatives() -> None:
 
 
 def test_administrative_access_is_told_and_needs_a_label_of_the_namespace() -> None:
-    assert asks(wants(1, adminAccess=True)).admin
-    assert not asks(wants(1)).admin
+    assert asks(wants(1, adminAccess=True)).wants_admin_access
+    assert not asks(wants(1)).wants_admin_access
     label = "resource.kubernetes.io/admin-access"
-    assert may_administer({label: "true"})
-    assert not any(may_administer(labels) for labels in ({}, {label: "false"}, {label: "True"}))
+    assert allows_admin_access({label: "true"})
+    assert not any(allows_admin_access(labels) for labels in ({}, {label: "false"}, {label: "True"}))
 
 
 def test_a_class_without_parameters_brings_none() -> None:
@@ -115,5 +115,5 @@ def test_a_class_without_parameters_brings_none() -> None:
 
 
 def test_d10_a_refusal_becomes_a_sentence_about_a_node() -> None:
-    assert Refusal().on("n") == "cannot allocate all DRA claims on node n"
-    assert Refusal("why").on("n") == "cannot allocate DRA claims on node n: why"
+    assert ClaimRefusal().text_on("n") == "cannot allocate all DRA claims on node n"
+    assert ClaimRefusal("why").text_on("n") == "cannot allocate DRA claims on node n: why"

@@ -8,15 +8,20 @@ import msgspec
 import pytest
 
 from pykai.api.core import PodSpec
-from pykai.core.cluster.claims.counting import spec_gpus
-from pykai.core.model.claimrequests import ClaimAsk
-from pykai.core.model.extendedresources import Backing, backed_resources, device_requests, served_by_claims
+from pykai.core.cluster.claims.counting import claim_gpus
+from pykai.core.model.claimrequests import ClaimRequest
+from pykai.core.model.extendedresources import (
+    ExtendedResourceMap,
+    device_requests,
+    dra_backed_resources,
+    served_by_claims,
+)
 from tests.core.deviceobjects import CLASSES, Raw, device_class, devices_of, gpus, offered, refused
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
-BACKING = Backing.of(
+BACKING = ExtendedResourceMap.of(
     [device_class("gpu", extendedResourceName=GPU), device_class("nic", extendedResourceName=NIC), device_class("bare")]
 )
 
@@ -37,7 +42,7 @@ def pod(*containers: Raw, init: tuple[Raw, ...] = ()) -> PodSpec:
 
 def served(spec: PodSpec, *resources: str) -> tuple[dict[str, tuple[str, int]], list[tuple[str, str, str]]]:
     """Requests by name (class, count) and mappings (container, resource, request)."""
-    found = device_requests(spec, BACKING, resources or backed_resources(spec, BACKING))
+    found = device_requests(spec, BACKING, resources or dra_backed_resources(spec, BACKING))
     requests = {
         request.name: (request.exactly.device_class_name, request.exactly.count)
         for request in found.requests
@@ -63,7 +68,7 @@ def test_d13_the_newest_class_has_a_resource_name_then_the_smaller_name(
     classes: list[tuple[str, str | None]], winner: str
 ) -> None:
     made = [device_class(name, created=created, extendedResourceName=GPU) for name, created in classes]
-    assert Backing.of(made).class_of(GPU) == winner
+    assert ExtendedResourceMap.of(made).class_of(GPU) == winner
 
 
 def test_d13_every_class_has_an_implicit_resource() -> None:
@@ -75,8 +80,8 @@ def test_d13_every_class_has_an_implicit_resource() -> None:
 
 
 def test_d14_a_pod_is_concerned_by_what_some_container_requests() -> None:
-    assert backed_resources(pod(container("a", cpu=1, nic=1), init=(container("i", gpu=1),)), BACKING) == (GPU, NIC)
-    assert backed_resources(pod(container("a", cpu=1, gpu=0)), BACKING) == ()
+    assert dra_backed_resources(pod(container("a", cpu=1, nic=1), init=(container("i", gpu=1),)), BACKING) == (GPU, NIC)
+    assert dra_backed_resources(pod(container("a", cpu=1, gpu=0)), BACKING) == ()
 
 
 @pytest.mark.parametrize(
@@ -156,13 +161,13 @@ def test_d15_the_order_in_which_requests_are_written_is_irrelevant() -> None:
 def test_d16_the_claim_that_nobody_wrote_is_allocated_like_any_other() -> None:
     """case gpu:T-95: N devices filled, the next pod does not fit"""
 
-    def ask(count: int) -> ClaimAsk:
+    def ask(count: int) -> ClaimRequest:
         spec: Any = device_requests(pod(container("a", gpu=count)), BACKING, (GPU,)).spec()
-        found = ClaimAsk.of(spec, CLASSES, "team/<extended-resources>")
-        assert isinstance(found, ClaimAsk)
+        found = ClaimRequest.of(spec, CLASSES, "team/<extended-resources>")
+        assert isinstance(found, ClaimRequest)
         return found
 
     inventory = offered(gpus(2))
     assert devices_of(inventory, ask(2)) == ["gpu-0", "gpu-1"]
     assert refused(inventory, ask(1), used=["gpu-0", "gpu-1"]) == ""
-    assert spec_gpus(device_requests(pod(container("a", gpu=2)), BACKING, (GPU,)).spec()).gpus == 2
+    assert claim_gpus(device_requests(pod(container("a", gpu=2)), BACKING, (GPU,)).spec()).gpus == 2

@@ -10,7 +10,7 @@ import pytest
 
 from pykai.api.decode import decode_object
 from pykai.api.scheduling import PodGroup
-from pykai.core.model.groups import Branch, Leaf, build_root
+from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
 from pykai.core.report.decisions import BrokenTree, StrayPod
 from tests.core.builders import Cluster, branch, cluster, leaf
 
@@ -32,12 +32,12 @@ def podgroup(*sub_groups: dict[str, Any], **spec: Any) -> PodGroup:
 def notation(node: Branch | Leaf) -> str:
     if isinstance(node, Leaf):
         return f"{node.name}:{node.minimum}"
-    return f"{node.name}[{node.needed}]({', '.join(notation(child) for child in node.children)})"
+    return f"{node.name}[{node.min_children}]({', '.join(notation(child) for child in node.children)})"
 
 
 def tree_of(*sub_groups: dict[str, Any], **spec: Any) -> str:
     """The tree in short notation; the object must be valid."""
-    root, error = build_root(podgroup(*sub_groups, **spec))
+    root, error = build_subgroup_tree(podgroup(*sub_groups, **spec))
     assert error == ""
     return notation(root)
 
@@ -134,14 +134,14 @@ def test_branches_and_leaves_may_stand_under_one_parent() -> None:
 
 
 def test_the_deepest_tree_has_32_levels() -> None:
-    root, error = build_root(podgroup(*chain(32)))
+    root, error = build_subgroup_tree(podgroup(*chain(32)))
     assert error == ""
     assert notation(root).count("level-") == 32
 
 
 def test_a_topology_constraint_of_the_group_sits_at_the_root() -> None:
     """cycle:PG-1"""
-    root, _ = build_root(podgroup({"name": "a"}, topologyConstraint={"topology": "racks"}))
+    root, _ = build_subgroup_tree(podgroup({"name": "a"}, topologyConstraint={"topology": "racks"}))
     assert root.topology is not None
     assert root.topology.topology == "racks"
 
@@ -149,14 +149,14 @@ def test_a_topology_constraint_of_the_group_sits_at_the_root() -> None:
 def test_a_topology_constraint_of_the_group_that_names_no_topology_is_none() -> None:
     """cycle:PG-1"""
     for entries in ([], [{"name": "a"}]):
-        root, _ = build_root(podgroup(*entries, topologyConstraint={"requiredTopologyLevel": "rack"}))
+        root, _ = build_subgroup_tree(podgroup(*entries, topologyConstraint={"requiredTopologyLevel": "rack"}))
         assert root.topology is None
 
 
 def test_a_topology_constraint_of_a_subgroup_sits_at_the_subgroup() -> None:
     """cycle:PG-1"""
     constraint = {"topology": "racks", "requiredTopologyLevel": "rack"}
-    root, _ = build_root(
+    root, _ = build_subgroup_tree(
         podgroup(
             {"name": "a", "topologyConstraint": constraint},
             {"name": "b", "parent": "a", "topologyConstraint": {**constraint, "requiredTopologyLevel": "host"}},
@@ -201,7 +201,7 @@ BROKEN = {
 @pytest.mark.parametrize(("entries", "what"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_tree_becomes_one_default_leaf_and_says_why(entries: list[dict[str, Any]], what: str) -> None:
     """cycle:PG-1"""
-    root, error = build_root(podgroup(*entries, minMember=5, minSubGroup=0))
+    root, error = build_subgroup_tree(podgroup(*entries, minMember=5, minSubGroup=0))
     assert error == what
     assert notation(root) == "[1](default:1)"
 

@@ -39,7 +39,7 @@ def facts(labels: Mapping[str, str] | None = None, allocatable: Mapping[str, str
 def memory(label: str | None) -> tuple[int, int, bool]:
     """Memory per GPU, the same as labelled, and whether it is known, for a value of the label."""
     found = facts({} if label is None else {"nvidia.com/gpu.memory": label})
-    return found.gpu_mib, found.gpu_label_mib, found.gpu_mib_known
+    return found.gpu_mib, found.gpu_label_mib, found.has_gpu_memory_label
 
 
 @pytest.mark.parametrize(
@@ -240,4 +240,4 @@ def test_a_node_in_good_condition_takes_pods(conditions: Mapping[str, str]) -> N
 
 
 def test_a_node_that_says_nothing_of_its_condition_is_ready() -> None:
-    assert facts().blocked == ""
+    assert facts().unschedulable_reason == ""

@@ -8,17 +8,17 @@ import pytest
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_object
-from pykai.core.model.numarequests import NumaAsk, read_ask
+from pykai.core.model.numarequests import NumaRequest, read_numa_request
 from tests.core.numaclusters import GPU, Amounts, containers, of
 
 GI = 2**30
 MORE: dict[str, str | int] = {"hugepages-2Mi": "4Mi", "example.com/nic": 1}
 
 
-def ask(spec: dict[str, Any], qos: str = "Guaranteed", *, shared: bool = False) -> NumaAsk | None:
+def ask(spec: dict[str, Any], qos: str = "Guaranteed", *, shared: bool = False) -> NumaRequest | None:
     pod = decode_object({"apiVersion": "v1", "kind": "Pod", "spec": spec, "status": {"qosClass": qos}})
     assert isinstance(pod, Pod)
-    return read_ask(pod, shared=shared)
+    return read_numa_request(pod, shared=shared)
 
 
 def pod_of(spec: dict[str, Any], qos: str = "Guaranteed") -> dict[str, int]:
@@ -60,7 +60,7 @@ def test_n7_pods_that_are_not_guaranteed_need_devices_only() -> None:
 
 def test_a_pod_that_is_never_aligned_has_no_ask_and_a_guaranteed_one_always_has() -> None:
     assert ask(containers(of(cpu=2, memory=GI)), "Burstable") is None
-    assert ask(containers(of(cpu="500m")), "Guaranteed") == NumaAsk(True, (), ((),), ())
+    assert ask(containers(of(cpu="500m")), "Guaranteed") == NumaRequest(True, (), ((),), ())
 
 
 def test_whole_gpus_of_a_pod_that_shares_one_do_not_count() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from pykai.api.core import Pod
 from pykai.api.decode import decode_object
-from pykai.core.model.shapes import SATURATED, GpuAsk, GpuKind, RequestError, Shape, ShapeRegister
+from pykai.core.model.shapes import MAX_REQUEST, GpuKind, GpuRequest, RequestError, Shape, ShapeRegister
 from tests.core.builders import Raw, cluster
 
 GPU = "nvidia.com/gpu"
@@ -189,14 +189,14 @@ def test_each_resource_has_its_unit() -> None:
 
 def test_absurd_requests_stop_at_a_bound_instead_of_overflowing() -> None:
     huge = [container({"memory": "8Ei"}) for _ in range(5)]
-    assert asked(*huge) == {"memory": SATURATED}
+    assert asked(*huge) == {"memory": MAX_REQUEST}
     several = shape(container({f"v{vendor}.example.com/gpu": "8E" for vendor in range(9)}))
-    assert several.gpu.devices == SATURATED
-    assert several.gpu_hundredths == SATURATED
+    assert several.gpu.devices == MAX_REQUEST
+    assert several.gpu_hundredths == MAX_REQUEST
 
 
 def test_a_number_beyond_64_bits_is_read_too() -> None:
-    assert asked(container({"cpu": 10**30})) == {"cpu": SATURATED}
+    assert asked(container({"cpu": 10**30})) == {"cpu": MAX_REQUEST}
     assert same(pod(container({"cpu": 10**30})), pod(container({"cpu": "1e30"})))
 
 
@@ -207,7 +207,7 @@ def test_a_number_beyond_64_bits_is_read_too() -> None:
 def test_part_of_a_gpu_as_a_quantity_is_a_whole_one(text: str, devices: int) -> None:
     """gpu:G-2: fractions round up."""
     ask = shape(container({GPU: text}))
-    assert ask.gpu == GpuAsk(GpuKind.WHOLE, devices, 1.0)
+    assert ask.gpu == GpuRequest(GpuKind.WHOLE, devices, 1.0)
     assert ask.gpu_hundredths == 100 * devices
 
 
@@ -234,8 +234,8 @@ def test_zero_gpus_is_no_gpu() -> None:
 
 def test_a_container_with_zero_gpus_takes_nothing_from_one_with_two() -> None:
     """gpu:G-3: requirements of unlike portions are not mixed up."""
-    assert shape(container({GPU: 0}), container({GPU: 2})).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
-    assert shape(container({GPU: 2}), init=[container({GPU: 0})]).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+    assert shape(container({GPU: 0}), container({GPU: 2})).gpu == GpuRequest(GpuKind.WHOLE, 2, 1.0)
+    assert shape(container({GPU: 2}), init=[container({GPU: 0})]).gpu == GpuRequest(GpuKind.WHOLE, 2, 1.0)
 
 
 def test_a_pod_without_gpus_is_cpu_only() -> None:
@@ -250,7 +250,7 @@ def test_a_pod_without_gpus_is_cpu_only() -> None:
 # Shared GPUs.
 
 
-def ask_of(notes: Mapping[str, str], requests: Requests | None = None) -> GpuAsk:
+def ask_of(notes: Mapping[str, str], requests: Requests | None = None) -> GpuRequest:
     """The GPU part of a pod with these annotations."""
     return shape(container(requests), annotations=notes).gpu
 
@@ -263,26 +263,26 @@ def cost_of(notes: Mapping[str, str], requests: Requests | None = None) -> int:
 def test_gpu_memory_asks_for_part_of_one_device() -> None:
     """gpu:G-5, gpu:T-1; gpu:G-11: the portion is not known before the node is."""
     notes = {"gpu-memory": "1024"}
-    assert ask_of(notes) == GpuAsk(GpuKind.MEMORY, 1, 0.0, 1024)
+    assert ask_of(notes) == GpuRequest(GpuKind.MEMORY, 1, 0.0, 1024)
     assert shape(container(), annotations=notes).shared
     assert cost_of(notes) == 0
 
 
 def test_gpu_memory_of_several_devices() -> None:
     """gpu:G-7, gpu:T-2"""
-    assert ask_of({"gpu-memory": "1024", "gpu-fraction-num-devices": "2"}) == GpuAsk(GpuKind.MEMORY, 2, 0.0, 1024)
+    assert ask_of({"gpu-memory": "1024", "gpu-fraction-num-devices": "2"}) == GpuRequest(GpuKind.MEMORY, 2, 0.0, 1024)
 
 
 def test_a_fraction_of_several_devices() -> None:
     """gpu:G-6, gpu:G-7, gpu:T-3: three halves are one and a half."""
     notes = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}
-    assert ask_of(notes) == GpuAsk(GpuKind.FRACTION, 3, 0.5)
+    assert ask_of(notes) == GpuRequest(GpuKind.FRACTION, 3, 0.5)
     assert cost_of(notes) == 150
 
 
 def test_a_fraction_of_one_is_still_a_shared_request() -> None:
     """gpu:G-6"""
-    assert ask_of({"gpu-fraction": "1"}) == GpuAsk(GpuKind.FRACTION, 1, 1.0)
+    assert ask_of({"gpu-fraction": "1"}) == GpuRequest(GpuKind.FRACTION, 1, 1.0)
     assert cost_of({"gpu-fraction": "1"}) == 100
 
 
@@ -302,19 +302,19 @@ def test_each_device_of_a_fraction_is_rounded_by_itself() -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "NaN", "inf", "half", "", " 0.5", "0.5 ", "٠.٥", "1,0"])
 def test_what_is_no_fraction_is_ignored(text: str) -> None:
     """gpu:G-6: a fraction is a number above 0 and at most 1."""
-    assert ask_of({"gpu-fraction": text}) == GpuAsk()
+    assert ask_of({"gpu-fraction": text}) == GpuRequest()
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "1.5", "1Gi", "", " 10", "1_000", "٣", "9" * 30])
 def test_what_is_no_amount_of_memory_is_ignored(text: str) -> None:
     """gpu:G-5: an integer above 0."""
-    assert ask_of({"gpu-memory": text}) == GpuAsk()
+    assert ask_of({"gpu-memory": text}) == GpuRequest()
 
 
 def test_an_unreadable_share_leaves_the_whole_gpus() -> None:
     """gpu:G-5, gpu:G-6"""
     for notes in ({"gpu-memory": "x"}, {"gpu-fraction": "x"}):
-        assert ask_of(notes, {GPU: 2}) == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+        assert ask_of(notes, {GPU: 2}) == GpuRequest(GpuKind.WHOLE, 2, 1.0)
 
 
 @pytest.mark.parametrize("text", ["", "two", "1.5", "0", "-3"])
@@ -326,8 +326,8 @@ def test_what_is_no_number_of_devices_is_one_device(text: str) -> None:
 
 def test_a_number_of_devices_alone_shares_nothing() -> None:
     """gpu:G-7"""
-    assert ask_of({"gpu-fraction-num-devices": "2"}) == GpuAsk()
-    assert ask_of({"gpu-fraction-num-devices": "2"}, {GPU: 1}) == GpuAsk(GpuKind.WHOLE, 1, 1.0)
+    assert ask_of({"gpu-fraction-num-devices": "2"}) == GpuRequest()
+    assert ask_of({"gpu-fraction-num-devices": "2"}, {GPU: 1}) == GpuRequest(GpuKind.WHOLE, 1, 1.0)
 
 
 @pytest.mark.parametrize("notes", [{"gpu-fraction": "0.5"}, {"gpu-memory": "100"}])
@@ -341,13 +341,13 @@ def test_a_share_replaces_whole_gpus(notes: Mapping[str, str]) -> None:
 
 def test_a_fraction_wins_over_memory() -> None:
     """gpu:G-6"""
-    assert ask_of({"gpu-fraction": "0.5", "gpu-memory": "100"}) == GpuAsk(GpuKind.FRACTION, 1, 0.5)
+    assert ask_of({"gpu-fraction": "0.5", "gpu-memory": "100"}) == GpuRequest(GpuKind.FRACTION, 1, 0.5)
 
 
 def test_memory_beside_a_fraction_survives_with_a_number_of_devices() -> None:
     """gpu:G-7, cycle:TSK-2: each device then gives the memory."""
     notes = {"gpu-fraction": "0.5", "gpu-memory": "100", "gpu-fraction-num-devices": "2"}
-    assert ask_of(notes) == GpuAsk(GpuKind.FRACTION, 2, 0.5, 100)
+    assert ask_of(notes) == GpuRequest(GpuKind.FRACTION, 2, 0.5, 100)
     assert cost_of(notes) == 100
 
 
@@ -357,7 +357,7 @@ def test_memory_beside_a_fraction_survives_with_a_number_of_devices() -> None:
 def test_mig_slices_cost_what_their_profile_says() -> None:
     """gpu:G-10, gpu:G-16, cycle:R-6"""
     ask = shape(container({BIG_SLICE: 2, SLICE: 1}))
-    assert ask.gpu == GpuAsk(GpuKind.MIG)
+    assert ask.gpu == GpuRequest(GpuKind.MIG)
     assert not ask.shared
     assert ask.gpu_hundredths == 700
     assert dict(ask.requests)[BIG_SLICE] == 2
@@ -410,14 +410,14 @@ def test_a_share_drops_the_slices_from_the_cost_but_not_from_the_fit(notes: Mapp
 def test_a_legacy_mig_annotation_replaces_everything(notes: Mapping[str, str]) -> None:
     """gpu:G-9, gpu:G-10: it wins over a share, whole GPUs and slices."""
     ask = shape(container({GPU: 2, SLICE: 1}), annotations={**notes, BIG_SLICE: "2"})
-    assert ask.gpu == GpuAsk(GpuKind.MIG, legacy_mig=True)
+    assert ask.gpu == GpuRequest(GpuKind.MIG, legacy_mig=True)
     assert ask.gpu_hundredths == 600
     assert {name: count for name, count in ask.requests if name != "pods"} == {BIG_SLICE: 2}
 
 
 def test_a_legacy_mig_annotation_that_is_no_number_means_nothing() -> None:
     """gpu:G-9"""
-    assert shape(container({GPU: 2}), annotations={BIG_SLICE: "two"}).gpu == GpuAsk(GpuKind.WHOLE, 2, 1.0)
+    assert shape(container({GPU: 2}), annotations={BIG_SLICE: "two"}).gpu == GpuRequest(GpuKind.WHOLE, 2, 1.0)
 
 
 def test_a_negative_legacy_mig_annotation_is_no_credit() -> None:
@@ -584,8 +584,8 @@ def test_shapes_are_numbered_in_the_order_they_appear() -> None:
 def test_a_shape_that_is_kept_stays_the_same_and_no_number_is_given_twice() -> None:
     register = ShapeRegister()
     kept, gone = (register.shape_of(pod(container({"cpu": cpu}))) for cpu in (1, 2))
-    register.keep({kept})
-    assert (register.shapes, register.specs_remembered) == ([kept], 1)
+    register.retain_only({kept})
+    assert (register.shapes, register.cached_specs) == ([kept], 1)
     assert register.shape_of(pod(container({"cpu": "1000m"}))) is kept
     again = register.shape_of(pod(container({"cpu": 2})))
     assert again is not gone
@@ -597,7 +597,7 @@ def test_ways_to_write_the_same_are_remembered_up_to_a_bound() -> None:
     for number in range(11_000):
         register.shape_of(pod(container(PLAIN), volumes=[{"name": f"scratch-{number}"}]))
     assert len(register.shapes) == 1
-    assert register.specs_remembered <= 10_000
+    assert register.cached_specs <= 10_000
 
 
 # What cannot be read.
@@ -630,9 +630,9 @@ def test_a_pod_with_an_unreadable_request_waits_and_disturbs_nobody() -> None:
 
 def test_unreadable_pods_are_one_shape_that_costs_a_pod_slot_only() -> None:
     register = ShapeRegister()
-    assert register.unreadable() is register.unreadable()
-    assert register.unreadable().requests == (("pods", 1),)
-    assert register.unreadable().unsupported
+    assert register.unreadable_shape() is register.unreadable_shape()
+    assert register.unreadable_shape().requests == (("pods", 1),)
+    assert register.unreadable_shape().unsupported
 
 
 def test_the_random_name_of_a_token_volume_makes_no_difference() -> None:
@@ -649,5 +649,5 @@ def test_the_random_name_of_a_token_volume_makes_no_difference() -> None:
     assert shape.config_maps == ("kube-root-ca.crt",)
     for letters in ("bbbbb", "ccccc"):
         assert register.shape_of(with_token(letters, "kube-root-ca.crt")) is shape
-    assert register.specs_remembered == 1
+    assert register.cached_specs == 1
     assert register.shape_of(with_token("ddddd", "other")).config_maps == ("other",)

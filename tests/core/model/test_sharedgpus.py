@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.model.shapes import GpuAsk, GpuKind
+from pykai.core.model.shapes import GpuKind, GpuRequest
 from pykai.core.model.sharedgpus import (
     FREE_DEVICE,
     LIVE,
     PIPELINED,
     RELEASING,
+    DeviceTenant,
     DeviceUse,
-    Seat,
+    assign_devices,
     fits_device,
     holding_of,
     portion_hundredths,
     quota_hundredths,
-    seat,
     tenant_mib,
 )
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 GPU = "nvidia.com/gpu"
@@ -91,7 +91,7 @@ def node(gpus: int, gpu_memory: int | None = 100) -> Cluster:
     return cluster().node(gpus=gpus, gpu_memory=gpu_memory)
 
 
-def tenant(of: Cluster, name: str, device: str, fraction: float, status: Status = Status.RUNNING) -> Cluster:
+def tenant(of: Cluster, name: str, device: str, fraction: float, status: TaskStatus = TaskStatus.RUNNING) -> Cluster:
     """A pod with a fraction of a shared GPU, in some state."""
     return of.pod(name, on="node-0", fraction=fraction, device=device).assume(name, status)
 
@@ -99,14 +99,14 @@ def tenant(of: Cluster, name: str, device: str, fraction: float, status: Status 
 # Conversions.
 
 
-def fraction(portion: float, devices: int = 1, memory: int = 0) -> GpuAsk:
+def fraction(portion: float, devices: int = 1, memory: int = 0) -> GpuRequest:
     """A fraction of each of some devices."""
-    return GpuAsk(GpuKind.FRACTION, devices, portion, memory)
+    return GpuRequest(GpuKind.FRACTION, devices, portion, memory)
 
 
-def memory(mib: int, devices: int = 1) -> GpuAsk:
+def memory(mib: int, devices: int = 1) -> GpuRequest:
     """Memory of each of some devices."""
-    return GpuAsk(GpuKind.MEMORY, devices, 0.0, mib)
+    return GpuRequest(GpuKind.MEMORY, devices, 0.0, mib)
 
 
 def test_a_fraction_is_cut_to_whole_mib() -> None:
@@ -213,15 +213,15 @@ def test_what_a_mig_request_received() -> None:
 # How a task holds its node.
 
 
-@pytest.mark.parametrize("status", [Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING])
-def test_a_live_task_holds_its_node(status: Status) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING])
+def test_a_live_task_holds_its_node(status: TaskStatus) -> None:
     """cycle:4"""
     assert holding_of(status) == LIVE
 
 
 def test_a_stuck_task_promises_nothing() -> None:
     """gpu:C-11: it is charged, but what it holds does not count as releasing."""
-    assert holding_of(Status.STUCK_IN_RELEASING) == LIVE
+    assert holding_of(TaskStatus.STUCK_IN_RELEASING) == LIVE
     stuck = books(node(1).pod("p", on="node-0", fraction=0.5, device="g", deleted=10_000))
     assert stuck.gpus() == (0, 0)
     assert stuck.memory("g") == (50, 50, 0)
@@ -229,8 +229,8 @@ def test_a_stuck_task_promises_nothing() -> None:
 
 def test_releasing_and_pipelined_tasks_hold_it_otherwise() -> None:
     """cycle:4"""
-    assert holding_of(Status.RELEASING) == RELEASING
-    assert holding_of(Status.PIPELINED) == PIPELINED
+    assert holding_of(TaskStatus.RELEASING) == RELEASING
+    assert holding_of(TaskStatus.PIPELINED) == PIPELINED
 
 
 # Accounting of shared GPUs.
@@ -267,7 +267,7 @@ def test_the_first_tenant_of_a_device_that_leaves_last_gives_it_back() -> None:
 
 def test_a_tenant_that_has_left_takes_its_memory_with_it() -> None:
     """gpu:S-5: of every kind, while another stays."""
-    for status in (Status.RUNNING, Status.RELEASING, Status.PIPELINED):
+    for status in (TaskStatus.RUNNING, TaskStatus.RELEASING, TaskStatus.PIPELINED):
         tables = tenant(tenant(node(2), "stays", "g", 0.3), "goes", "g", 0.5, status).tables()
         tables.remove("Pod", "default", "goes")
         found = Books(tables.snapshot(NOW_NS))
@@ -277,7 +277,7 @@ def test_a_tenant_that_has_left_takes_its_memory_with_it() -> None:
 
 def test_a_releasing_tenant_alone_is_a_releasing_gpu() -> None:
     """gpu:T-20, gpu:S-6"""
-    tables = tenant(node(1), "a", "g1", 0.5, Status.RELEASING).tables()
+    tables = tenant(node(1), "a", "g1", 0.5, TaskStatus.RELEASING).tables()
     found = Books(tables.snapshot(NOW_NS))
     assert found.memory("g1") == (50, 50, 50)
     assert found.gpus() == (1, 0)
@@ -289,7 +289,7 @@ def test_a_releasing_tenant_alone_is_a_releasing_gpu() -> None:
 
 def test_a_pipelined_tenant_on_a_new_device_takes_the_releasing_gpu() -> None:
     """gpu:T-21, gpu:S-7: a device born by a pipeline has nothing allocated, and releasing memory may be negative."""
-    both = tenant(tenant(node(1), "a", "g1", 0.5, Status.RELEASING), "b", "g2", 0.5, Status.PIPELINED)
+    both = tenant(tenant(node(1), "a", "g1", 0.5, TaskStatus.RELEASING), "b", "g2", 0.5, TaskStatus.PIPELINED)
     tables = both.tables()
     found = Books(tables.snapshot(NOW_NS))
     assert found.memory("g2") == (50, 0, -50)
@@ -300,8 +300,8 @@ def test_a_pipelined_tenant_on_a_new_device_takes_the_releasing_gpu() -> None:
 
 def test_three_kinds_of_tenants_on_one_device() -> None:
     """gpu:T-22"""
-    leaving = tenant(node(1), "a", "g1", 0.5, Status.RELEASING)
-    all_three = tenant(tenant(leaving, "b", "g1", 0.2), "c", "g1", 0.5, Status.PIPELINED)
+    leaving = tenant(node(1), "a", "g1", 0.5, TaskStatus.RELEASING)
+    all_three = tenant(tenant(leaving, "b", "g1", 0.2), "c", "g1", 0.5, TaskStatus.PIPELINED)
     assert books(all_three).memory("g1") == (120, 70, 0)
     assert books(all_three).gpus() == (0, 0)
 
@@ -317,7 +317,7 @@ def test_idle_gpus_with_what_is_left_of_the_shared_ones(second: str) -> None:
 @pytest.mark.parametrize(("second", "whole"), [("g1", 1), ("g2", 2)])
 def test_devices_with_releasing_tenants_only_count_whole(second: str, whole: int) -> None:
     """gpu:T-24"""
-    both = tenant(tenant(node(8), "a", "g1", 0.5, Status.RELEASING), "b", second, 0.1, Status.RELEASING)
+    both = tenant(tenant(node(8), "a", "g1", 0.5, TaskStatus.RELEASING), "b", second, 0.1, TaskStatus.RELEASING)
     assert books(both).gpus() == (whole, 8 - whole)
 
 
@@ -371,17 +371,17 @@ def test_a_resource_the_node_does_not_have_is_not_charged() -> None:
 @pytest.mark.parametrize(
     ("tenants", "expected"),
     [
-        ([("g", Status.RELEASING), ("g", Status.RELEASING)], (1, 1)),
-        ([("g", Status.RELEASING), ("h", Status.RELEASING)], (2, 0)),
-        ([("g", Status.RELEASING), ("g", Status.RUNNING)], (0, 1)),
-        ([("g", Status.RUNNING), ("g", Status.RELEASING)], (0, 1)),
-        ([("g", Status.RELEASING), ("g", Status.PIPELINED)], (0, 1)),
-        ([("g", Status.PIPELINED)], (-1, 2)),
-        ([("g", Status.PIPELINED), ("g", Status.PIPELINED)], (-1, 2)),
-        ([("g", Status.RUNNING), ("g", Status.PIPELINED)], (0, 1)),
+        ([("g", TaskStatus.RELEASING), ("g", TaskStatus.RELEASING)], (1, 1)),
+        ([("g", TaskStatus.RELEASING), ("h", TaskStatus.RELEASING)], (2, 0)),
+        ([("g", TaskStatus.RELEASING), ("g", TaskStatus.RUNNING)], (0, 1)),
+        ([("g", TaskStatus.RUNNING), ("g", TaskStatus.RELEASING)], (0, 1)),
+        ([("g", TaskStatus.RELEASING), ("g", TaskStatus.PIPELINED)], (0, 1)),
+        ([("g", TaskStatus.PIPELINED)], (-1, 2)),
+        ([("g", TaskStatus.PIPELINED), ("g", TaskStatus.PIPELINED)], (-1, 2)),
+        ([("g", TaskStatus.RUNNING), ("g", TaskStatus.PIPELINED)], (0, 1)),
     ],
 )
-def test_two_tenants_on_two_gpus(tenants: list[tuple[str, Status]], expected: tuple[int, int]) -> None:
+def test_two_tenants_on_two_gpus(tenants: list[tuple[str, TaskStatus]], expected: tuple[int, int]) -> None:
     """gpu:T-29, gpu:S-6: releasing, idle.  One live tenant keeps the whole device."""
     pods = node(2)
     for index, (device, status) in enumerate(tenants):
@@ -393,11 +393,11 @@ def test_a_running_tenant_that_begins_to_leave_turns_the_device_into_a_releasing
     """gpu:S-5: change of state is leaving in the old and coming in the new."""
     tables = tenant(tenant(node(2), "a", "g", 0.5), "b", "g", 0.5).tables()
     assert Books(tables.snapshot(NOW_NS)).gpus() == (0, 1)
-    tables.assume("default/a", Status.RELEASING)
+    tables.assume("default/a", TaskStatus.RELEASING)
     assert Books(tables.snapshot(NOW_NS)).gpus() == (0, 1)
-    tables.assume("default/b", Status.RELEASING)
+    tables.assume("default/b", TaskStatus.RELEASING)
     assert Books(tables.snapshot(NOW_NS)).gpus() == (1, 1)
-    tables.assume("default/a", Status.RUNNING)
+    tables.assume("default/a", TaskStatus.RUNNING)
     assert Books(tables.snapshot(NOW_NS)).gpus() == (0, 1)
 
 
@@ -450,12 +450,12 @@ def columns() -> "np.ndarray[tuple[int, int, int], np.dtype[np.int64]]":
 def test_the_seat_of_a_tenant_moves_the_whole_gpu_figures() -> None:
     """gpu:S-4, gpu:S-5: idle, releasing and their sum; nothing is ever `used` in whole GPUs."""
     planes, devices = columns(), dict[str, DeviceUse]()
-    seat(planes, 0, 0, devices, ["g"], Seat(50, RELEASING), 1)
+    assign_devices(planes, 0, 0, devices, ["g"], DeviceTenant(50, RELEASING), 1)
     assert planes[:, 0, 0].tolist() == [-1, 1, 0, 0]
-    seat(planes, 0, 0, devices, ["h"], Seat(50, PIPELINED), 1)
+    assign_devices(planes, 0, 0, devices, ["h"], DeviceTenant(50, PIPELINED), 1)
     assert planes[:, 0, 0].tolist() == [-1, 0, -1, 0]
-    seat(planes, 0, 0, devices, ["h"], Seat(50, PIPELINED), -1)
-    seat(planes, 0, 0, devices, ["g"], Seat(50, RELEASING), -1)
+    assign_devices(planes, 0, 0, devices, ["h"], DeviceTenant(50, PIPELINED), -1)
+    assign_devices(planes, 0, 0, devices, ["g"], DeviceTenant(50, RELEASING), -1)
     assert planes[:, 0, 0].tolist() == [0, 0, 0, 0]
     assert devices == {}
 
@@ -490,7 +490,7 @@ def use(live: int = 0, releasing: int = 0, pipelined: int = 0) -> DeviceUse:
 )
 def test_room_on_a_shared_gpu_counts_what_is_being_released(device: DeviceUse, mib: int, room: bool) -> None:
     """gpu:F-3: a device that is released altogether is reached as a whole GPU."""
-    assert device.has_room(mib, 100) is room
+    assert device.fits_tenant(mib, 100) is room
 
 
 @pytest.mark.parametrize(
@@ -506,4 +506,4 @@ def test_room_on_a_shared_gpu_counts_what_is_being_released(device: DeviceUse, m
 )
 def test_idle_room_on_a_shared_gpu_does_not(device: DeviceUse, mib: int, room: bool) -> None:
     """gpu:F-7: nor does a device born by a pipelined tenant have any."""
-    assert device.has_idle_room(mib, 100) is room
+    assert device.fits_tenant_now(mib, 100) is room

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.core.model import status as tables_of_states
-from pykai.core.model.status import STATUS_NAMES, Status
-from pykai.core.model.tasks import Task, order_by_priority_label
+from pykai.core.model.status import STATUS_NAMES, TaskStatus
+from pykai.core.model.tasks import Task, priority_label_key
 from tests.core.builders import NOW_NS, Cluster, cluster
 
 
@@ -16,7 +16,7 @@ def task_of(built: Cluster, pod: str = "pod", namespace: str = "default") -> Tas
     return built.tables().snapshot(NOW_NS).tasks[f"{namespace}/{pod}"]
 
 
-def state_of(**pod: Any) -> Status:
+def state_of(**pod: Any) -> TaskStatus:
     """State of one pod in a cluster of one node."""
     return task_of(cluster(nodes=1).pod("pod", **pod)).status
 
@@ -50,68 +50,73 @@ def test_the_states_count_for_what_the_table_says() -> None:
         tables_of_states.QUEUE_ALLOCATED,
     )
     assert {name: tuple(column[status] for column in columns) for name, status in STATUS_NAMES.items()} == STATES
-    assert sorted(STATUS_NAMES.values()) == list(Status)
+    assert sorted(STATUS_NAMES.values()) == list(TaskStatus)
 
 
 def test_a_pod_that_waits_is_pending() -> None:
-    assert state_of() is Status.PENDING
+    assert state_of() is TaskStatus.PENDING
 
 
 def test_a_pod_behind_a_gate_is_gated() -> None:
-    assert state_of(spec={"schedulingGates": [{"name": "quota"}]}) is Status.GATED
+    assert state_of(spec={"schedulingGates": [{"name": "quota"}]}) is TaskStatus.GATED
 
 
 def test_a_pod_with_a_node_that_has_not_started_is_bound_even_behind_a_gate() -> None:
     gates = {"schedulingGates": [{"name": "quota"}]}
-    assert state_of(on="node-0", phase="Pending") is Status.BOUND
-    assert state_of(on="node-0", phase="Pending", spec=gates) is Status.BOUND
+    assert state_of(on="node-0", phase="Pending") is TaskStatus.BOUND
+    assert state_of(on="node-0", phase="Pending", spec=gates) is TaskStatus.BOUND
 
 
 def test_a_bind_request_goes_before_a_gate_and_after_a_node() -> None:
     gates = {"schedulingGates": [{"name": "quota"}]}
     asked = cluster(nodes=1).bind_request("pod", "node-0")
-    assert task_of(asked.pod("pod", spec=gates)).status is Status.BINDING
+    assert task_of(asked.pod("pod", spec=gates)).status is TaskStatus.BINDING
     bound = cluster(nodes=1).bind_request("pod", "node-0").pod("pod", on="node-0", phase="Pending")
-    assert task_of(bound).status is Status.BOUND
+    assert task_of(bound).status is TaskStatus.BOUND
 
 
 def test_a_running_pod_runs_whatever_its_bind_request_says() -> None:
     built = cluster(nodes=1).bind_request("pod", "node-0").pod("pod", on="node-0")
-    assert task_of(built).status is Status.RUNNING
+    assert task_of(built).status is TaskStatus.RUNNING
 
 
 @pytest.mark.parametrize(
     ("gone_s", "state"),
     [
-        (-30, Status.RELEASING),
-        (0, Status.RELEASING),
-        (120, Status.RELEASING),
-        (121, Status.STUCK_IN_RELEASING),
-        (86400, Status.STUCK_IN_RELEASING),
+        (-30, TaskStatus.RELEASING),
+        (0, TaskStatus.RELEASING),
+        (120, TaskStatus.RELEASING),
+        (121, TaskStatus.STUCK_IN_RELEASING),
+        (86400, TaskStatus.STUCK_IN_RELEASING),
     ],
 )
-def test_a_running_pod_is_stuck_two_minutes_after_its_grace_period(gone_s: float, state: Status) -> None:
+def test_a_running_pod_is_stuck_two_minutes_after_its_grace_period(gone_s: float, state: TaskStatus) -> None:
     """cycle:TSK-3: the deletion timestamp already includes the grace period."""
     assert state_of(on="node-0", deleted=gone_s) is state
 
 
 def test_the_threshold_for_stuck_is_a_setting() -> None:
     built = cluster(nodes=1).pod("pod", on="node-0", deleted=11)
-    assert task_of(built.sharded(stuck_after_ns=10_000_000_000)).status is Status.STUCK_IN_RELEASING
-    assert task_of(built.sharded(stuck_after_ns=12_000_000_000)).status is Status.RELEASING
+    assert task_of(built.sharded(stuck_after_ns=10_000_000_000)).status is TaskStatus.STUCK_IN_RELEASING
+    assert task_of(built.sharded(stuck_after_ns=12_000_000_000)).status is TaskStatus.RELEASING
 
 
 def test_a_pod_deleted_before_it_started_is_releasing_and_never_stuck() -> None:
     """cycle:TSK-3"""
-    assert state_of(on="node-0", phase="Pending", deleted=86400) is Status.RELEASING
-    assert state_of(deleted=86400) is Status.RELEASING
+    assert state_of(on="node-0", phase="Pending", deleted=86400) is TaskStatus.RELEASING
+    assert state_of(deleted=86400) is TaskStatus.RELEASING
 
 
 @pytest.mark.parametrize(
     ("phase", "state"),
-    [("Succeeded", Status.SUCCEEDED), ("Failed", Status.FAILED), ("Unknown", Status.UNKNOWN), ("Odd", Status.UNKNOWN)],
+    [
+        ("Succeeded", TaskStatus.SUCCEEDED),
+        ("Failed", TaskStatus.FAILED),
+        ("Unknown", TaskStatus.UNKNOWN),
+        ("Odd", TaskStatus.UNKNOWN),
+    ],
 )
-def test_other_phases_are_named_or_unknown(phase: str, state: Status) -> None:
+def test_other_phases_are_named_or_unknown(phase: str, state: TaskStatus) -> None:
     """cycle:TSK-3"""
     assert state_of(on="node-0", phase=phase) is state
     assert state_of(on="node-0", phase=phase, deleted=10) is state
@@ -218,7 +223,7 @@ def test_work_that_is_labelled_as_a_reservation_pays_for_its_gpu() -> None:
     """gpu:S-2 is for the pods a binder makes; a label alone buys no GPU."""
     label = {"app": "kai-resource-reservation"}
     built = cluster(nodes=1, gpus=1).queue("q").group("g").pod("sly", group="g", gpu=1, on="node-0", labels=label)
-    assert not task_of(built, "sly").reservation
+    assert not task_of(built, "sly").is_reservation
     assert built.gang("honest", gpu=1).schedule().bound("honest") == 0
 
 
@@ -228,8 +233,8 @@ def test_work_that_is_labelled_as_a_reservation_pays_for_its_gpu() -> None:
 @pytest.mark.parametrize("text", ["", " 7", "7 ", "1_0", "0x1", "1.0", "seven", "9" * 19, "٧"])
 def test_a_task_priority_is_read_as_go_reads_integers(text: str) -> None:
     """cycle:8.5"""
-    assert order_by_priority_label("-5") < order_by_priority_label(text) < order_by_priority_label(None)
-    assert order_by_priority_label("+7") == order_by_priority_label("7") < order_by_priority_label("6")
+    assert priority_label_key("-5") < priority_label_key(text) < priority_label_key(None)
+    assert priority_label_key("+7") == priority_label_key("7") < priority_label_key("6")
 
 
 def test_an_unreadable_creation_time_counts_as_the_oldest() -> None:

@@ -146,10 +146,10 @@ def test_equal_nodes_share_one_layout() -> None:
 def test_the_tables_keep_the_zones_of_a_node_until_they_change_or_go() -> None:
     tables = Tables(objects=[decode_object(raw("node-0", "node-1"))])
     assert list(tables.numa["n"].layout.zones) == ["node-0", "node-1"]
-    before = tables.snapshot(0).content
+    before = tables.snapshot(0).change_tokens
     tables.apply(decode_object(raw("node-0")))
     assert list(tables.numa["n"].layout.zones) == ["node-0"]
-    assert tables.snapshot(0).content is not before
+    assert tables.snapshot(0).change_tokens is not before
     tables.apply(decode_object(raw()))
     assert not tables.numa
     tables.apply(decode_object(raw("node-0", "node-0")))
@@ -162,4 +162,4 @@ def test_the_tables_keep_the_zones_of_a_node_until_they_change_or_go() -> None:
 def test_zones_of_a_node_that_is_not_there_cost_nothing() -> None:
     found = zoned({"cpu": 4})
     found.objects = [item for item in found.objects if item["kind"] != "Node"]
-    assert not found.session().state.books
+    assert not found.session().state.discrete_ledgers

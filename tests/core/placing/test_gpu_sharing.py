@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, Raw, Result, cluster
 
 SLICE = "nvidia.com/mig-1g.5gb"
@@ -81,7 +81,7 @@ def bind_request(pod: str, *devices: str, **status: Any) -> Raw:
     }
 
 
-def seated(of: Cluster, pod: str) -> tuple[tuple[str, ...], Status]:
+def seated(of: Cluster, pod: str) -> tuple[tuple[str, ...], TaskStatus]:
     """Devices and state of a pod as the tables see it."""
     task = of.tables().snapshot(0).tasks[f"default/{pod}"]
     return task.gpu_groups, task.status
@@ -90,7 +90,7 @@ def seated(of: Cluster, pod: str) -> tuple[tuple[str, ...], Status]:
 def test_a_bind_request_says_where_a_pod_is_going() -> None:
     """gpu:G-12, gpu:T-4"""
     bound = node(2).pod("p", fraction=0.5).add(bind_request("p", "1"))
-    assert seated(bound, "p") == (("1",), Status.BINDING)
+    assert seated(bound, "p") == (("1",), TaskStatus.BINDING)
     assert bound.gang("next", fraction=0.5).schedule().devices_of("next-0") == ("1",)
 
 

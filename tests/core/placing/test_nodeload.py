@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.model.shapes import ShapeRegister
-from pykai.core.placing.nodeload import Load
+from pykai.core.placing.nodeload import NodeLoad
 
 
 def pod(number: int) -> Pod:
@@ -18,8 +18,8 @@ def pod(number: int) -> Pod:
 def test_pods_that_nobody_looks_at_any_more_are_forgotten() -> None:
     register = ShapeRegister()
     for number in range(6000):
-        found = Load(register)
+        found = NodeLoad(register)
         found.add(pod(number))
         assert found.used == {"cpu": 1000, "pods": 1}
     assert len(register.shapes) < 5000
-    assert register.specs_remembered < 5000
+    assert register.cached_specs < 5000

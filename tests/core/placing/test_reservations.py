@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pykai.api.decode import Object, decode_object
-from pykai.core.cycle.gangs import Gang, LeafRun
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.gangs import Gang, LeafState
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.session import Session
-from pykai.core.cycle.validate import Disagreement, check_state
+from pykai.core.cycle.validate import StateMismatch, check_state
 from pykai.core.model.sharedgpus import FREE_DEVICE, DeviceUse
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gpus import choose_devices
 from pykai.core.schedule import open_session, schedule
 from tests.core.builders import NOW_NS, Cluster, ask_of, cluster
@@ -133,7 +133,7 @@ def test_a_whole_gpu_waits_for_it() -> None:
 
 def test_when_it_is_gone_its_gpu_is_idle() -> None:
     built = lone().gang("job", gpu=1)
-    tables, policy, memory = built.tables(), built.policy(), Memory()
+    tables, policy, memory = built.tables(), built.policy(), CycleMemory()
     waiting = schedule(tables.snapshot(NOW_NS), policy, memory)
     assert [item.pod for item in waiting.nominations] == ["job-0"]
     tables.remove("Pod", "default", "held-g")
@@ -223,7 +223,7 @@ def test_it_is_untouched_where_shares_are_spread() -> None:
 # Inside a cycle.
 
 
-def member(session: Session, key: str) -> tuple[Gang, LeafRun]:
+def member(session: Session, key: str) -> tuple[Gang, LeafState]:
     """The gang of a pod, and its leaf."""
     task = session.snapshot.tasks[key]
     gang = session.gang(session.snapshot.groups[task.group_key])
@@ -252,7 +252,7 @@ def test_looking_ahead_the_reservation_goes_with_the_last_tenant() -> None:
         task = session.snapshot.tasks[pod]
         gang, leaf = member(session, pod)
         state.evict(gang, leaf, task)
-        state.vacate(gang, leaf, task)
+        state.assume_gone(gang, leaf, task)
         assert state.idle[gpu, 0] == idle
     assert device_of(session) == FREE_DEVICE
     state.rollback(0)
@@ -278,7 +278,7 @@ def test_joining_is_undone_exactly() -> None:
 def test_a_reservation_that_is_left_out_is_noticed() -> None:
     session = open_session(lone(1).tables().snapshot(NOW_NS), lone(1).policy())
     session.state.devices.clear()
-    with pytest.raises(Disagreement):
+    with pytest.raises(StateMismatch):
         check_state(session)
 
 
@@ -287,12 +287,12 @@ def test_a_reservation_comes_and_goes_without_a_trace() -> None:
     tables = built.tables()
     empty = tables.snapshot(NOW_NS)
     with_one = reserved(built).tables().snapshot(NOW_NS)
-    for status in (Status.RUNNING, Status.RELEASING, None):
+    for status in (TaskStatus.RUNNING, TaskStatus.RELEASING, None):
         tables.apply(decoded(built, "held-g"))
         tables.assume("default/held-g", status)
         snapshot = tables.snapshot(NOW_NS)
         assert (snapshot.columns[:, 3] == with_one.columns[:, 3]).all()
-        assert snapshot.devices[0]["g"].closing == (status is Status.RELEASING)
+        assert snapshot.devices[0]["g"].reservations_terminating == (status is TaskStatus.RELEASING)
         tables.remove("Pod", "default", "held-g")
         assert (tables.snapshot(NOW_NS).columns == empty.columns).all()
         assert tables.snapshot(NOW_NS).devices == empty.devices
@@ -301,7 +301,7 @@ def test_a_reservation_comes_and_goes_without_a_trace() -> None:
 def test_a_memory_notices_that_it_may_be_joined() -> None:
     """No sum changes when a reservation pod takes the place of a GPU that is being released otherwise."""
     built = node(1).pod("ends", on="node-0", gpu=1, cpu=0, memory=0, deleted=0).gang("job", fraction=0.5)
-    tables, policy, memory = built.tables(), built.policy(), Memory()
+    tables, policy, memory = built.tables(), built.policy(), CycleMemory()
     assert not schedule(tables.snapshot(NOW_NS), policy, memory).binds
     tables.remove("Pod", "default", "ends")
     tables.apply(decoded(reserved(built), "held-g"))

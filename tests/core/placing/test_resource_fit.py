@@ -3,8 +3,8 @@
 import pytest
 
 from pykai.api.decode import decode_object
-from pykai.core.plan import reckon
-from pykai.core.schedule import open_session, run
+from pykai.core.plan import build_plan
+from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster, scores_of
 
 SHORT = "node(s) didn't have enough resources: "
@@ -187,8 +187,8 @@ def test_a_name_that_a_node_comes_to_offer_is_counted_from_then_on() -> None:
     for raw in cluster().node("node-9", extra={"example.com/dongle": 2}).objects:
         tables.apply(decode_object(raw))
     session = open_session(tables.snapshot(NOW_NS), fleet.policy())
-    run(session)
-    result = Result(session, reckon(session))
+    run_actions(session)
+    result = Result(session, build_plan(session))
     assert (result.nodes_used("job"), result.bound("other")) == ({"node-9": 2}, 0)
 
 

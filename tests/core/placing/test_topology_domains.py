@@ -7,7 +7,7 @@ import pytest
 from pykai.api.decode import decode_object
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
-from pykai.core.placing.topology import Levels, domain_tree, levels_of, tree_of
+from pykai.core.placing.topology import ConstraintLevels, domain_tree, levels_of, topology_tree
 from tests.core.builders import Cluster, cluster, scores_of
 from tests.core.topologies import busy, detailed, inside, node_sets, offered, racks, topology, where
 
@@ -295,7 +295,7 @@ def test_the_levels_of_a_constraint(required: str, preferred: str, levels: tuple
     snapshot = found.tables().snapshot(0)
     tree = domain_tree(snapshot.nodes, snapshot.topologies["net"])
     wanted = TopologyConstraint(topology="net", required_topology_level=required, preferred_topology_level=preferred)
-    assert levels_of(tree, wanted, "") == Levels(*levels)
+    assert levels_of(tree, wanted, "") == ConstraintLevels(*levels)
 
 
 # -- the tree ----------------------------------------------------------------------------------------------------------
@@ -364,10 +364,10 @@ def test_a_topology_that_changes_makes_a_new_tree() -> None:
     """topo:T-10, T-18: an alias that points elsewhere means another level from the next cycle on."""
     found = racks(("zone", "rack"), ("z/r1", 1), ("z/r2", 1), aliases={"zone": "near"})
     tables = found.tables()
-    before, same = (tree_of(tables.snapshot(0), "net") for _ in range(2))
+    before, same = (topology_tree(tables.snapshot(0), "net") for _ in range(2))
     assert before is same
     tables.apply(decode_object(topology(cluster(), "zone", "rack", aliases={"rack": "near"}).objects[0]))
-    after = tree_of(tables.snapshot(0), "net")
+    after = topology_tree(tables.snapshot(0), "net")
     assert before is not None
     assert after is not None
     assert (before.levels["near"], after.levels["near"]) == (1, 2)

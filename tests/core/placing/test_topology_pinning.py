@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, Raw, branch, leaf
 from tests.core.placing.test_topology_domains import with_arguments
 from tests.core.topologies import busy, inside, keeping, offered, racks, where
@@ -43,8 +43,8 @@ def test_a_pinned_domain_is_searched_below() -> None:
     assert offered(found, "j") == [["n1"], ["n2"], ["n1", "n2"]]
 
 
-@pytest.mark.parametrize("status", [Status.BINDING, Status.BOUND, Status.RUNNING])
-def test_pods_that_are_about_to_run_pin_as_well(status: Status) -> None:
+@pytest.mark.parametrize("status", [TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING])
+def test_pods_that_are_about_to_run_pin_as_well(status: TaskStatus) -> None:
     """topo:T-25."""
     found = busy(racks(("zone",), ("z1", 2), ("z2", 2)), n0=1)
     assert grown(found, inside("zone"), on="n1").assume("j-0", status).schedule().node_of("j-1") == "n1"

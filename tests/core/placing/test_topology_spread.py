@@ -323,9 +323,9 @@ def test_a_pod_that_comes_before_anyone_asked_for_its_constraints_counts_once() 
     made = zones(a=1, b=1).gang("job", labels=WEB, spec=over(spread())).session()
     task = made.snapshot.tasks["default/job-0"]
     index = SpreadIndex(made.snapshot)
-    index.came(task, 0)
-    (rule,) = index._rules_of(task, HARD_SPREAD)
-    assert rule.tally.counts[rule.tally.codes].tolist() == [1, 0]
+    index.task_added(task, 0)
+    (rule,) = index._constraints_of(task, HARD_SPREAD)
+    assert rule.domain_counts.counts[rule.domain_counts.codes].tolist() == [1, 0]
 
 
 def test_pods_of_other_namespaces_placed_earlier_in_the_cycle_do_not_count() -> None:
@@ -485,7 +485,7 @@ def test_pods_without_constraints_share_a_shape_and_an_answer() -> None:
         made.gang("job", namespace=namespace, labels={"app": app}, spec=over(spread()))
     session = made.session()
     keys = {
-        (pod, namespace): session.rankings.key(ask_of(session, f"{pod}-0", namespace))
+        (pod, namespace): session.rankings.request_key(ask_of(session, f"{pod}-0", namespace))
         for pod in ("plain", "job")
         for namespace in ("one", "two")
     }

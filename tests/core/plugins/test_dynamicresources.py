@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pykai.api.decode import decode_object
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.placing.gang import place_gang
-from pykai.core.schedule import open_session, run
+from pykai.core.schedule import open_session, run_actions
 from tests.core.builders import NOW_NS, Cluster, allocation_of, cluster, scores_of
 from tests.core.deviceclusters import devices, first_of, waits_for, wants
 
@@ -463,7 +463,7 @@ def test_of_two_bind_requests_for_one_claim_the_first_pod_by_name_is_right() -> 
             tables.remove("Pod", "default", pod)
             tables.apply(decode_object(pods[pod]))
         session = open_session(tables.snapshot(NOW_NS), world.policy())
-        run(session)
+        run_actions(session)
         given.append(session.binds["default/a-0"].claims[0][1].devices.results[0].device)
     assert given == ["gpu-1", "gpu-1"]
 
@@ -476,7 +476,7 @@ def test_an_unknown_pod_still_holds_its_devices() -> None:
 def test_a_stuck_leaver_promises_nothing() -> None:
     world = queued(devices(each=1)).gang("old", on="node-0", template=1, given=("gpu-0",), deleted=100_000)
     result = world.gang("a", template=1).schedule()
-    assert result.session.snapshot.tasks["default/old-0"].status is Status.STUCK_IN_RELEASING
+    assert result.session.snapshot.tasks["default/old-0"].status is TaskStatus.STUCK_IN_RELEASING
     assert result.node_of("a-0") == ""
 
 

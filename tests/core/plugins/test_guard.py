@@ -29,7 +29,7 @@ def broken(*args: Any) -> Any:
 
 
 def with_plugin(base: Cluster, hooks: Callable[[Snapshot], Hooks], *, foreign: bool = True) -> Result:
-    plugins = (*base.policy().plugins, NamedPlugin("theirs", Foreign(hooks), foreign=foreign))
+    plugins = (*base.policy().plugins, NamedPlugin("theirs", Foreign(hooks), third_party=foreign))
     return base.with_policy(plugins=plugins).schedule()
 
 
@@ -90,7 +90,7 @@ def test_a_code_without_a_text_is_a_failure() -> None:
         "task_key",
         "quota_gate",
         "start_gate",
-        "ask_key",
+        "cache_key",
         "bind_annotations",
         "before_gang",
     ],
@@ -108,7 +108,7 @@ def test_other_failing_hooks_say_nothing_and_work_goes_on(hook: str) -> None:
     )
     # Without the built-in plugins, so that the first-registered hooks are theirs.
     added: dict[str, Any] = {hook: broken}
-    plugins = (NamedPlugin("theirs", Foreign(lambda snapshot: Hooks(**added)), foreign=True),)
+    plugins = (NamedPlugin("theirs", Foreign(lambda snapshot: Hooks(**added)), third_party=True),)
     result = base.with_policy(plugins=plugins).schedule()
     assert result.bound("one") == 2
     assert result.bound("two") == 2

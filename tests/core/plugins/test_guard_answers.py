@@ -12,8 +12,8 @@ import pytest
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, Scope
 from pykai.core.policy import NamedPlugin
-from pykai.core.report.decisions import Verdict
-from pykai.core.report.sentences import verdict_text
+from pykai.core.report.decisions import NoEviction
+from pykai.core.report.sentences import no_eviction_text
 from tests.core.builders import Cluster, Result, cluster
 
 
@@ -46,7 +46,7 @@ def lab() -> Cluster:
 def run_with(hooks: Any, *, alone: bool = True) -> Result:
     """A cycle with their plugin, without the built-in ones unless told: then the first hook of a kind is theirs."""
     base = lab()
-    named = NamedPlugin("theirs", Theirs(hooks), foreign=True)
+    named = NamedPlugin("theirs", Theirs(hooks), third_party=True)
     plugins = (named,) if alone else (*base.policy().plugins, named)
     return base.with_policy(plugins=plugins).schedule()
 
@@ -74,7 +74,7 @@ NONSENSE: dict[str, tuple[Any, ...]] = {
     "task_key": NOT_KEYS,
     "quota_gate": ("no", True),
     "start_gate": ("no", True),
-    "ask_key": ([], {}),
+    "cache_key": ([], {}),
     "node_sets": (None, [7], [NodeSet(np.ones(7, dtype=np.bool_))], [NodeSet(ONES)]),
     "bind_annotations": (None, 7, {"a": 1}, {1: "a"}, [("a", "b")]),
 }
@@ -89,7 +89,7 @@ def test_an_answer_of_the_wrong_kind_is_a_failure_of_the_hook(hook: str, answer:
 
 
 def test_every_hook_is_tried_here() -> None:
-    elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "books", "before_gang"}
+    elsewhere = {"pre_place", "node_checks", "node_scores", "observer", "discrete_ledger", "before_gang"}
     about_victims = {*ABOUT_VICTIMS, *LENIENT}
     assert {field.name for field in fields(Hooks)} == {*NONSENSE, *about_victims, *elsewhere, "node_sets_for"}
 
@@ -118,11 +118,11 @@ def test_an_observer_that_raises_hears_on() -> None:
     heard: list[str] = []
 
     class Observer:
-        def came(self, task: Any, row: int) -> None:
+        def task_added(self, task: Any, row: int) -> None:
             heard.append(task.name)
             raise RuntimeError("deaf")
 
-        def went(self, task: Any, row: int) -> None:
+        def task_removed(self, task: Any, row: int) -> None:
             raise RuntimeError("deaf")
 
     result = run_with(Hooks(observer=Observer()))
@@ -162,7 +162,7 @@ class Seats:
 
 def test_a_node_whose_books_have_nothing_left_is_passed_over() -> None:
     seats = Seats(1)
-    result = run_with(Hooks(books=seats))
+    result = run_with(Hooks(discrete_ledger=seats))
     assert result.bound("one") == 2
     assert result.nodes_used("one") == {"node-0": 1, "node-1": 1}
     assert result.bound("two") == 0, "no seat is left, and a gang is all or nothing"
@@ -171,9 +171,9 @@ def test_a_node_whose_books_have_nothing_left_is_passed_over() -> None:
 
 @pytest.mark.parametrize(("call", "placed"), [("concerns", 2), ("grant", 0), ("hold", 2)])
 def test_books_that_raise_are_reported_and_give_nothing_by_mistake(call: str, placed: int) -> None:
-    result = run_with(Hooks(books=Seats(9, broken=call)))
+    result = run_with(Hooks(discrete_ledger=Seats(9, broken=call)))
     assert result.bound("one") == placed
-    assert "books: raised RuntimeError: out of order" in complaints(result)[0]
+    assert "discrete_ledger: raised RuntimeError: out of order" in complaints(result)[0]
 
 
 @pytest.mark.parametrize("hooks", [Hooks(node_checks=(7,)), Hooks(node_scores=7), Hooks(pre_place=None)])  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_a_check_without_a_usable_key_is_asked_for_every_pod(key: Callable[..., 
         asked.append(ask.task.name)
         return np.ones(2, dtype=np.int64)[rows]
 
-    check = NodeCheck("c", ("no",), evaluate, Scope.ASK, key=key)
+    check = NodeCheck("c", ("no",), evaluate, Scope.REQUEST, key=key)
     result = run_with(Hooks(node_checks=(check,)), alone=False)
     assert {"one-0", "two-0"} <= set(asked)
     assert result.node_reasons("two") == {"no": 2}
@@ -250,7 +250,7 @@ def under_pressure() -> Cluster:
 def pressed_with(action: str, hooks: Any, *, foreign: bool = True) -> Result:
     """The action with their plugin before the built-in ones, so that what only one plugin decides is theirs."""
     base = under_pressure()
-    named = NamedPlugin("theirs", Theirs(hooks), foreign=foreign)
+    named = NamedPlugin("theirs", Theirs(hooks), third_party=foreign)
     return base.taking(action).with_policy(plugins=(named, *base.policy().plugins)).schedule()
 
 
@@ -266,7 +266,7 @@ ABOUT_VICTIMS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "preempt_gate": ("preempt", (True, False, 7, ["unfair"])),
 }
 #: Hooks about victims whose failure forbids nothing.
-LENIENT = {"victim_queue_key", "scenarios", "hopeless"}
+LENIENT = {"victim_queue_key", "scenarios", "unresolvable"}
 VICTIM_CASES = [(hook, answering(answer)) for hook, (_, all_) in ABOUT_VICTIMS.items() for answer in all_]
 
 
@@ -289,19 +289,19 @@ def test_the_same_hooks_with_sensible_answers_evict(hook: str) -> None:
 
 @pytest.mark.parametrize("answer", [raising, answering(np.array([True, False]))])
 def test_who_cannot_be_called_hopeless_is_searched_for(answer: Callable[..., Any]) -> None:
-    result = pressed_with("reclaim", Hooks(hopeless=answer))
-    assert [line.split(": ")[1] for line in complaints(result)] == ["hopeless"]
+    result = pressed_with("reclaim", Hooks(unresolvable=answer))
+    assert [line.split(": ")[1] for line in complaints(result)] == ["unresolvable"]
     assert result.evicted_pods() == ["richer-0-0"]
-    assert pressed_with("reclaim", Hooks(hopeless=answering(True))).plan.evictions == ()
+    assert pressed_with("reclaim", Hooks(unresolvable=answering(True))).plan.evictions == ()
 
 
 def test_who_waits_because_a_plugin_failed_is_told_whose() -> None:
     reclaiming = pressed_with("reclaim", Hooks(may_reclaim=raising)).left_out("urgent")
     assert reclaiming is not None
-    assert [verdict_text(verdict) for verdict in reclaiming.verdicts] == ["reclaim: plugin theirs failed"]
+    assert [no_eviction_text(verdict) for verdict in reclaiming.verdicts] == ["reclaim: plugin theirs failed"]
     preempting = pressed_with("preempt", Hooks(preempt_gate=raising)).left_out("urgent")
     assert preempting is not None
-    assert [verdict_text(verdict) for verdict in preempting.verdicts] == [
+    assert [no_eviction_text(verdict) for verdict in preempting.verdicts] == [
         "preempt: no fair set of victims makes enough room: plugin theirs failed"
     ]
 
@@ -327,10 +327,10 @@ def test_a_way_to_choose_victims_nobody_knows_is_reported(names: Any) -> None:
     assert result.evicted_pods() == ["richer-0-0"]
 
 
-@pytest.mark.parametrize("verdict", [Verdict("reclaim", "mood"), Verdict("reclaim", "fair_share")])
-def test_a_verdict_of_theirs_can_be_told_whatever_it_says(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [NoEviction("reclaim", "mood"), NoEviction("reclaim", "fair_share")])
+def test_a_verdict_of_theirs_can_be_told_whatever_it_says(verdict: NoEviction) -> None:
     result = pressed_with("reclaim", Hooks(may_reclaim=answering(verdict)))
     assert result.plan.evictions == ()
     record = result.left_out("urgent")
     assert record is not None
-    assert [verdict_text(found).startswith("reclaim: ") for found in record.verdicts] == [True]
+    assert [no_eviction_text(found).startswith("reclaim: ") for found in record.verdicts] == [True]

@@ -7,7 +7,7 @@ import pytest
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueSpec
 from pykai.core.model.problems import Problem
-from pykai.core.plugins import built_in
+from pykai.core.plugins import built_in_plugin
 from pykai.core.plugins.minruntime import LCA, QUEUE, MinRuntime, preempt_runtime, reclaim_runtime
 from pykai.core.queueing.queuetree import QueueTree, build_tree
 from tests.core.builders import NOW_NS, Cluster, Result, cluster, leaf, stamp
@@ -120,7 +120,7 @@ def test_q305_a_value_of_zero_is_a_value() -> None:
 
 def _plugin(**arguments: str) -> tuple[MinRuntime, list[Problem]]:
     problems: list[Problem] = []
-    made = built_in("minruntime", arguments, "tiers", problems.append)
+    made = built_in_plugin("minruntime", arguments, "tiers", problems.append)
     assert isinstance(made, MinRuntime)
     return made, problems
 
@@ -185,8 +185,8 @@ def test_q301_work_is_protected_until_its_time_is_up(ago: float, evicted: int) -
 
 def test_q301_the_cycle_knows_until_when_that_holds() -> None:
     """queues:Q-301: so that the next cycle is not later than the protection."""
-    assert preempted(20).session.state.until_ns == NOW_NS + 40 * SECOND
-    assert preempted(100).session.state.until_ns is None
+    assert preempted(20).session.state.valid_until_ns == NOW_NS + 40 * SECOND
+    assert preempted(100).session.state.valid_until_ns is None
 
 
 def test_m7_work_without_a_start_is_never_protected() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from tests.core.builders import Cluster, scores_of
 from tests.core.numaclusters import GPU, numa, of, zoned
 
@@ -67,7 +67,7 @@ def test_n16_a_node_whose_zones_are_still_held_comes_after_any_where_the_pod_cou
     leaving: dict[str, Any] = {"on": "a", "gpu": 3, "qos": "Burstable", "numa": {"zone-0": of(gpu=3)}}
     found = numa().node("a", gpus=8).zones("a", of(gpu=4), of(gpu=4)).node("b", gpus=8)
     found.zones("b", of(gpu=4), of(gpu=2), of(gpu=2))
-    found.pod("old", **leaving).assume("old", Status.RELEASING)
+    found.pod("old", **leaving).assume("old", TaskStatus.RELEASING)
     found.pod("stays", on="a", gpu=1, qos="Burstable", numa={"zone-1": of(gpu=1)})
     assert found.gang("j", gpu=4, qos="Burstable").schedule().node_of("j-0") == "b"
     scores = scores_of(found.session(), "j-0")
@@ -82,5 +82,5 @@ def test_n14_places_that_must_wait_are_ranked_among_themselves() -> None:
         for zone in (0, 1):
             held = {f"zone-{zone}": offered[zone]}
             found.pod(f"{node}-{zone}", on=node, gpu=1, qos="Burstable", numa=held)
-            found.assume(f"{node}-{zone}", Status.RELEASING)
+            found.assume(f"{node}-{zone}", TaskStatus.RELEASING)
     assert scores_of(found.gang("j", gpu=4, qos="Burstable").session(), "j-0") == {"a": -50, "b": 0}

@@ -501,9 +501,9 @@ def test_a_whole_gpu_pod_is_not_drawn_to_a_node_with_a_shared_gpu() -> None:
 def test_scores_decide_the_same_with_and_without_memory_of_failures() -> None:
     """design: what is remembered within a cycle never changes a decision."""
 
-    def plan(*, skip_seen: bool) -> Result:
-        nodes = cluster(nodes=3, gpus=2).queue("q").with_policy(skip_seen=skip_seen)
+    def plan(*, reuse_failures: bool) -> Result:
+        nodes = cluster(nodes=3, gpus=2).queue("q").with_policy(reuse_failures=reuse_failures)
         nodes.gang("big", pods=7, gpu=1).gang("again", pods=7, gpu=1).gang("fits", pods=5, gpu=1)
         return nodes.gang("halves", pods=3, min=0, fraction=0.5).schedule()
 
-    assert plan(skip_seen=True).plan.binds == plan(skip_seen=False).plan.binds
+    assert plan(reuse_failures=True).plan.binds == plan(reuse_failures=False).plan.binds

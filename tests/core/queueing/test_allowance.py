@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pykai.api.decode import decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.policy import NAMESPACE_UNITS
-from pykai.core.queueing.allowance import A_NAME, A_SHARE, A_SUBGROUP, FREE_SUBGROUPS, take_turns
+from pykai.core.queueing.allowance import FREE_SUBGROUPS, NAME_PRICE, SHARE_PRICE, SUBGROUP_PRICE, select_groups
 from pykai.core.report.decisions import Postponed
 from tests.core.builders import NOW_NS, Cluster, Raw, Result, cluster
 
@@ -96,7 +96,7 @@ def test_a_group_with_a_promise_is_not_put_off(gone: bool) -> None:
     assert [item.pod for item in first.nominations] == ["c0-0"]
     promised = frozenset(item.group for item in first.nominations)
     second = contest(
-        policy={"resume": dict(first.resume or ()), "promised": promised}, **({} if gone else {"deleted": 5})
+        policy={"resume": dict(first.resume or ()), "nominated_groups": promised}, **({} if gone else {"deleted": 5})
     ).plan
     assert [item.pod for item in (second.binds if gone else second.nominations)] == ["c0-0"]
     assert second.resume == (("crowd", "crowd/c1"),)
@@ -137,7 +137,7 @@ def price(made: Cluster, allowance: int = 10**12) -> int:
     low, high = 0, allowance
     while low < high:
         middle = (low + high) // 2
-        if take_turns(tables.snapshot(NOW_NS), middle, {}).postponed:
+        if select_groups(tables.snapshot(NOW_NS), middle, {}).postponed:
             low = middle + 1
         else:
             high = middle
@@ -155,28 +155,28 @@ def test_prices() -> None:
         return made
 
     assert price(two(spec=lambda number: apart(f"{number}-a", f"{number}-b"))) == 2 * 2 * 2
-    assert price(two(fraction=lambda number: f"0.{number + 1}")) == 2 * 2 * A_SHARE
+    assert price(two(fraction=lambda number: f"0.{number + 1}")) == 2 * 2 * SHARE_PRICE
     # cpu, memory and pods are names too, and sixteen are free.
     names = price(two(extra=lambda number: {f"example.com/{number}-{name}": 1 for name in range(20)}))
-    assert names == 2 * (20 + 3 - 16) * A_NAME
+    assert names == 2 * (20 + 3 - 16) * NAME_PRICE
     many = FREE_SUBGROUPS + 1
     parts = [{"name": f"s{index}", "minMember": 0} for index in range(many)]
     trees = two_nodes()
     for number in range(2):
         trees.group(f"c{number}", namespace="crowd", subGroups=parts)
         trees.pod(f"c{number}-0", group=f"c{number}", namespace="crowd", subgroup="s0")
-    assert price(trees) == 2 * A_SUBGROUP * many
+    assert price(trees) == 2 * SUBGROUP_PRICE * many
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 60))
 def test_everyone_gets_a_turn(pods: int, terms: int, allowance: int) -> None:
     """Whatever the allowance, each group takes part within as many cycles as there are groups."""
     tables = crowd(two_nodes(), pods, terms).gang("mine", namespace="honest").tables()
-    waiting = set(tables.snapshot(NOW_NS).census.waiting)
+    waiting = set(tables.snapshot(NOW_NS).group_index.waiting)
     served: set[str] = set()
     resume: dict[str, str] = {}
     for _ in range(pods):
-        turns = take_turns(tables.snapshot(NOW_NS), allowance, resume)
+        turns = select_groups(tables.snapshot(NOW_NS), allowance, resume)
         assert "honest/mine" not in turns.postponed
         served |= waiting - turns.postponed.keys()
         resume = dict(turns.resume)
@@ -216,7 +216,7 @@ def test_no_shape_of_the_measurements_is_cut() -> None:
     module = _shapes()
     for shape in module.SHAPES:
         tables = _with_another(module.build(shape, 64))
-        assert not take_turns(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed, shape
+        assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed, shape
 
 
 @pytest.mark.parametrize("trace", ["default", "gpushare100", "gpuspec33", "multigpu50"])
@@ -248,4 +248,4 @@ def test_the_openb_trace_is_not_cut(trace: str) -> None:
         wanted: dict[str, Any] = {"fraction": f"{share:.3f}"} if share < 1 else {"gpu": int(pod["num_gpu"])}
         made.gang(pod["name"], cpu=f"{pod['cpu_milli']}m", memory=f"{pod['memory_mib']}Mi", spec=spec, **wanted)
     tables = _with_another(made.objects)
-    assert not take_turns(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed
+    assert not select_groups(tables.snapshot(NOW_NS), NAMESPACE_UNITS, {}).postponed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
 from pykai.core.report.decisions import NoPlace, OverCapacity
 from pykai.core.report.sentences import queue_details
 from tests.core.builders import Cluster, Result, cluster
@@ -103,10 +103,10 @@ def test_c8_a_limit_that_is_not_set_lets_nothing_run() -> None:
 # -- queues: the two checks ------------------------------------------------------------------------------
 
 
-def ask(built: Cluster, amounts: Amounts, *, committed: bool = False) -> Refusal | None:
+def ask(built: Cluster, amounts: QueueAmounts, *, committed: bool = False) -> CapacityRefusal | None:
     session = built.session()
     tree = session.snapshot.tree
-    return session.state.ledger.refusal(tree.chains[tree.rows["q"]], amounts, committed)
+    return session.state.ledger.check_capacity(tree.chains[tree.rows["q"]], amounts, committed)
 
 
 def test_q200_the_limit_is_checked_before_the_quota() -> None:
@@ -350,7 +350,7 @@ def facts(built: Cluster, group: str = "job") -> tuple[int, bool]:
     found = snapshot.groups[f"default/{group}"].group
     assert found is not None
     priority = snapshot.priority_of(found)
-    return priority, snapshot.preemptible(found, priority)
+    return priority, snapshot.is_preemptible(found, priority)
 
 
 def test_q80_the_priority_is_that_of_the_class_the_group_names() -> None:

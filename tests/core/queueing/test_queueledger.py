@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykai.core.model.status import Status
-from pykai.core.queueing.queueledger import Ledger
+from pykai.core.model.status import TaskStatus
+from pykai.core.queueing.queueledger import QueueLedger
 from pykai.core.report.decisions import NoQueue, NotLeafQueue, QueueFigures
 from tests.core.builders import Cluster, Raw, Result, cluster
 
@@ -63,7 +63,7 @@ def test_t3_foreign_pods_that_hold_nothing_are_not_taken_off(phase: str) -> None
 
 def test_t3_a_foreign_pod_that_was_deleted_is_not_taken_off() -> None:
     built = small_node(cluster()).pod("foreign", cpu=1, on="node-0", scheduler="default-scheduler")
-    assert total(built.assume("foreign", Status.DELETED))[0] == 8000
+    assert total(built.assume("foreign", TaskStatus.DELETED))[0] == 8000
 
 
 def test_t4_a_slice_counts_as_many_gpus_as_its_profile_says() -> None:
@@ -95,15 +95,15 @@ def ledger_of(
     share: float = 0,
     allocated: tuple[float, float, float] = (0, 0, 0),
     whole: tuple[float, float, float] = (0, 0, 0),
-) -> Ledger:
+) -> QueueLedger:
     """Books of one queue in ledger units (GPU hundredths), with a CPU share and memory of no concern."""
     built = cluster().queue("q", cpu=cpu, quota=gpu[0], limit=gpu[1], weight=gpu[2])
     tree = built.tables().snapshot(0).tree
-    return Ledger(tree, list(whole), [list(allocated)], [[0.0] * 3], [[0.0] * 3], [[share, 0.0, 0.0]])
+    return QueueLedger(tree, list(whole), [list(allocated)], [[0.0] * 3], [[0.0] * 3], [[share, 0.0, 0.0]])
 
 
-def dominant_share(books: Ledger) -> float:
-    key: tuple[Any, ...] = books.order_key(0, (0, 0, 0))
+def dominant_share(books: QueueLedger) -> float:
+    key: tuple[Any, ...] = books.queue_order_key(0, (0, 0, 0))
     return float(key[-1])
 
 
@@ -191,9 +191,11 @@ def test_q102_an_overloaded_node_takes_nothing_off_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "status", [Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING], ids=lambda status: status.name
+    "status",
+    [TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING],
+    ids=lambda status: status.name,
 )
-def test_q103_pods_that_hold_resources_count_as_allocated(status: Status) -> None:
+def test_q103_pods_that_hold_resources_count_as_allocated(status: TaskStatus) -> None:
     built = cluster(nodes=1, gpus=8).queue("top").queue("q", parent="top").group("job", preemptibility="preemptible")
     built.pod("p", group="job", gpu=2, cpu=3, memory="1G", on="node-0").assume("p", status)
     for queue in ("q", "top"):
@@ -239,20 +241,20 @@ def test_q104_a_request_is_what_is_held_and_what_is_wanted() -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        Status.GATED,
-        Status.RELEASING,
-        Status.STUCK_IN_RELEASING,
-        Status.PIPELINED,
-        Status.SUCCEEDED,
-        Status.FAILED,
-        Status.DELETED,
-        Status.UNKNOWN,
+        TaskStatus.GATED,
+        TaskStatus.RELEASING,
+        TaskStatus.STUCK_IN_RELEASING,
+        TaskStatus.PIPELINED,
+        TaskStatus.SUCCEEDED,
+        TaskStatus.FAILED,
+        TaskStatus.DELETED,
+        TaskStatus.UNKNOWN,
     ],
     ids=lambda status: status.name,
 )
-def test_q105_other_pods_count_nowhere(status: Status) -> None:
+def test_q105_other_pods_count_nowhere(status: TaskStatus) -> None:
     built = cluster(nodes=1, gpus=8).queue("q").group("job")
-    built.pod("p", group="job", gpu=2, on="" if status is Status.GATED else "node-0").assume("p", status)
+    built.pod("p", group="job", gpu=2, on="" if status is TaskStatus.GATED else "node-0").assume("p", status)
     figures = opened(built)
     assert figures.allocated == (0, 0, 0)
     assert figures.request == (0, 0, 0)
@@ -402,7 +404,7 @@ def test_q65_a_group_whose_queue_does_not_exist_says_so() -> None:
 
 def test_q65_its_priority_is_unset_and_it_counts_as_non_preemptible() -> None:
     built = cluster().queue("q").priority_class("p", 75).gang("job", queue="gone", priority="p", preemptible=None)
-    (gang,) = built.session().waiting()
+    (gang,) = built.session().waiting_gangs()
     assert (gang.priority, gang.preemptible) == (0, False)
 
 

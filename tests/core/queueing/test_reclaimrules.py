@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
-from pykai.core.queueing.queueledger import Amounts, Ledger
+from pykai.core.queueing.queueledger import QueueAmounts, QueueLedger
 from pykai.core.queueing.queuetree import build_tree
-from pykai.core.queueing.reclaimrules import Claim, may_lose, may_reclaim, objection
-from pykai.core.report.decisions import Verdict
+from pykai.core.queueing.reclaimrules import ReclaimRequest, may_lose, objection, why_not_reclaim
+from pykai.core.report.decisions import NoEviction
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def _wire(quota: float, limit: float) -> QueueResource:
     return QueueResource(quota=-1 if quota == inf else quota, limit=-1 if limit == inf else limit, over_quota_weight=1)
 
 
-def books(*rows: Row) -> Ledger:
+def books(*rows: Row) -> QueueLedger:
     queues = [
         Queue(
             metadata=ObjectMeta(name=row.name),
@@ -58,36 +58,36 @@ def books(*rows: Row) -> Ledger:
     named = {row.name: row for row in rows}
     ordered = [named[name] for name in tree.names]
     mega = 1e6
-    return Ledger(
+    return QueueLedger(
         tree,
         total=[1000.0, 1000 * mega, 10000.0],
         allocated=[[row.cpu[3], row.memory[3] * mega, row.a * 100] for row in ordered],
-        committed=[[row.cpu_committed, 0.0, row.committed * 100] for row in ordered],
+        allocated_non_preemptible=[[row.cpu_committed, 0.0, row.committed * 100] for row in ordered],
         request=[[0.0, 0.0, 0.0] for _ in ordered],
         fair_share=[[row.cpu[2], row.memory[2] * mega, row.f * 100] for row in ordered],
     )
 
 
-def gpus(count: float) -> Amounts:
+def gpus(count: float) -> QueueAmounts:
     return (0.0, 0.0, count * 100)
 
 
 def complaint(
-    ledger: Ledger,
+    ledger: QueueLedger,
     reclaimer: str,
-    ask: Amounts,
-    losses: dict[str, list[Amounts]],
+    ask: QueueAmounts,
+    losses: dict[str, list[QueueAmounts]],
     *,
     committed: bool = False,
     multiplier: float = 1.0,
 ) -> str | None:
     """What the third gate says."""
     rows = ledger.tree.rows
-    claim = Claim(rows[reclaimer], ask, committed, ledger.allocated, ledger.committed)
+    claim = ReclaimRequest(rows[reclaimer], ask, committed, ledger.allocated, ledger.allocated_non_preemptible)
     return objection(ledger, claim, {rows[leaf]: parts for leaf, parts in losses.items()}, multiplier)
 
 
-def fair(ledger: Ledger, reclaimer: str, losses: dict[str, list[float]], ask: float = 1) -> bool:
+def fair(ledger: QueueLedger, reclaimer: str, losses: dict[str, list[float]], ask: float = 1) -> bool:
     """Whether the third gate lets a reclaimer take GPUs from leaves."""
     return (
         complaint(ledger, reclaimer, gpus(ask), {leaf: [gpus(n) for n in parts] for leaf, parts in losses.items()})
@@ -101,7 +101,7 @@ def fair(ledger: Ledger, reclaimer: str, losses: dict[str, list[float]], ask: fl
 def test_q260_a_job_may_bring_its_queue_to_exactly_its_fair_share() -> None:
     """queues:Q-260, R20."""
     ledger = books(Row("q", d=1, f=3, a=2))
-    assert may_reclaim(ledger, 0, gpus(1), committed=False) is None
+    assert why_not_reclaim(ledger, 0, gpus(1), non_preemptible=False) is None
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_q260_a_job_may_bring_its_queue_to_exactly_its_fair_share() -> None:
     ],
 )
 def test_q260_one_resource_above_the_fair_share_is_enough_to_forbid(
-    ask: Amounts, resource: str, would_have: float, bound: float
+    ask: QueueAmounts, resource: str, would_have: float, bound: float
 ) -> None:
     """queues:Q-260, R20: and the verdict says which, in devices, milli and bytes."""
     ledger = books(Row("q", d=1, f=3, a=2, cpu=(0, inf, 1000, 500), memory=(0, inf, 10, 9)))
-    found = may_reclaim(ledger, 0, ask, committed=False)
-    assert found == Verdict("reclaim", "fair_share", "q", resource, would_have, bound)
+    found = why_not_reclaim(ledger, 0, ask, non_preemptible=False)
+    assert found == NoEviction("reclaim", "fair_share", "q", resource, would_have, bound)
 
 
 def test_q260_a_resource_that_is_not_asked_for_is_compared_too() -> None:
     """queues:Q-260: over its share of CPU, a queue takes no GPUs."""
     ledger = books(Row("q", d=9, f=9, cpu=(0, inf, 1000, 1001)))
-    found = may_reclaim(ledger, 0, gpus(1), committed=False)
+    found = why_not_reclaim(ledger, 0, gpus(1), non_preemptible=False)
     assert found is not None
     assert (found.rule, found.resource) == ("fair_share", "CPU")
 
@@ -132,22 +132,22 @@ def test_q260_a_resource_that_is_not_asked_for_is_compared_too() -> None:
 def test_q261_work_that_cannot_be_taken_back_must_be_within_quota() -> None:
     """queues:Q-261: exactly the quota is within."""
     ledger = books(Row("q", d=2, f=9, a=5, committed=1))
-    assert may_reclaim(ledger, 0, gpus(1), committed=True) is None
-    found = may_reclaim(ledger, 0, gpus(2), committed=True)
-    assert found == Verdict("reclaim", "quota", "q", "GPU", 3.0, 2.0)
+    assert why_not_reclaim(ledger, 0, gpus(1), non_preemptible=True) is None
+    found = why_not_reclaim(ledger, 0, gpus(2), non_preemptible=True)
+    assert found == NoEviction("reclaim", "quota", "q", "GPU", 3.0, 2.0)
 
 
 def test_q261_the_quota_does_not_bind_preemptible_work() -> None:
     """queues:Q-261."""
     ledger = books(Row("q", d=2, f=9, a=5, committed=2))
-    assert may_reclaim(ledger, 0, gpus(2), committed=False) is None
+    assert why_not_reclaim(ledger, 0, gpus(2), non_preemptible=False) is None
 
 
 def test_q261_a_resource_that_is_not_asked_for_is_compared_too() -> None:
     """queues:Q-261: unlike the gate of allocate."""
     ledger = books(Row("q", d=2, f=9, cpu=(100, inf, inf, 200), cpu_committed=101))
-    found = may_reclaim(ledger, 0, gpus(1), committed=True)
-    assert found == Verdict("reclaim", "quota", "q", "CPU", 101.0, 100.0)
+    found = why_not_reclaim(ledger, 0, gpus(1), non_preemptible=True)
+    assert found == NoEviction("reclaim", "quota", "q", "CPU", 101.0, 100.0)
 
 
 # Gate 2
@@ -374,7 +374,7 @@ def test_r15_nobody_gets_richer_than_the_one_it_takes_from() -> None:
     assert said == "queue left would exceed its fair share of GPU by no less than right, from which it takes"
 
 
-def _mids(leaf2: float) -> Ledger:
+def _mids(leaf2: float) -> QueueLedger:
     return books(
         Row("mid1", d=1, f=1, a=0.5),
         Row("mid2", d=1, f=1, a=1.5),

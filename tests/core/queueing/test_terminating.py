@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.api.decode import decode_object
-from pykai.core.cycle.memory import Memory
-from pykai.core.model.status import Status
+from pykai.core.cycle.memory import CycleMemory
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import Evict, OverCapacity, Plan
 from pykai.core.report.sentences import refusal_text
 from pykai.core.schedule import schedule
@@ -183,7 +183,7 @@ def test_a_victim_with_a_long_grace_leaves_room_for_promises(evicted_for: str) -
 
 def test_a_pod_that_is_assumed_to_go_is_charged_to_a_start() -> None:
     built = limited().group("old", minMember=1).pod("old", group="old", gpu=2, on="node-0")
-    built.assume("old", Status.RELEASING)
+    built.assume("old", TaskStatus.RELEASING)
     assert outcome(built.gang("job", gpu=2).schedule()) == "promised"
 
 
@@ -216,7 +216,7 @@ class Days:
         self.policy = replace(built.policy(), actions=actions or ("allocate", "reclaim", "preempt"))
         self.raws: dict[str, Raw] = {raw["metadata"]["name"]: raw for raw in built.objects if raw["kind"] == "Pod"}
         self.now_s = 0.0
-        self.memory = Memory()
+        self.memory = CycleMemory()
         self.evictions: list[Evict] = []
 
     def cycle(self) -> Plan:

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from pykai.api.duration import DAY, HOUR, MINUTE, SECOND, WEEK
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.core.queueing.cron import parse_cron
-from pykai.core.queueing.usagehistory import CRON, TUMBLING, Figures, UsageHistory, Window
+from pykai.core.queueing.usagehistory import CRON, TUMBLING, UsageAmounts, UsageHistory, UsageWindow
 from tests.core.builders import Cluster, cluster
 
 NOW = parse_timestamp("2026-03-02T12:00:00Z")
-TEN_GPUS: Figures = (100_000.0, 1e12, 10.0)
+TEN_GPUS: UsageAmounts = (100_000.0, 1e12, 10.0)
 
 
-def gpus(count: float) -> Figures:
+def gpus(count: float) -> UsageAmounts:
     return (0.0, 0.0, count)
 
 
-def begin(window: Window, now: str) -> str:
+def begin(window: UsageWindow, now: str) -> str:
     return format_timestamp(window.begin_ns(parse_timestamp(now)))
 
 
@@ -42,29 +42,29 @@ def begin(window: Window, now: str) -> str:
 )
 def test_u1_and_u2_tumbling_windows_begin_strictly_before_now(start: str, now: str, expected: str) -> None:
     """queues:Q-341, cases U1 and U2: on a boundary the window that has just ended counts."""
-    window = Window(TUMBLING, HOUR, parse_timestamp(f"2026-03-02T{start}Z"))
+    window = UsageWindow(TUMBLING, HOUR, parse_timestamp(f"2026-03-02T{start}Z"))
     assert begin(window, f"2026-03-02T{now}Z") == f"2026-03-02T{expected}Z"
 
 
 @pytest.mark.parametrize("now", ["2026-03-02T09:00:00Z", "2026-03-02T10:00:00Z"])
 def test_u3_a_tumbling_window_that_has_not_begun_is_empty(now: str) -> None:
     """queues:Q-341, case U3: never before the start itself."""
-    assert begin(Window(TUMBLING, HOUR, parse_timestamp("2026-03-02T10:00:00Z")), now) == now
+    assert begin(UsageWindow(TUMBLING, HOUR, parse_timestamp("2026-03-02T10:00:00Z")), now) == now
 
 
 def test_q341_a_cron_window_begins_at_the_last_occurrence() -> None:
     """queues:Q-341, case U4."""
-    window = Window(CRON, cron=parse_cron("0 * * * *"))
+    window = UsageWindow(CRON, cron=parse_cron("0 * * * *"))
     assert begin(window, "2026-03-02T14:30:00Z") == "2026-03-02T14:00:00Z"
     assert begin(window, "2026-03-02T14:00:00Z") == "2026-03-02T13:00:00Z"
-    assert begin(Window(CRON, cron=parse_cron("0 0 30 2 *")), "2026-03-02T14:00:00Z") == "2026-03-02T14:00:00Z"
+    assert begin(UsageWindow(CRON, cron=parse_cron("0 0 30 2 *")), "2026-03-02T14:00:00Z") == "2026-03-02T14:00:00Z"
 
 
 def test_a_sliding_window_is_the_last_week_unless_told() -> None:
     """queues:14.2"""
-    assert begin(Window(), "2026-03-08T14:00:00Z") == "2026-03-01T14:00:00Z"
-    assert begin(Window(size_ns=DAY), "2026-03-08T14:00:00Z") == "2026-03-07T14:00:00Z"
-    assert Window().size_ns == WEEK
+    assert begin(UsageWindow(), "2026-03-08T14:00:00Z") == "2026-03-01T14:00:00Z"
+    assert begin(UsageWindow(size_ns=DAY), "2026-03-08T14:00:00Z") == "2026-03-07T14:00:00Z"
+    assert UsageWindow().size_ns == WEEK
 
 
 # -- half-life --------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_a_sliding_window_is_the_last_week_unless_told() -> None:
 
 def test_u10_a_second_one_half_life_ago_counts_half() -> None:
     """queues:Q-337, case U10."""
-    window = Window(half_life_ns=HOUR)
+    window = UsageWindow(half_life_ns=HOUR)
     assert window.weight(NOW - HOUR, NOW - HOUR + SECOND, NOW) == pytest.approx(0.5, rel=1e-3)
     assert window.weight(NOW - 3 * HOUR, NOW - 3 * HOUR + SECOND, NOW) == pytest.approx(0.125, rel=1e-3)
     assert window.weight(NOW - SECOND, NOW, NOW) == pytest.approx(1.0, rel=1e-3)
@@ -81,13 +81,13 @@ def test_u10_a_second_one_half_life_ago_counts_half() -> None:
 @pytest.mark.parametrize("half_life_ns", [0, -HOUR])
 def test_q337_without_a_half_life_every_second_counts_in_full(half_life_ns: int) -> None:
     """queues:Q-337, 14.2: at or below zero is off."""
-    window = Window(half_life_ns=half_life_ns)
+    window = UsageWindow(half_life_ns=half_life_ns)
     assert window.weight(NOW - WEEK, NOW - WEEK + MINUTE, NOW) == 60.0
 
 
 @pytest.mark.parametrize("half_life_ns", [0, HOUR])
 def test_a_span_that_ends_before_it_begins_weighs_nothing(half_life_ns: int) -> None:
-    window = Window(half_life_ns=half_life_ns)
+    window = UsageWindow(half_life_ns=half_life_ns)
     assert window.weight(NOW, NOW, NOW) == 0.0
     assert window.weight(NOW, NOW - HOUR, NOW) == 0.0
 
@@ -95,7 +95,7 @@ def test_a_span_that_ends_before_it_begins_weighs_nothing(half_life_ns: int) -> 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([0, 1, 3600, 10**7]))
 def test_the_weight_of_a_span_is_that_of_its_parts(first: int, second: int, third: int, half_life_s: int) -> None:
     """queues:Q-337: it is an area, so cutting a span changes nothing."""
-    window = Window(half_life_ns=half_life_s * SECOND)
+    window = UsageWindow(half_life_ns=half_life_s * SECOND)
     a, b, c = sorted(NOW - seconds * SECOND for seconds in (first, second, third))
     parts = window.weight(a, b, NOW) + window.weight(b, c, NOW)
     assert window.weight(a, c, NOW) == pytest.approx(parts, rel=1e-9, abs=1e-9)
@@ -104,9 +104,11 @@ def test_the_weight_of_a_span_is_that_of_its_parts(first: int, second: int, thir
 # -- usage ------------------------------------------------------------------------------------------------------------
 
 
-def history(*steps: tuple[int, dict[str, Figures]], window: Window | None = None, capacity: Figures = TEN_GPUS) -> Any:
+def history(
+    *steps: tuple[int, dict[str, UsageAmounts]], window: UsageWindow | None = None, capacity: UsageAmounts = TEN_GPUS
+) -> Any:
     """A history of allocations, each so many nanoseconds before now."""
-    made = UsageHistory(window or Window(size_ns=10 * HOUR))
+    made = UsageHistory(window or UsageWindow(size_ns=10 * HOUR))
     for ago, allocated in steps:
         made.record(NOW - ago, allocated, capacity)
     return made
@@ -121,7 +123,7 @@ def history(*steps: tuple[int, dict[str, Figures]], window: Window | None = None
         [(20 * HOUR, {"q": gpus(6)}), (6 * HOUR, {})],
     ],
 )
-def test_u11_usage_is_the_area_over_that_of_the_capacity(steps: list[tuple[int, dict[str, Figures]]]) -> None:
+def test_u11_usage_is_the_area_over_that_of_the_capacity(steps: list[tuple[int, dict[str, UsageAmounts]]]) -> None:
     """queues:Q-339, case U11: 24 GPU-hours of 10 GPUs in 10 hours."""
     assert history(*steps).usage(NOW)["q"][2] == pytest.approx(0.24)
 
@@ -136,7 +138,7 @@ def test_q335_usage_is_told_for_each_queue_and_each_resource() -> None:
 
 def test_q339_capacity_counts_as_it_was() -> None:
     """queues:Q-339: 5 of 10 GPUs, then 5 of 30: 5 of 20 on average."""
-    made = UsageHistory(Window(size_ns=10 * HOUR))
+    made = UsageHistory(UsageWindow(size_ns=10 * HOUR))
     made.record(NOW - 10 * HOUR, {"q": gpus(5)}, TEN_GPUS)
     made.record(NOW - 5 * HOUR, {"q": gpus(5)}, (0.0, 0.0, 30.0))
     assert made.usage(NOW)["q"][2] == pytest.approx(0.25)
@@ -144,7 +146,7 @@ def test_q339_capacity_counts_as_it_was() -> None:
 
 def test_q337_decay_counts_for_usage_and_capacity_alike() -> None:
     """queues:Q-337: steady use is the same fraction with any half-life; recent use weighs more than old."""
-    window = Window(size_ns=10 * HOUR, half_life_ns=HOUR)
+    window = UsageWindow(size_ns=10 * HOUR, half_life_ns=HOUR)
     steady = history((10 * HOUR, {"q": gpus(3)}), window=window)
     assert steady.usage(NOW)["q"][2] == pytest.approx(0.3)
     both = history((2 * HOUR, {"old": gpus(10)}), (HOUR, {"new": gpus(10)}), window=window).usage(NOW)
@@ -160,8 +162,8 @@ def test_q344_a_cluster_without_gpus_has_usage_of_the_rest() -> None:
 
 def test_without_records_or_in_an_empty_window_nobody_used_anything() -> None:
     """queues:Q-341, case U3."""
-    assert UsageHistory(Window()).usage(NOW) == {}
-    future = Window(TUMBLING, HOUR, NOW + HOUR)
+    assert UsageHistory(UsageWindow()).usage(NOW) == {}
+    future = UsageWindow(TUMBLING, HOUR, NOW + HOUR)
     assert history((10 * HOUR, {"q": gpus(5)}), window=future).usage(NOW) == {}
     assert history((0, {"q": gpus(5)})).usage(NOW) == {}
 
@@ -208,9 +210,9 @@ def test_what_no_window_counts_again_is_forgotten() -> None:
     assert made.usage(NOW)["q"][2] == pytest.approx(0.3)
 
 
-def windows() -> st.SearchStrategy[Window]:
+def windows() -> st.SearchStrategy[UsageWindow]:
     return st.builds(
-        Window,
+        UsageWindow,
         st.sampled_from(["sliding", TUMBLING, CRON]),
         st.sampled_from([HOUR, 7 * HOUR, DAY]),
         st.sampled_from([NOW - 3 * DAY, NOW - 10 * HOUR, NOW + HOUR]),
@@ -220,7 +222,9 @@ def windows() -> st.SearchStrategy[Window]:
 
 
 @given(windows(), st.lists(st.tuples(st.integers(0, 100), st.integers(0, 10)), min_size=1, max_size=8), st.data())
-def test_forgetting_changes_no_later_answer(window: Window, steps: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_forgetting_changes_no_later_answer(
+    window: UsageWindow, steps: list[tuple[int, int]], data: st.DataObject
+) -> None:
     """queues:Q-341: whatever the window, and however long ago it was forgotten."""
     records = [(ago * HOUR, {"q": gpus(count)}) for ago, count in sorted(steps, reverse=True)]
     whole, short = history(*records, window=window), history(*records, window=window)
@@ -233,7 +237,7 @@ def test_forgetting_changes_no_later_answer(window: Window, steps: list[tuple[in
 # -- its effect -------------------------------------------------------------------------------------------------------
 
 
-def heavy_and_light(used: Figures) -> Cluster:
+def heavy_and_light(used: UsageAmounts) -> Cluster:
     """Queue a has all the weight and runs everything; queue b asks for one GPU."""
     plugins = [
         {"name": "predicates"},

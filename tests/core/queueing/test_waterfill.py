@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pykai.core.queueing.waterfill import Claim, Round, divide, divide_explained
+from pykai.core.queueing.waterfill import QueueDemand, SurplusRound, divide, divide_explained
 
 
 def queue(
@@ -19,13 +19,13 @@ def queue(
     priority: int = 100,
     created: int = 0,
     usage: float = 0,
-) -> Claim:
-    return Claim(name, created, priority, quota, limit, weight, request, usage)
+) -> QueueDemand:
+    return QueueDemand(name, created, priority, quota, limit, weight, request, usage)
 
 
 class Case(NamedTuple):
     total: float
-    claims: list[Claim]
+    claims: list[QueueDemand]
     shares: list[float]
     left: float
 
@@ -211,7 +211,7 @@ class TestSurplus:
     def test_q133_weights_of_satisfied_queues_do_not_count(self) -> None:
         claims = [queue("a", weight=1), queue("b", weight=3), queue("c", quota=4, weight=100, request=4)]
         a, b, c = divide_explained(12, claims, k=0)
-        assert (a.rounds, b.rounds, c.rounds) == ([Round(2, 0, 2)], [Round(6, 0, 6)], [])
+        assert (a.rounds, b.rounds, c.rounds) == ([SurplusRound(2, 0, 2)], [SurplusRound(6, 0, 6)], [])
 
     def test_q133_repeats_while_someone_wants_less_than_its_share(self) -> None:
         # Round 1: 30 each, a needs 1.  Round 2: 14.5 each, b needs 5.  Round 3: the last 10 to c.
@@ -241,7 +241,7 @@ class TestSurplus:
 
     def test_q135_less_than_a_unit_is_nothing(self) -> None:
         explained = divide_explained(0.9, [queue("a")], k=0)
-        assert explained[0].rounds == [Round(0.9, 0, 0)]
+        assert explained[0].rounds == [SurplusRound(0.9, 0, 0)]
 
     def test_q135_a_want_below_the_share_is_granted_exactly(self) -> None:
         assert divide(10, [queue("a", request=1.25), queue("b", request=2.5)]) == [1.25, 2.5]
@@ -492,8 +492,8 @@ class TestExplanation:
 
     def test_remainder(self) -> None:
         a, b = divide_explained(5, [queue("a", created=2), queue("b", created=1)], k=0)
-        assert (a.share, a.rounds, a.remainder) == (2, [Round(2.5, 0, 2)], 0)
-        assert (b.share, b.rounds, b.remainder) == (3, [Round(2.5, 0, 2)], 1)
+        assert (a.share, a.rounds, a.remainder) == (2, [SurplusRound(2.5, 0, 2)], 0)
+        assert (b.share, b.rounds, b.remainder) == (3, [SurplusRound(2.5, 0, 2)], 1)
 
     def test_an_over_subscribed_pool_has_no_rounds(self) -> None:
         a, b = divide_explained(4, [queue("a", quota=3), queue("b", quota=3)])
@@ -501,8 +501,8 @@ class TestExplanation:
 
     def test_usage_penalty(self) -> None:
         a, b = divide_explained(16, [queue("a", usage=1), queue("b")], k=1)
-        assert a.rounds == [Round(0, 8, 0)]
-        assert b.rounds == [Round(16, -8, 16)]
+        assert a.rounds == [SurplusRound(0, 8, 0)]
+        assert b.rounds == [SurplusRound(16, -8, 16)]
 
     def test_shares_are_those_of_divide(self) -> None:
         for case in CASES.values():

@@ -8,6 +8,7 @@ import pytest
 
 from pykai.core.report.decisions import (
     BrokenTree,
+    NoEviction,
     NoPlace,
     NoQueue,
     NotLeafQueue,
@@ -20,26 +21,25 @@ from pykai.core.report.decisions import (
     StaleGang,
     StrayPod,
     Unscheduled,
-    Verdict,
     WithinDelay,
 )
 from pykai.core.report.sentences import (
     amount_text,
+    counted_reasons,
     detailed_group_text,
+    format_go_float,
+    format_number,
     group_text,
-    histogram,
     milli_text,
+    no_eviction_text,
     not_ready_text,
-    number,
     orphan_text,
     pod_text,
     queue_line,
-    raw_number,
     reason_of,
     refusal_text,
     stale_text,
     task_text,
-    verdict_text,
 )
 from tests.core.builders import NOW_NS, Raw, cluster, leaf
 
@@ -84,8 +84,8 @@ def test_exp1_the_name_of_the_pod_is_filled_in() -> None:
 
 
 def test_exp1_histogram() -> None:
-    assert histogram({"b": 1, "a": 1, "c": 10}) == "1 a. \n1 b. \n10 c"
-    assert histogram({}) == ""
+    assert counted_reasons({"b": 1, "a": 1, "c": 10}) == "1 a. \n1 b. \n10 c"
+    assert counted_reasons({}) == ""
 
 
 def test_exp2_a_node_short_of_several_resources_gives_every_one() -> None:
@@ -291,12 +291,12 @@ def test_q208_limit_and_quota(refusal: OverCapacity, text: str) -> None:
     ],
 )
 def test_q209_numbers_are_cut_to_three_decimals_after_rounding_to_six(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(2.0, "2"), (0.0, "0"), (0.1239, "0.1239"), (1.2, "1.2")])
 def test_q209_the_gpus_of_a_quota_message_are_printed_raw(value: float, text: str) -> None:
-    assert raw_number(value) == text
+    assert format_go_float(value) == text
     assert f"Workload requested {text} GPUs" in refusal_text(over("quota", "GPU", requested=value))
 
 
@@ -381,54 +381,54 @@ def test_amounts_are_written_in_the_unit_of_their_resource() -> None:
     ("verdict", "text"),
     [
         (
-            Verdict("reclaim", "fair_share", "team", "GPU", 6.0, 4.5),
+            NoEviction("reclaim", "fair_share", "team", "GPU", 6.0, 4.5),
             "reclaim: queue team would have 6 GPUs, more than its fair share of 4.5 GPUs",
         ),
         (
-            Verdict("reclaim", "fair_share", "team", "CPU", 12_500.0, 8000.0),
+            NoEviction("reclaim", "fair_share", "team", "CPU", 12_500.0, 8000.0),
             "reclaim: queue team would have 12.5 cores, more than its fair share of 8 cores",
         ),
         (
-            Verdict("reclaim", "fair_share", "team", "Memory", 64e9, 32.5e9),
+            NoEviction("reclaim", "fair_share", "team", "Memory", 64e9, 32.5e9),
             "reclaim: queue team would have 64 GB, more than its fair share of 32.5 GB",
         ),
         (
-            Verdict("preempt", "quota", "team", "GPU", 10.0, 8.0),
+            NoEviction("preempt", "quota", "team", "GPU", 10.0, 8.0),
             "preempt: queue team would have 10 GPUs for workloads that cannot be taken back, "
             "more than its quota of 8 GPUs",
         ),
         (
-            Verdict("consolidation", "limit", "team", "GPU", 10.0, 8.0),
+            NoEviction("consolidation", "limit", "team", "GPU", 10.0, 8.0),
             "consolidation: queue team would have 10 GPUs, more than its limit of 8 GPUs",
         ),
         (
-            Verdict("consolidation", "too_little_free", "", "GPU", 8.0, 6.25),
+            NoEviction("consolidation", "too_little_free", "", "GPU", 8.0, 6.25),
             "consolidation: it asks for 8 GPUs, and only 6.25 GPUs are free in the cluster",
         ),
         (
-            Verdict("reclaim", "alike", other="ns/first"),
+            NoEviction("reclaim", "alike", other="ns/first"),
             "reclaim: a workload like it, ns/first, was tried and found nothing",
         ),
-        (Verdict("consolidation", "not_preemptible"), "consolidation: only preemptible workloads move others"),
+        (NoEviction("consolidation", "not_preemptible"), "consolidation: only preemptible workloads move others"),
         (
-            Verdict("preempt", "hopeless"),
+            NoEviction("preempt", "hopeless"),
             "preempt: even without everyone who may be evicted there would be too little room",
         ),
-        (Verdict("preempt", "no_lower_priority", "team"), "preempt: nobody in queue team has a lower priority"),
-        (Verdict("preempt", "no_generator"), "preempt: no plugin says how to choose victims"),
-        (Verdict("reclaim", "generators_exhausted"), "reclaim: no fair set of victims makes enough room"),
+        (NoEviction("preempt", "no_lower_priority", "team"), "preempt: nobody in queue team has a lower priority"),
+        (NoEviction("preempt", "no_generator"), "preempt: no plugin says how to choose victims"),
+        (NoEviction("reclaim", "generators_exhausted"), "reclaim: no fair set of victims makes enough room"),
         (
-            Verdict("reclaim", "generators_exhausted", other="ns/a has not run for its minimum time yet"),
+            NoEviction("reclaim", "generators_exhausted", other="ns/a has not run for its minimum time yet"),
             "reclaim: no fair set of victims makes enough room: ns/a has not run for its minimum time yet",
         ),
-        (Verdict("reclaim", "deadline_exhausted"), "reclaim: the search was ended by its budget"),
-        (Verdict("reclaim", "not_attempted"), "reclaim: the budget of the action was used up before its turn"),
-        (Verdict("reclaim", "plugin", other="curfew"), "reclaim: plugin curfew failed"),
+        (NoEviction("reclaim", "deadline_exhausted"), "reclaim: the search was ended by its budget"),
+        (NoEviction("reclaim", "not_attempted"), "reclaim: the budget of the action was used up before its turn"),
+        (NoEviction("reclaim", "plugin", other="curfew"), "reclaim: plugin curfew failed"),
     ],
 )
-def test_each_verdict_is_a_sentence(verdict: Verdict, text: str) -> None:
+def test_each_verdict_is_a_sentence(verdict: NoEviction, text: str) -> None:
     """cycle:SOL-3, queues:Q-260, Q-261, Q-204: figures in the units people use."""
-    assert verdict_text(verdict) == text
+    assert no_eviction_text(verdict) == text
 
 
 def test_sol3_verdicts_are_those_the_actions_give() -> None:
@@ -437,7 +437,7 @@ def test_sol3_verdicts_are_those_the_actions_give() -> None:
     result = built.gang("running", 2, gpu=1, on="node-0", preemptible=False).gang("job", gpu=1).schedule()
     record = result.left_out("job")
     assert record is not None
-    assert [verdict_text(verdict) for verdict in record.verdicts] == [
+    assert [no_eviction_text(verdict) for verdict in record.verdicts] == [
         "consolidation: it asks for 1 GPUs, and only 0 GPUs are free in the cluster",
         "reclaim: queue q would have 3 GPUs, more than its fair share of 2 GPUs",
         "preempt: nobody in queue q has a lower priority",

@@ -12,7 +12,7 @@ from pykai.api.core import Node
 from pykai.api.decode import decode_as
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
 from pykai.binder.volumes import OFFER_INDEX, _offers, offered, reaches
-from pykai.core.model.volumerequests import place_of_selector
+from pykai.core.model.volumerequests import nodes_of_selector
 from pykai.kube.resources import PERSISTENT_VOLUMES
 from pykai.kube.store import Store
 
@@ -89,7 +89,7 @@ EXPRESSIONS = st.builds(
 def test_every_volume_that_the_node_reaches_is_shown(terms: list[list[dict[str, Any]]], labels: dict[str, str]) -> None:
     document = volume("v", *terms)
     spec = decode_as(PersistentVolume, document).spec
-    place = place_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None)
+    place = nodes_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None)
     here = node(**labels)
     if reaches(place, here):
         assert shown([document], here) == ["v"]

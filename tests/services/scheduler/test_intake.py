@@ -11,7 +11,7 @@ from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.shard import Shard
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -233,7 +233,7 @@ async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed)
 
 async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
     feed.intake.hold_back("default/p")
-    assert feed.state == (Status.GATED.name, "")
+    assert feed.state == (TaskStatus.GATED.name, "")
     feed.intake.let_go("default/p")
     assert feed.state == ("PENDING", "")
 
@@ -314,11 +314,11 @@ async def test_a_group_is_confined_from_the_next_cycle_on_also_in_tables_built_a
     assert feed.wakes == 1
     for _ in range(2):
         feed.digest()
-        assert feed.intake.tables.snapshot(0).confined == {"default/g": why}
+        assert feed.intake.tables.snapshot(0).restricted_to_free == {"default/g": why}
         feed.intake.start_over()
     feed.intake.confine("default/g", None)
     feed.digest()
-    assert feed.intake.tables.snapshot(0).confined == {}
+    assert feed.intake.tables.snapshot(0).restricted_to_free == {}
 
 
 async def test_records_of_schedulers_start_no_cycle(feed: Feed) -> None:

@@ -233,11 +233,11 @@ async def test_the_next_cycle_knows_who_was_promised_a_place() -> None:
         await lab.gang("first", pods=1, gpu=1)
         async with lab.scheduler() as scheduler:
             await lab.until_bound("first", 1)
-            assert scheduler.loop.policy_now.promised == frozenset()
+            assert scheduler.loop.policy_now.nominated_groups == frozenset()
             await lab.client.delete(resources.PODS, "first-0", "default", grace_s=60)
             await lab.gang("next", pods=1, gpu=1)
             async with asyncio.timeout(10):
-                while scheduler.loop.policy_now.promised != {"default/next"}:
+                while scheduler.loop.policy_now.nominated_groups != {"default/next"}:
                     await asyncio.sleep(0)
             await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
             await lab.until_bound("next", 1)

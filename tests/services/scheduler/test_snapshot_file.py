@@ -214,7 +214,7 @@ def test_flags_survive_the_way_through_a_file() -> None:
 def test_whose_turn_it_is_survives_the_way_through_a_file() -> None:
     again = read_snapshot(snapshot_zip([], read_flags({}), {}, 5, resume={"crowd": "crowd/c2"}, promised=["a/b"]))
     assert again.policy.resume == {"crowd": "crowd/c2"}
-    assert again.policy.promised == {"a/b"}
+    assert again.policy.nominated_groups == {"a/b"}
     assert read_snapshot(snapshot_zip([], read_flags({}), {}, 5)).policy.resume == {}
 
 

@@ -13,7 +13,7 @@ from pykai.api.scheduling import SubGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
-from pykai.core.cycle.memory import Memory
+from pykai.core.cycle.memory import CycleMemory
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from pykai.lab import objects as build
@@ -30,7 +30,7 @@ class Cluster:
     def __init__(self, *objects: Any) -> None:
         parent = build.queue("department")
         self.tables = Tables(None, [parent, build.queue("team", parent="department"), *objects])
-        self.memory = Memory()
+        self.memory = CycleMemory()
         self.policy = default_configuration().policy
         self.book = StatusBook()
         self.conditioned: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ def test_a_group_that_waits_is_news_once() -> None:
 def test_refusals_that_are_equal_are_no_news() -> None:
     cluster = crowded()
     cluster.news()
-    cluster.memory = Memory()
+    cluster.memory = CycleMemory()
     cluster.tables.apply(build.node("b"))
     cluster.tables.remove("Node", "", "b")
     assert not cluster.news(1).groups

@@ -24,7 +24,7 @@ from pykai.api.core import (
 from pykai.api.meta import ObjectMeta
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import PodGroup, PodGroupSpec, SchedulingCondition, SubGroup
-from pykai.core.model.groups import build_root
+from pykai.core.model.groups import build_subgroup_tree
 from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Bind
 from pykai.kube import resources
@@ -78,7 +78,7 @@ def test_a_plan_asks_for_the_minimum_of_every_subgroup() -> None:
             sub_groups=[SubGroup(name="head", min_member=1), SubGroup(name="workers", min_member=2)],
         )
     )
-    root, _ = build_root(group)
+    root, _ = build_subgroup_tree(group)
     assert whole(root, {"head": 1, "workers": 2})
     assert not whole(root, {"head": 1, "workers": 1})
     assert not whole(root, {"workers": 5})

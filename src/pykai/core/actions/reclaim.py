@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.evictionaction import Method, take_back
-from pykai.core.eviction.search import Aim
-from pykai.core.eviction.victims import victims_of
-from pykai.core.hooks import Taking
+from pykai.core.eviction.evictionaction import EvictionAction, run_eviction_action
+from pykai.core.eviction.search import VictimPolicy
+from pykai.core.eviction.victims import victim_table_of
+from pykai.core.hooks import EvictionProposal
 from pykai.core.model.tasks import Task
-from pykai.core.plan import figures_of
-from pykai.core.report.decisions import Verdict
+from pykai.core.plan import queue_figures
+from pykai.core.report.decisions import NoEviction
 from pykai.core.report.sentences import queue_line
 
 
@@ -23,49 +23,52 @@ def reclaim(session: Session) -> None:
         return
     may_reclaim = rules.may_reclaim
 
-    def gate(gang: Gang) -> tuple[Verdict, bool] | None:
-        verdict = may_reclaim(state, gang, session.request_of(gang))
-        return None if verdict is None else (verdict, False)
+    def precheck(gang: Gang) -> tuple[NoEviction, bool] | None:
+        forbidden = may_reclaim(state, gang, session.requested_amounts(gang))
+        return None if forbidden is None else (forbidden, False)
 
-    def aim(gang: Gang) -> Aim:
-        required = session.request_of(gang)
+    def victim_policy(gang: Gang) -> VictimPolicy:
+        required = session.requested_amounts(gang)
         filters = [make(state, gang, required) for make in rules.reclaim_filters]
-        known: dict[str, bool] = {}
+        accepted_by_gang: dict[str, bool] = {}
 
         def accepts(victim: Gang) -> bool:
-            found = known.get(victim.key)
-            if found is None:
-                found = known[victim.key] = all(passes(victim) for passes in filters)
-            return found
+            accepted = accepted_by_gang.get(victim.key)
+            if accepted is None:
+                accepted = accepted_by_gang[victim.key] = all(passes(victim) for passes in filters)
+            return accepted
 
-        def judge(taking: Taking) -> str | None:
-            return next((found for check in rules.reclaim_gates if (found := check(state, taking)) is not None), None)
+        def objection(proposal: EvictionProposal) -> str | None:
+            return next((text for check in rules.reclaim_gates if (text := check(state, proposal)) is not None), None)
 
-        sources = [make(state, gang, required) for make in rules.reclaim_from]
-        victims = victims_of(session)
-        leaves = [
+        source_filters = [make(state, gang, required) for make in rules.reclaim_from]
+        victims = victim_table_of(session)
+        leaf_queues = [
             leaf
-            for leaf in victims.leaves()
-            if leaf != gang.queue and all(may_lose(leaf) for may_lose in sources) and victims.line(leaf)
+            for leaf in victims.leaf_queues()
+            if leaf != gang.queue and all(may_lose(leaf) for may_lose in source_filters) and victims.units_of(leaf)
         ]
-        losers = [make(state, gang, required) for make in rules.reclaim_losers]
-        losing = frozenset(leaf for leaf in leaves if all(may_lose(leaf) for may_lose in losers))
+        loser_filters = [make(state, gang, required) for make in rules.reclaim_losers]
+        losing_leaves = frozenset(leaf for leaf in leaf_queues if all(may_lose(leaf) for may_lose in loser_filters))
         # Where nobody may lose anything for good, this is a consolidation, and as large as one may be.
-        most = -1 if losing else session.policy.max_consolidation_preemptees
-        return Aim("reclaim", leaves if most else [], accepts, judge, most, losing)
+        max_gangs = -1 if losing_leaves else session.policy.max_consolidation_preemptees
+        return VictimPolicy("reclaim", leaf_queues if max_gangs else [], accepts, objection, max_gangs, losing_leaves)
 
     def message(gang: Gang) -> Callable[[Gang, Task], str]:
         lines: dict[int, str] = {}
         # Rows are replaced, never changed: these stay as they are before anyone is evicted.
-        before = list(state.ledger.allocated)
+        allocated_before = list(state.ledger.allocated)
 
         def text(victim: Gang, task: Task) -> str:
             if victim.queue not in lines:
-                mine, theirs = session.snapshot.tree.diverging(gang.queue, victim.queue)
-                both = (queue_line(figures_of(session, queue, before[queue])) for queue in (theirs, mine))
-                lines[victim.queue] = "\n".join(both)
+                reclaimer_side, victim_side = session.snapshot.tree.diverging_ancestors(gang.queue, victim.queue)
+                queue_texts = (
+                    queue_line(queue_figures(session, queue, allocated_before[queue]))
+                    for queue in (victim_side, reclaimer_side)
+                )
+                lines[victim.queue] = "\n".join(queue_texts)
             return f"Pod {task.key} was preempted by workload {gang.key}.\n{lines[victim.queue]}"
 
         return text
 
-    take_back(session, Method("reclaim", gate, aim, message, gate_first=True))
+    run_eviction_action(session, EvictionAction("reclaim", precheck, victim_policy, message, precheck_first=True))

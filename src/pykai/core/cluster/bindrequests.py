@@ -20,21 +20,21 @@ class BindRequests:
     def __init__(self) -> None:
         self._requests: dict[str, BindRequest] = {}
         #: pod key -> requests that name it
-        self._for_pod: dict[str, set[str]] = {}
+        self._by_pod: dict[str, set[str]] = {}
         #: node -> requests that lead there
-        self._to_node: dict[str, set[str]] = {}
+        self._by_node: dict[str, set[str]] = {}
         self._failed: set[str] = set()
 
     def apply(self, request: BindRequest) -> set[str]:
         """Add or replace a request; the keys of the pods concerned."""
         key = f"{request.metadata.namespace}/{request.metadata.name}"
-        touched = {self.forget(key), _pod_key(request)}
+        affected_pods = {self.forget(key), _pod_key(request)}
         self._requests[key] = request
-        self._for_pod.setdefault(_pod_key(request), set()).add(key)
-        self._to_node.setdefault(request.spec.selected_node, set()).add(key)
+        self._by_pod.setdefault(_pod_key(request), set()).add(key)
+        self._by_node.setdefault(request.spec.selected_node, set()).add(key)
         if _has_failed(request):
             self._failed.add(key)
-        return touched
+        return affected_pods
 
     def forget(self, key: str) -> str:
         """Take a request out; returns the key of its pod, "" if there was no such request."""
@@ -42,39 +42,39 @@ class BindRequests:
         if old is None:
             return ""
         self._failed.discard(key)
-        for index, name in ((self._for_pod, _pod_key(old)), (self._to_node, old.spec.selected_node)):
+        for index, name in ((self._by_pod, _pod_key(old)), (self._by_node, old.spec.selected_node)):
             index[name].discard(key)
             if not index[name]:
                 del index[name]
         return _pod_key(old)
 
-    def pods_for(self, node: str) -> set[str]:
+    def pods_binding_to(self, node: str) -> set[str]:
         """Keys of pods that are to go to a node."""
-        return {_pod_key(self._requests[key]) for key in self._to_node.get(node, ())}
+        return {_pod_key(self._requests[key]) for key in self._by_node.get(node, ())}
 
-    def live(self, key: str, pod: Pod, nodes: Container[str]) -> BindRequest | None:
+    def effective(self, key: str, pod: Pod, nodes: Container[str]) -> BindRequest | None:
         """The request that still speaks for this pod (cycle:SNP-6, SNP-7; gpu:B-4 compares the owner's uid).
 
         There is one, under the name of the pod (gpu:B-1); should others name the pod too, that one goes first.
         """
-        found = self._for_pod.get(key)
-        if not found:
+        request_keys = self._by_pod.get(key)
+        if not request_keys:
             return None
-        for request_key in sorted(found, key=lambda own: (own != key, own)):
+        for request_key in sorted(request_keys, key=lambda own: (own != key, own)):
             request = self._requests[request_key]
             owners = [owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod" and owner.uid]
-            mine = not owners or pod.metadata.uid in owners
-            if mine and request.spec.selected_node in nodes and request_key not in self._failed:
+            belongs_to_pod = not owners or pod.metadata.uid in owners
+            if belongs_to_pod and request.spec.selected_node in nodes and request_key not in self._failed:
                 return request
         return None
 
-    def dead(self, nodes: Container[str], covers: Callable[[ObjectMeta], bool]) -> list[str]:
+    def stale(self, nodes: Container[str], covers: Callable[[ObjectMeta], bool]) -> list[str]:
         """Keys of requests nobody waits for: failed for good, or for a node that left this shard (cycle:SNP-8)."""
-        dead = [key for key in self._failed if self._requests[key].spec.selected_node in nodes]
-        for node, keys in self._to_node.items():
+        stale_keys = [key for key in self._failed if self._requests[key].spec.selected_node in nodes]
+        for node, keys in self._by_node.items():
             if node not in nodes:
-                dead.extend(key for key in keys if covers(self._requests[key].metadata))
-        return sorted(dead)
+                stale_keys.extend(key for key in keys if covers(self._requests[key].metadata))
+        return sorted(stale_keys)
 
 
 def _pod_key(request: BindRequest) -> str:

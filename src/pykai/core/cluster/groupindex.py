@@ -1,7 +1,7 @@
 """What all groups come to, kept as they change: who waits, who runs in which queue, and what queues hold and want.
 
 A cycle asks these questions of tens of thousands of groups, of which a handful have changed since the last one.  The
-tables only note which groups changed; `Census.refresh` counts those anew, when a snapshot is taken, and leaves the
+tables only note which groups changed; `GroupIndex.refresh` counts those anew, when a snapshot is taken, and leaves the
 others alone.  Everything here is a function of the groups as they are, whatever came before (`validate.py` counts them
 all anew and compares).
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pykai.core.model.groups import Branch, Group, Leaf
-from pykai.core.model.status import ACTIVE_USED, Status
+from pykai.core.model.status import ACTIVE_USED, TaskStatus
 from pykai.core.model.tasks import Task
 
-Sums = tuple[int, int, int]
+ResourceSums = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class GroupEntry:
     #: None while no PodGroup of this key is known in this shard
     group: Group | None = None
     #: the PodGroup belongs to another shard, which looks after its tasks
-    elsewhere: bool = False
+    in_other_shard: bool = False
     tasks: dict[str, Task] = field(default_factory=dict)
     #: tasks that are Pending and ask for this scheduler
     pending: int = 0
@@ -39,30 +39,30 @@ class GroupEntry:
     #: cpu milli, memory bytes, GPU hundredths of tasks that count as allocated (queues:Q-103)
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: the same of tasks that leave and still hold their node; then of those of them that will not have gone soon
-    leaving: Sums = (0, 0, 0)
-    lasting: Sums = (0, 0, 0)
+    terminating: ResourceSums = (0, 0, 0)
+    slow_terminating: ResourceSums = (0, 0, 0)
     #: the same wanted by pending tasks, gpu-memory requests left out (queues:Q-104)
-    wanted: list[int] = field(default_factory=lambda: [0, 0, 0])
+    requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     #: devices x MiB of pending gpu-memory requests, converted when the smallest GPU is known (queues:Q-107)
-    wanted_mib: int = 0
+    requested_mib: int = 0
     #: another number whenever the census found the group changed
     version: int = 0
     #: what it costs a cycle to look at it, kept by `yielding.py`
     load: object = None
 
 
-class LeavingSums(NamedTuple):
+class TerminatingSums(NamedTuple):
     """What tasks that leave hold: all of them, and those that will not have gone soon."""
 
-    all: Sums
-    lasting: Sums
+    all: ResourceSums
+    slow: ResourceSums
 
-    def plus(self, other: LeavingSums, sign: int) -> LeavingSums:
+    def plus(self, other: TerminatingSums, sign: int) -> TerminatingSums:
         """The sum, or with -1 the difference."""
-        return LeavingSums(_plus(self.all, other.all, sign), _plus(self.lasting, other.lasting, sign))
+        return TerminatingSums(_plus(self.all, other.all, sign), _plus(self.slow, other.slow, sign))
 
 
-class Kind(NamedTuple):
+class PriorityKind(NamedTuple):
     """What decides whether groups may be taken back."""
 
     priority_class: str
@@ -70,213 +70,219 @@ class Kind(NamedTuple):
 
 
 @dataclass(slots=True)
-class QueueCount:
+class QueueGroups:
     """The groups of one queue, whether the queue exists or not."""
 
     #: kind -> groups that have tasks, those that back off included
-    groups: dict[Kind, int] = field(default_factory=dict)
+    groups: dict[PriorityKind, int] = field(default_factory=dict)
     #: kind -> what the tasks of groups that take part have, as in `GroupEntry`
-    allocated: dict[Kind, Sums] = field(default_factory=dict)
+    allocated: dict[PriorityKind, ResourceSums] = field(default_factory=dict)
     #: kind -> what tasks that leave hold, whether or not their groups take part; no kind of which none does
-    leaving: dict[Kind, LeavingSums] = field(default_factory=dict)
+    terminating: dict[PriorityKind, TerminatingSums] = field(default_factory=dict)
     #: kind -> groups that take part and have tasks which neither wait nor are held back
-    running: dict[Kind, dict[str, GroupEntry]] = field(default_factory=dict)
+    running: dict[PriorityKind, dict[str, GroupEntry]] = field(default_factory=dict)
     #: what the tasks of groups that take part want
-    wanted: Sums = (0, 0, 0)
-    wanted_mib: int = 0
+    requested: ResourceSums = (0, 0, 0)
+    requested_mib: int = 0
 
 
-class _Part(NamedTuple):
+class _GroupContribution(NamedTuple):
     """What one group adds to its queue."""
 
     queue: str
-    kind: Kind
-    runs: bool
+    kind: PriorityKind
+    is_running: bool
     #: how it takes part, None while it backs off
-    allocated: Sums | None
-    wanted: Sums
-    wanted_mib: int
+    allocated: ResourceSums | None
+    requested: ResourceSums
+    requested_mib: int
     #: None where none of its tasks leaves
-    leaving: LeavingSums | None
+    terminating: TerminatingSums | None
 
 
-class Census:
+class GroupIndex:
     """All groups, counted."""
 
     def __init__(self) -> None:
         #: queue name -> its groups
-        self.queues: dict[str, QueueCount] = {}
+        self.queues: dict[str, QueueGroups] = {}
         #: kind -> queues that have groups of it
-        self.kinds: Counter[Kind] = Counter()
+        self.kinds: Counter[PriorityKind] = Counter()
         #: groups that take part and have tasks that wait or are held back
         self.waiting: dict[str, GroupEntry] = {}
         #: waiting tasks whose PodGroup is known neither here nor in another shard
         self.ungrouped: dict[str, GroupEntry] = {}
         #: groups that name a topology
-        self.placed_by_topology: dict[str, None] = {}
+        self.topology_constrained: dict[str, None] = {}
         #: groups that are less than a gang, or were when somebody looked last (cycle:15)
-        self.broken: dict[str, None] = {}
-        self._parts: dict[str, _Part] = {}
-        self._changes = 0
+        self.stale: dict[str, None] = {}
+        self._contributions: dict[str, _GroupContribution] = {}
+        self._last_version = 0
 
     def refresh(self, groups: Mapping[str, GroupEntry], changed: Iterable[str]) -> bool:
         """Count groups anew that have changed, came or went; whether one of them means more than its part of the sums:
         because it waits, is broken or names a topology, or did."""
-        matters = False
+        affects_waiting = False
         for key in changed:
-            matters = matters or self._matters(key)
-            part = self._parts.pop(key, None)
-            if part is not None:
-                self._take_out(key, part)
+            affects_waiting = affects_waiting or self._affects_waiting(key)
+            contribution = self._contributions.pop(key, None)
+            if contribution is not None:
+                self._remove_group(key, contribution)
             entry = groups.get(key)
             group = entry.group if entry is not None else None
             if entry is not None:
-                self._changes += 1
-                entry.version = self._changes
-            _enter(self.ungrouped, key, entry, group is None and entry is not None and _unclaimed(entry))
-            _enter(self.waiting, key, entry, group is not None and entry is not None and _waits(group, entry))
-            _enter(self.placed_by_topology, key, None, group is not None and group.names_topology)
-            _enter(self.broken, key, None, group is not None and entry is not None and not _whole(group, entry))
+                self._last_version += 1
+                entry.version = self._last_version
+            _set_membership(self.ungrouped, key, entry, group is None and entry is not None and _is_ungrouped(entry))
+            _set_membership(
+                self.waiting, key, entry, group is not None and entry is not None and _is_waiting(group, entry)
+            )
+            _set_membership(self.topology_constrained, key, None, group is not None and group.names_topology)
+            _set_membership(
+                self.stale, key, None, group is not None and entry is not None and not _is_not_stale(group, entry)
+            )
             if group is not None and entry is not None and entry.tasks:
-                self._put_in(key, group, entry)
-            matters = matters or self._matters(key)
-        return matters
+                self._add_group(key, group, entry)
+            affects_waiting = affects_waiting or self._affects_waiting(key)
+        return affects_waiting
 
-    def _matters(self, key: str) -> bool:
-        return key in self.waiting or key in self.broken or key in self.ungrouped or key in self.placed_by_topology
+    def _affects_waiting(self, key: str) -> bool:
+        return key in self.waiting or key in self.stale or key in self.ungrouped or key in self.topology_constrained
 
-    def _put_in(self, key: str, group: Group, entry: GroupEntry) -> None:
-        kind = Kind(group.priority_class, group.preemptibility)
-        active = group.in_cycle
-        runs = active and len(entry.tasks) > entry.pending + entry.gated
-        part = self._parts[key] = _Part(
+    def _add_group(self, key: str, group: Group, entry: GroupEntry) -> None:
+        kind = PriorityKind(group.priority_class, group.preemptibility)
+        in_cycle = group.in_cycle
+        is_running = in_cycle and len(entry.tasks) > entry.pending + entry.gated
+        contribution = self._contributions[key] = _GroupContribution(
             group.queue,
             kind,
-            runs,
-            _sums(entry.allocated) if active else None,
-            _sums(entry.wanted) if active else (0, 0, 0),
-            entry.wanted_mib if active else 0,
-            LeavingSums(entry.leaving, entry.lasting) if entry.leaving != _NONE else None,
+            is_running,
+            _sums(entry.allocated) if in_cycle else None,
+            _sums(entry.requested) if in_cycle else (0, 0, 0),
+            entry.requested_mib if in_cycle else 0,
+            TerminatingSums(entry.terminating, entry.slow_terminating) if entry.terminating != _ZERO else None,
         )
-        count = self.queues.get(part.queue)
-        if count is None:
-            count = self.queues[part.queue] = QueueCount()
-        if kind not in count.groups:
+        queue_groups = self.queues.get(contribution.queue)
+        if queue_groups is None:
+            queue_groups = self.queues[contribution.queue] = QueueGroups()
+        if kind not in queue_groups.groups:
             self.kinds[kind] += 1
-        count.groups[kind] = count.groups.get(kind, 0) + 1
-        if part.allocated is not None:
-            count.allocated[kind] = _plus(count.allocated.get(kind, (0, 0, 0)), part.allocated, 1)
-            count.wanted = _plus(count.wanted, part.wanted, 1)
-            count.wanted_mib += part.wanted_mib
-        if part.leaving is not None:
-            count.leaving[kind] = count.leaving.get(kind, _NOTHING_LEAVES).plus(part.leaving, 1)
-        if runs:
-            count.running.setdefault(kind, {})[key] = entry
+        queue_groups.groups[kind] = queue_groups.groups.get(kind, 0) + 1
+        if contribution.allocated is not None:
+            queue_groups.allocated[kind] = _plus(queue_groups.allocated.get(kind, (0, 0, 0)), contribution.allocated, 1)
+            queue_groups.requested = _plus(queue_groups.requested, contribution.requested, 1)
+            queue_groups.requested_mib += contribution.requested_mib
+        if contribution.terminating is not None:
+            queue_groups.terminating[kind] = queue_groups.terminating.get(kind, _NOTHING_TERMINATING).plus(
+                contribution.terminating, 1
+            )
+        if is_running:
+            queue_groups.running.setdefault(kind, {})[key] = entry
 
-    def _take_out(self, key: str, part: _Part) -> None:
-        count = self.queues[part.queue]
-        kind = part.kind
-        count.groups[kind] -= 1
-        if part.allocated is not None:
-            count.allocated[kind] = _plus(count.allocated[kind], part.allocated, -1)
-            count.wanted = _plus(count.wanted, part.wanted, -1)
-            count.wanted_mib -= part.wanted_mib
-        if part.leaving is not None:
-            left = count.leaving.pop(kind).plus(part.leaving, -1)
-            if left != _NOTHING_LEAVES:
-                count.leaving[kind] = left
-        if part.runs:
-            running = count.running[kind]
+    def _remove_group(self, key: str, contribution: _GroupContribution) -> None:
+        queue_groups = self.queues[contribution.queue]
+        kind = contribution.kind
+        queue_groups.groups[kind] -= 1
+        if contribution.allocated is not None:
+            queue_groups.allocated[kind] = _plus(queue_groups.allocated[kind], contribution.allocated, -1)
+            queue_groups.requested = _plus(queue_groups.requested, contribution.requested, -1)
+            queue_groups.requested_mib -= contribution.requested_mib
+        if contribution.terminating is not None:
+            remaining = queue_groups.terminating.pop(kind).plus(contribution.terminating, -1)
+            if remaining != _NOTHING_TERMINATING:
+                queue_groups.terminating[kind] = remaining
+        if contribution.is_running:
+            running = queue_groups.running[kind]
             del running[key]
             if not running:
-                del count.running[kind]
-        if not count.groups[kind]:
-            del count.groups[kind]
+                del queue_groups.running[kind]
+        if not queue_groups.groups[kind]:
+            del queue_groups.groups[kind]
             self.kinds[kind] -= 1
             if not self.kinds[kind]:
                 del self.kinds[kind]
-            count.allocated.pop(kind, None)
-            if not count.groups:
-                del self.queues[part.queue]
+            queue_groups.allocated.pop(kind, None)
+            if not queue_groups.groups:
+                del self.queues[contribution.queue]
 
-    def said(self) -> dict[str, object]:
+    def as_comparable(self) -> dict[str, object]:
         """Everything, to be compared; names only, because order means nothing."""
         return {
             "queues": {
                 name: (
                     count.groups,
                     {kind: sums for kind, sums in count.allocated.items() if any(sums)},
-                    count.leaving,
+                    count.terminating,
                     {kind: set(running) for kind, running in count.running.items()},
-                    count.wanted,
-                    count.wanted_mib,
+                    count.requested,
+                    count.requested_mib,
                 )
                 for name, count in self.queues.items()
             },
             "waiting": set(self.waiting),
             "ungrouped": set(self.ungrouped),
-            "placed_by_topology": set(self.placed_by_topology),
-            "broken": set(self.broken),
+            "placed_by_topology": set(self.topology_constrained),
+            "broken": set(self.stale),
         }
 
 
-_NONE: Sums = (0, 0, 0)
-_NOTHING_LEAVES = LeavingSums(_NONE, _NONE)
+_ZERO: ResourceSums = (0, 0, 0)
+_NOTHING_TERMINATING = TerminatingSums(_ZERO, _ZERO)
 
 
-def _enter(into: dict[str, Any], key: str, value: object, belongs: bool) -> None:
+def _set_membership(index: dict[str, Any], key: str, value: object, belongs: bool) -> None:
     if belongs:
-        into[key] = value
+        index[key] = value
     else:
-        into.pop(key, None)
+        index.pop(key, None)
 
 
-def count_leaving(entry: GroupEntry, amounts: Sums, sign: int, *, lasts: bool) -> None:
+def count_terminating(entry: GroupEntry, amounts: ResourceSums, sign: int, *, slow: bool) -> None:
     """Add to or take from what the tasks of a group hold that leave."""
-    entry.leaving = _plus(entry.leaving, amounts, sign)
-    if lasts:
-        entry.lasting = _plus(entry.lasting, amounts, sign)
+    entry.terminating = _plus(entry.terminating, amounts, sign)
+    if slow:
+        entry.slow_terminating = _plus(entry.slow_terminating, amounts, sign)
 
 
-def _sums(amounts: list[int]) -> Sums:
+def _sums(amounts: list[int]) -> ResourceSums:
     return (amounts[0], amounts[1], amounts[2])
 
 
-def _plus(a: Sums, b: Sums, sign: int) -> Sums:
+def _plus(a: ResourceSums, b: ResourceSums, sign: int) -> ResourceSums:
     return (a[0] + sign * b[0], a[1] + sign * b[1], a[2] + sign * b[2])
 
 
-def _waits(group: Group, entry: GroupEntry) -> bool:
+def _is_waiting(group: Group, entry: GroupEntry) -> bool:
     return bool(entry.pending or entry.gated) and group.in_cycle
 
 
-def _unclaimed(entry: GroupEntry) -> bool:
-    return bool(entry.pending) and not entry.elsewhere
+def _is_ungrouped(entry: GroupEntry) -> bool:
+    return bool(entry.pending) and not entry.in_other_shard
 
 
-def may_break(group: Group) -> bool:
+def can_be_stale(group: Group) -> bool:
     """Whether a group can be less than a gang: where one pod is enough, whoever has any is complete (cycle:15)."""
-    return not (group.plain and group.min_member <= 1 and group.stale_since_ns is None)
+    return not (group.has_single_leaf and group.min_member <= 1 and group.stale_since_ns is None)
 
 
-def _whole(group: Group, entry: GroupEntry) -> bool:
+def _is_not_stale(group: Group, entry: GroupEntry) -> bool:
     """Whether there is nothing to say about a group as it stands: it is complete or not there at all, and no stamp
     says that it was otherwise."""
-    if not may_break(group):
+    if not can_be_stale(group):
         return True
     if group.stale_since_ns is not None:
         return False
     used: dict[str, int] = {}
     for task in entry.tasks.values():
-        if task.status is Status.SUCCEEDED:
+        if task.status is TaskStatus.SUCCEEDED:
             return True
         if ACTIVE_USED[task.status] and task.subgroup in group.leaf_index:
             used[task.subgroup] = used.get(task.subgroup, 0) + 1
-    return not used or _complete(group.root, used)
+    return not used or _has_minimum(group.root, used)
 
 
-def _complete(node: Branch | Leaf, used: Mapping[str, int]) -> bool:
+def _has_minimum(node: Branch | Leaf, used: Mapping[str, int]) -> bool:
     """Whether enough tasks hold a node, terminating ones included (cycle:PG-8)."""
     if isinstance(node, Leaf):
         return used.get(node.name, 0) >= node.minimum
-    return sum(_complete(child, used) for child in node.children) >= node.needed
+    return sum(_has_minimum(child, used) for child in node.children) >= node.min_children

@@ -8,7 +8,7 @@ from typing import TypeVar
 Made = TypeVar("Made")
 
 #: Values kept at a time; keys that differ in every pod must not eat the memory.
-_MOST = 4096
+_MAX_ENTRIES = 4096
 
 
 class Memo(dict[object, object]):
@@ -18,10 +18,10 @@ class Memo(dict[object, object]):
 
     def remember(self, key: object, make: Callable[[], Made]) -> Made:
         """The value of a key; None is made anew every time."""
-        found = self.get(key)
-        if found is None:
-            if len(self) >= _MOST:
+        value = self.get(key)
+        if value is None:
+            if len(self) >= _MAX_ENTRIES:
                 self.clear()
-            found = self[key] = make()
+            value = self[key] = make()
         # Whoever made it said what it is.
-        return found  # type: ignore[return-value]
+        return value  # type: ignore[return-value]

@@ -13,17 +13,17 @@ import numpy as np
 from pykai.core.cluster.snapshot import NodeTable
 from pykai.core.model.axes import Axes, IntArray
 from pykai.core.model.nodes import NodeFacts
-from pykai.core.model.shapes import HostPort, hold_ports
+from pykai.core.model.shapes import HostPort, count_ports
 from pykai.core.model.sharedgpus import (
+    DeviceTenant,
     DeviceUse,
-    Seat,
+    assign_devices,
     holding_of,
     reservation_charge,
-    reservation_seat,
-    seat,
+    reservation_tenant,
     tenant_mib,
 )
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, PLANES, Vectors
 
@@ -42,9 +42,9 @@ class NodeColumns:
         self._allocatable: IntArray = np.zeros((16, len(axes)), dtype=np.int64)
         self._devices: dict[str, dict[str, DeviceUse]] = {}
         self._ports: dict[str, dict[HostPort, int]] = {}
-        self._foreign: dict[str, list[int]] = {}
+        self._foreign_usage: dict[str, list[int]] = {}
 
-    def put(self, facts: NodeFacts) -> None:
+    def add_node(self, facts: NodeFacts) -> None:
         """Add a node that nobody holds."""
         slot = self._take_slot()
         self._slots[facts.name] = slot
@@ -54,7 +54,7 @@ class NodeColumns:
             self._columns[slot, IDLE, axis] = amount
             self._columns[slot, FREE, axis] = amount
 
-    def drop(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """Forget a node and all that was held there."""
         slot = self._slots.pop(name, None)
         if slot is not None:
@@ -63,7 +63,7 @@ class NodeColumns:
             self._free_slots.append(slot)
         self._devices.pop(name, None)
         self._ports.pop(name, None)
-        self._foreign.pop(name, None)
+        self._foreign_usage.pop(name, None)
 
     def _take_slot(self) -> int:
         if not self._free_slots:
@@ -91,54 +91,54 @@ class NodeColumns:
         name = facts.name
         vector = self._vectors[task.shape]
         slot = self._slots[name]
-        seated: Seat | None = None
-        if task.reservation:
+        tenant: DeviceTenant | None = None
+        if task.is_reservation:
             axis = self._axes.index[facts.shared_resource] if task.gpu_groups and facts.shared_resource else -1
             charge, holds_device = reservation_charge(vector, task.status, axis)
             if holds_device:
-                seated = reservation_seat(task.status)
+                tenant = reservation_tenant(task.status)
         else:
             holding = holding_of(task.status)
             charge = vector.charges[holding].reshape(PLANES, len(self._axes))
             if task.gpu_groups and facts.shared_resource:
-                seated = Seat(tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib), holding)
+                tenant = DeviceTenant(tenant_mib(task.shape.gpu, facts.gpu_mib, facts.gpu_label_mib), holding)
         # A resource the node does not have cannot be charged (gpu:S-3).
         charge = charge * (self._allocatable[slot] > 0)
-        here = self._columns[slot]
+        node_planes = self._columns[slot]
         if sign > 0:
-            here += charge
+            node_planes += charge
         else:
-            here -= charge
-        if seated is not None:
-            self._seat(facts, slot, task, seated, sign)
+            node_planes -= charge
+        if tenant is not None:
+            self._assign_devices(facts, slot, task, tenant, sign)
         if task.shape.host_ports:
             ports = self._ports.setdefault(name, {})
-            hold_ports(ports, task.shape.host_ports, sign)
-        if not task.ours and not task.utility and task.status is not Status.UNKNOWN:
-            load = self._foreign.setdefault(name, [0, 0, 0])
-            load[0] += sign * vector.cpu
-            load[1] += sign * vector.memory
-            load[2] += sign * task.shape.gpu_hundredths
+            count_ports(ports, task.shape.host_ports, sign)
+        if not task.for_this_scheduler and not task.is_utility and task.status is not TaskStatus.UNKNOWN:
+            usage = self._foreign_usage.setdefault(name, [0, 0, 0])
+            usage[0] += sign * vector.cpu
+            usage[1] += sign * vector.memory
+            usage[2] += sign * task.shape.gpu_hundredths
 
-    def _seat(self, facts: NodeFacts, slot: int, task: Task, seated: Seat, sign: int) -> None:
+    def _assign_devices(self, facts: NodeFacts, slot: int, task: Task, tenant: DeviceTenant, sign: int) -> None:
         """Seat a task on its shared GPUs or take it off them."""
         axis = self._axes.index[facts.shared_resource]
         devices = self._devices.setdefault(facts.name, {})
-        seat(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, seated, sign)
+        assign_devices(self._columns[slot, :, :, np.newaxis], axis, 0, devices, task.gpu_groups, tenant, sign)
 
     # -- as a snapshot shows them -----------------------------------------------------------------------------------
 
-    def _order(self, table: NodeTable) -> IntArray:
+    def _slots_of(self, table: NodeTable) -> IntArray:
         """[node] slots of the rows of a table; a slot changes only with the table."""
         return table.remember("slots", lambda: np.array([self._slots[name] for name in table.names], dtype=np.int64))
 
     def allocatable(self, table: NodeTable) -> IntArray:
         """[axis, node] what nodes offer."""
-        return np.ascontiguousarray(self._allocatable[self._order(table)].T)
+        return np.ascontiguousarray(self._allocatable[self._slots_of(table)].T)
 
     def planes(self, table: NodeTable) -> IntArray:
         """[plane, axis, node] what is left, and what is used; a copy."""
-        return np.ascontiguousarray(self._columns[self._order(table)].transpose(1, 2, 0))
+        return np.ascontiguousarray(self._columns[self._slots_of(table)].transpose(1, 2, 0))
 
     def devices(self, table: NodeTable) -> dict[int, dict[str, DeviceUse]]:
         """Node row -> shared GPU -> its tenants; a copy."""
@@ -148,6 +148,6 @@ class NodeColumns:
         """Node row -> host port -> how many pods hold it; a copy."""
         return {table.rows[name]: dict(found) for name, found in self._ports.items() if found}
 
-    def foreign(self, table: NodeTable) -> dict[int, tuple[int, ...]]:
+    def foreign_usage(self, table: NodeTable) -> dict[int, tuple[int, ...]]:
         """Node row -> cpu, memory, GPU hundredths used by pods of other schedulers."""
-        return {table.rows[name]: tuple(load) for name, load in self._foreign.items() if any(load)}
+        return {table.rows[name]: tuple(load) for name, load in self._foreign_usage.items() if any(load)}

@@ -13,9 +13,9 @@ import numpy as np
 
 from pykai.api.core import NodeSelectorRequirement, NodeSelectorTerm, Toleration
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.model.affinityterms import MOST_WEIGHT
+from pykai.core.model.affinityterms import MAX_WEIGHT
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
-from pykai.core.model.nodes import Taint
+from pykai.core.model.nodes import NodeTaint
 from pykai.core.model.shapes import Shape
 
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -27,7 +27,7 @@ _LONGEST_LABEL_VALUE = 63
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration, taint: NodeTaint) -> bool:
     """Whether a toleration covers a taint, as Kubernetes decides it.
 
     Without a key it covers every key, without an effect every effect.  `Lt` and `Gt` compare numbers; an API server
@@ -48,18 +48,18 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return (operator == "Lt" and have < bound) or (operator == "Gt" and have > bound)
 
 
-def _untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
+def _has_untolerated(taints: tuple[NodeTaint, ...], tolerations: tuple[Toleration, ...]) -> bool:
     return any(
         taint.effect in _HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
     )
 
 
-def _taint_codes(nodes: NodeTable) -> tuple[IntArray, list[tuple[Taint, ...]]]:
+def _taint_codes(nodes: NodeTable) -> tuple[IntArray, list[tuple[NodeTaint, ...]]]:
     """Taints as a column of small numbers and the sets they stand for."""
 
-    def make() -> tuple[IntArray, list[tuple[Taint, ...]]]:
-        distinct: dict[tuple[Taint, ...], int] = {}
+    def make() -> tuple[IntArray, list[tuple[NodeTaint, ...]]]:
+        distinct: dict[tuple[NodeTaint, ...], int] = {}
         codes = [distinct.setdefault(node.taints, len(distinct)) for node in nodes.facts]
         return np.array(codes, dtype=np.int64), list(distinct)
 
@@ -70,26 +70,26 @@ def _tolerations_key(shape: Shape) -> tuple[tuple[str, str, str, str], ...]:
     return tuple((t.key, t.operator, t.value, t.effect) for t in shape.tolerations)
 
 
-def tainted(nodes: NodeTable, shape: Shape) -> BoolArray:
+def has_untolerated_taint(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] has a taint the shape does not tolerate."""
 
     def make() -> BoolArray:
         codes, sets = _taint_codes(nodes)
-        verdicts = np.array([_untolerated(taints, shape.tolerations) for taints in sets], dtype=np.bool_)
-        return verdicts[codes]
+        untolerated = np.array([_has_untolerated(taints, shape.tolerations) for taints in sets], dtype=np.bool_)
+        return untolerated[codes]
 
     return nodes.remember(("tainted", _tolerations_key(shape)), make)
 
 
-def discourages(nodes: NodeTable) -> bool:
+def has_soft_taints(nodes: NodeTable) -> bool:
     """Whether any node has a taint that asks pods to stay away and lets them in."""
     return any(taint.effect == SOFT_EFFECT for taints in _taint_codes(nodes)[1] for taint in taints)
 
 
-def discouraged(nodes: NodeTable, shape: Shape) -> FloatArray:
+def soft_taint_counts(nodes: NodeTable, shape: Shape) -> FloatArray:
     """[node] number of taints that ask the shape to stay away."""
 
-    def unwelcome(taint: Taint) -> bool:
+    def unwelcome(taint: NodeTaint) -> bool:
         return taint.effect == SOFT_EFFECT and not any(tolerates(t, taint) for t in shape.tolerations)
 
     def make() -> FloatArray:
@@ -107,7 +107,7 @@ def _integer(text: str | None) -> int | None:
     return value if -(2**63) <= value < 2**63 else None
 
 
-def _well_formed(requirement: NodeSelectorRequirement) -> bool:
+def _is_well_formed(requirement: NodeSelectorRequirement) -> bool:
     """Whether the operator is known and has the values it needs; a term with a broken one selects nothing."""
     operator, values = requirement.operator, requirement.values
     if any(len(value) > _LONGEST_LABEL_VALUE or not _LABEL_VALUE.fullmatch(value) for value in values):
@@ -119,7 +119,7 @@ def _well_formed(requirement: NodeSelectorRequirement) -> bool:
     return operator in ("Gt", "Lt") and len(values) == 1 and _integer(values[0]) is not None
 
 
-def meets(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+def matches_requirement(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Whether a label value (None = not there) meets a well-formed requirement, as Kubernetes decides it."""
     operator, values = requirement.operator, requirement.values
     if operator == "In":
@@ -147,18 +147,18 @@ def _field_column(nodes: NodeTable, field: NodeSelectorRequirement) -> BoolArray
 
 def _term_column(nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
     expressions, fields = term.match_expressions, term.match_fields
-    if not (expressions or fields) or not all(_well_formed(expression) for expression in expressions):
+    if not (expressions or fields) or not all(_is_well_formed(expression) for expression in expressions):
         # An empty or broken term selects nothing.
         return np.zeros(len(nodes), dtype=np.bool_)
     column = np.ones(len(nodes), dtype=np.bool_)
     for expression in expressions:
-        column &= nodes.per_label(expression.key, lambda value, e=expression: meets(e, value))  # type: ignore[misc]
+        column &= nodes.per_label(expression.key, lambda value, e=expression: matches_requirement(e, value))  # type: ignore[misc]
     for field in fields:
         column &= _field_column(nodes, field)
     return column
 
 
-def some_term(nodes: NodeTable, terms: Iterable[NodeSelectorTerm]) -> BoolArray:
+def matches_any_term(nodes: NodeTable, terms: Iterable[NodeSelectorTerm]) -> BoolArray:
     """[node] matches one of the terms of a node selector."""
     any_term = np.zeros(len(nodes), dtype=np.bool_)
     for term in terms:
@@ -166,7 +166,7 @@ def some_term(nodes: NodeTable, terms: Iterable[NodeSelectorTerm]) -> BoolArray:
     return any_term
 
 
-def selected(nodes: NodeTable, shape: Shape) -> BoolArray:
+def matches_node_selector(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] matches the node selector and some required affinity term."""
 
     def make() -> BoolArray:
@@ -174,7 +174,7 @@ def selected(nodes: NodeTable, shape: Shape) -> BoolArray:
         for label, wanted in shape.node_selector:
             column &= nodes.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
         if shape.node_terms is not None:
-            any_term = some_term(nodes, shape.node_terms)
+            any_term = matches_any_term(nodes, shape.node_terms)
             column &= any_term
         return column
 
@@ -182,21 +182,21 @@ def selected(nodes: NodeTable, shape: Shape) -> BoolArray:
     return nodes.remember(("selected", shape.node_selector, terms), make)
 
 
-def preferred(nodes: NodeTable, shape: Shape) -> FloatArray:
+def preferred_weights(nodes: NodeTable, shape: Shape) -> FloatArray:
     """[node] sum of the weights of the preferred affinity terms it matches."""
 
     def make() -> FloatArray:
         column = np.zeros(len(nodes))
         for term in shape.preferred_nodes:
-            column += min(term.weight, MOST_WEIGHT) * _term_column(nodes, term.preference)
+            column += min(term.weight, MAX_WEIGHT) * _term_column(nodes, term.preference)
         return column
 
     return nodes.remember(("preferred", repr(shape.preferred_nodes)), make)
 
 
-def candidates(nodes: NodeTable, shape: Shape) -> BoolArray:
+def eligible_nodes(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] nothing that lasts is against it: over these nodes a preference is normalised, however full they are."""
-    return selected(nodes, shape) & ~tainted(nodes, shape) & nodes.ready
+    return matches_node_selector(nodes, shape) & ~has_untolerated_taint(nodes, shape) & nodes.ready
 
 
 #: Up to so many nodes that a label names are looked at one by one.
@@ -205,10 +205,10 @@ _FEW_ROWS = 64
 
 def _rows_by_value(nodes: NodeTable, label: str) -> dict[str | None, list[int]]:
     def make() -> dict[str | None, list[int]]:
-        found: dict[str | None, list[int]] = {}
+        rows_by_value: dict[str | None, list[int]] = {}
         for row, node in enumerate(nodes.facts):
-            found.setdefault(node.labels.get(label), []).append(row)
-        return found
+            rows_by_value.setdefault(node.labels.get(label), []).append(row)
+        return rows_by_value
 
     return nodes.remember(("rows by value", label), make)
 
@@ -216,14 +216,14 @@ def _rows_by_value(nodes: NodeTable, label: str) -> dict[str | None, list[int]]:
 def term_rows(nodes: NodeTable, term: NodeSelectorTerm) -> IntArray:
     """Rows that match a term, ascending; a term that names few nodes by a label costs no look at the others."""
     expressions = term.match_expressions
-    if not term.match_fields and expressions and all(_well_formed(expression) for expression in expressions):
-        for naming in expressions:
-            if naming.operator != "In":
+    if not term.match_fields and expressions and all(_is_well_formed(expression) for expression in expressions):
+        for in_expression in expressions:
+            if in_expression.operator != "In":
                 continue
-            by_value = _rows_by_value(nodes, naming.key)
-            named = sorted({row for value in naming.values for row in by_value.get(value, ())})
+            by_value = _rows_by_value(nodes, in_expression.key)
+            named = sorted({row for value in in_expression.values for row in by_value.get(value, ())})
             if len(named) <= _FEW_ROWS:
                 labels = [nodes.facts[row].labels for row in named]
-                fits = [all(meets(e, found.get(e.key)) for e in expressions) for found in labels]
-                return np.array([row for row, fit in zip(named, fits, strict=True) if fit], dtype=np.int64)
+                matches = [all(matches_requirement(e, found.get(e.key)) for e in expressions) for found in labels]
+                return np.array([row for row, fit in zip(named, matches, strict=True) if fit], dtype=np.int64)
     return np.flatnonzero(_term_column(nodes, term))

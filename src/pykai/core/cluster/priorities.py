@@ -12,11 +12,11 @@ from heapq import nsmallest
 
 from pykai.api import names
 from pykai.api.core import PriorityClass
-from pykai.core.cluster.groupindex import Census
+from pykai.core.cluster.groupindex import GroupIndex
 from pykai.core.model.problems import Problem
 
 #: Groups that are reported at a time; the others are reported when these are gone or corrected.
-_MOST_TOLD = 100
+_MAX_REPORTED = 100
 
 
 def default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
@@ -27,25 +27,25 @@ def default_class(classes: Mapping[str, PriorityClass]) -> PriorityClass | None:
 
 def default_priority(classes: Mapping[str, PriorityClass]) -> int:
     """Priority of groups whose class is not known (queues:Q-80)."""
-    chosen = default_class(classes)
-    return names.DEFAULT_JOB_PRIORITY if chosen is None else chosen.value
+    default = default_class(classes)
+    return names.DEFAULT_JOB_PRIORITY if default is None else default.value
 
 
-def unknown_classes(census: Census, classes: Mapping[str, PriorityClass]) -> tuple[Problem, ...]:
+def unknown_class_problems(group_index: GroupIndex, classes: Mapping[str, PriorityClass]) -> tuple[Problem, ...]:
     """What is wrong with groups that wait and name a class that does not exist."""
-    unknown = {kind.priority_class for kind in census.kinds} - classes.keys() - {""}
+    unknown = {kind.priority_class for kind in group_index.kinds} - classes.keys() - {""}
     if not unknown:
         return ()
     waiting = (
         (key, entry.group.priority_class)
-        for key, entry in census.waiting.items()
+        for key, entry in group_index.waiting.items()
         if entry.group is not None and entry.group.priority_class in unknown
     )
-    chosen = default_class(classes)
-    instead = f"priority {default_priority(classes)} is used instead"
-    if chosen is not None:
-        instead += f", that of the default class {chosen.metadata.name}"
+    default = default_class(classes)
+    fallback = f"priority {default_priority(classes)} is used instead"
+    if default is not None:
+        fallback += f", that of the default class {default.metadata.name}"
     return tuple(
-        Problem(f"PodGroup/{key}", "spec.priorityClassName", f"priority class {name!r} does not exist; {instead}")
-        for key, name in nsmallest(_MOST_TOLD, waiting)
+        Problem(f"PodGroup/{key}", "spec.priorityClassName", f"priority class {name!r} does not exist; {fallback}")
+        for key, name in nsmallest(_MAX_REPORTED, waiting)
     )

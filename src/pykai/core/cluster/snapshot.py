@@ -16,11 +16,11 @@ import numpy as np
 from pykai.api import names
 from pykai.api.core import PriorityClass
 from pykai.api.topology import Topology
-from pykai.core.cluster.changetokens import Content
-from pykai.core.cluster.groupindex import Census, GroupEntry, Kind, QueueCount
+from pykai.core.cluster.changetokens import ChangeTokens
+from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, PriorityKind, QueueGroups
 from pykai.core.cluster.memo import Made, Memo
 from pykai.core.cluster.priorities import default_priority
-from pykai.core.cluster.storage import Storage
+from pykai.core.cluster.storage import StorageIndex
 from pykai.core.model.affinityterms import TermStore
 from pykai.core.model.axes import Axes, BoolArray, FloatArray, IntArray, mig_gpus
 from pykai.core.model.groups import Group
@@ -29,7 +29,7 @@ from pykai.core.model.problems import Problem
 from pykai.core.model.shapes import HostPort, Shape, ShapeRegister
 from pykai.core.model.shard import Shard
 from pykai.core.model.sharedgpus import DeviceUse, portion_hundredths
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones
@@ -53,7 +53,7 @@ class NodeTable:
     #: MiB of one GPU as labelled
     gpu_label_mib: IntArray
     #: whether the label was there
-    gpu_mib_known: BoolArray
+    has_gpu_memory_label: BoolArray
     #: GPUs by label, else allocatable
     gpu_count: IntArray
     #: no GPU of any form
@@ -73,10 +73,10 @@ class NodeTable:
             facts=ordered,
             gpu_mib=np.array([node.gpu_mib for node in ordered], dtype=np.int64),
             gpu_label_mib=np.array([node.gpu_label_mib for node in ordered], dtype=np.int64),
-            gpu_mib_known=np.array([node.gpu_mib_known for node in ordered], dtype=np.bool_),
+            has_gpu_memory_label=np.array([node.has_gpu_memory_label for node in ordered], dtype=np.bool_),
             gpu_count=np.array([node.gpu_count for node in ordered], dtype=np.int64),
             cpu_only=np.array([node.cpu_only for node in ordered], dtype=np.bool_),
-            ready=np.array([not node.blocked for node in ordered], dtype=np.bool_),
+            ready=np.array([not node.unschedulable_reason for node in ordered], dtype=np.bool_),
         )
 
     def __len__(self) -> int:
@@ -102,8 +102,8 @@ class NodeTable:
     def per_label(self, label: str, test: Callable[[str | None], bool]) -> BoolArray:
         """A test on the value of a label, evaluated once per distinct value."""
         codes, values = self.label_codes(label)
-        verdicts = np.array([test(value) for value in values], dtype=np.bool_)
-        return verdicts[codes] if len(values) else np.zeros(0, dtype=np.bool_)
+        matches = np.array([test(value) for value in values], dtype=np.bool_)
+        return matches[codes] if len(values) else np.zeros(0, dtype=np.bool_)
 
 
 def _encode(column: list[str | None]) -> tuple[IntArray, list[str | None]]:
@@ -118,7 +118,7 @@ class Snapshot:
 
     now_ns: int
     #: stands for everything below
-    content: Content
+    change_tokens: ChangeTokens
     shard: Shard
     axes: Axes
     #: by whom shapes were numbered
@@ -134,15 +134,15 @@ class Snapshot:
     #: node row -> host port -> how many pods hold it
     ports: dict[int, dict[HostPort, int]]
     #: node row -> cpu, memory, GPU hundredths used by pods of other schedulers
-    foreign: dict[int, tuple[int, ...]]
+    foreign_usage: dict[int, tuple[int, ...]]
     tree: QueueTree
     #: all groups, for those who know which they look for; everyone else asks `groups`
-    entries: Mapping[str, GroupEntry]
+    group_entries: Mapping[str, GroupEntry]
     #: the same, counted
-    census: Census
+    group_index: GroupIndex
     #: all tasks and who is on which node, for those who tell nobody; everyone else asks `tasks` and `tasks_on`
-    records: Mapping[str, Task]
-    residents: Mapping[str, Mapping[str, Task]]
+    task_records: Mapping[str, Task]
+    tasks_by_node: Mapping[str, Mapping[str, Task]]
     tasks_with_affinity: Mapping[str, Task]
     #: what these say about other pods
     terms: TermStore
@@ -160,48 +160,50 @@ class Snapshot:
     topologies: Mapping[str, Topology]
     #: node name -> its NUMA zones, for nodes that tell them; the nodes need not be in this shard
     numa: Mapping[str, NodeZones]
-    storage: Storage
+    storage: StorageIndex
     claims: ClaimIndex
     config_maps: set[str]
     namespaces: Mapping[str, dict[str, str]]
     problems: tuple[Problem, ...]
     #: groups that may use free resources only, and why
-    confined: Mapping[str, FreeRoomOnly]
+    restricted_to_free: Mapping[str, FreeRoomOnly]
     #: things plugins share within a cycle
     memo: dict[Hashable, object] = field(default_factory=dict)
     #: whether anybody has looked at work that runs, beyond its sums
-    looked: bool = False
+    inspected_running: bool = False
 
     @property
     def groups(self) -> Mapping[str, GroupEntry]:
         """All groups."""
-        self.looked = True
-        return self.entries
+        self.inspected_running = True
+        return self.group_entries
 
     @property
     def tasks(self) -> Mapping[str, Task]:
         """All tasks."""
-        self.looked = True
-        return self.records
+        self.inspected_running = True
+        return self.task_records
 
     @property
     def tasks_on(self) -> Mapping[str, Mapping[str, Task]]:
         """Node name -> the tasks on it."""
-        self.looked = True
-        return self.residents
+        self.inspected_running = True
+        return self.tasks_by_node
 
-    def running(self, count: QueueCount, kind: Kind) -> Iterable[GroupEntry]:
+    def running_groups(self, queue_groups: QueueGroups, kind: PriorityKind) -> Iterable[GroupEntry]:
         """The groups of a queue that run, of one kind."""
-        self.looked = True
-        return count.running.get(kind, {}).values()
+        self.inspected_running = True
+        return queue_groups.running.get(kind, {}).values()
 
-    def ungrouped(self) -> Iterator[Task]:
+    def ungrouped_tasks(self) -> Iterator[Task]:
         """Waiting tasks of ours whose PodGroup is known neither here nor in another shard."""
         for task in self.tasks_without_group.values():
-            if task.ours and task.status is Status.PENDING:
+            if task.for_this_scheduler and task.status is TaskStatus.PENDING:
                 yield task
-        for entry in self.census.ungrouped.values():
-            yield from (task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING)
+        for entry in self.group_index.ungrouped.values():
+            yield from (
+                task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING
+            )
 
     def priority_of(self, group: Group) -> int:
         """Priority of a group (queues:Q-80)."""
@@ -209,37 +211,41 @@ class Snapshot:
 
     def class_priority(self, name: str) -> int:
         """Priority of groups that name this class (cycle:SNP-12, POL-1)."""
-        own = self.priority_classes.get(name) if name else None
-        if own is not None:
-            return own.value
+        priority_class = self.priority_classes.get(name) if name else None
+        if priority_class is not None:
+            return priority_class.value
         return self.default_priority
 
     @property
     def default_priority(self) -> int:
         """Priority of groups whose class is not known."""
-        found = self.memo.get("default priority")
-        if not isinstance(found, int):
-            found = self.memo["default priority"] = default_priority(self.priority_classes)
-        return found
+        cached = self.memo.get("default priority")
+        if not isinstance(cached, int):
+            cached = self.memo["default priority"] = default_priority(self.priority_classes)
+        return cached
 
-    def preemptible(self, group: Group, priority: int) -> bool:
+    def is_preemptible(self, group: Group, priority: int) -> bool:
         """Whether the group may be taken back (queues:Q-81, Q-82, Q-85; cycle:POL-2)."""
-        return _preemptible(group.preemptibility, priority)
+        return _is_preemptible(group.preemptibility, priority)
 
-    def kind_preemptible(self, kind: Kind) -> bool:
+    def is_kind_preemptible(self, kind: PriorityKind) -> bool:
         """The same for all groups of a kind."""
-        return _preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
+        return _is_preemptible(kind.preemptibility, self.class_priority(kind.priority_class))
 
     def amounts_on(self, shape: Shape, row: int) -> tuple[float, float, float]:
         """What a task of this shape costs its queue on a node: cpu milli, memory bytes, GPU hundredths (gpu:C-8)."""
         vector = self.vectors[shape]
-        ask = shape.gpu
-        if not ask.memory_mib or row < 0:
+        gpu_request = shape.gpu
+        if not gpu_request.memory_mib or row < 0:
             return vector.amounts
         facts = self.nodes.facts[row]
-        return (vector.cpu, vector.memory, ask.devices * portion_hundredths(ask, facts.gpu_mib, facts.gpu_label_mib))
+        return (
+            vector.cpu,
+            vector.memory,
+            gpu_request.devices * portion_hundredths(gpu_request, facts.gpu_mib, facts.gpu_label_mib),
+        )
 
-    def totals(self) -> list[float]:
+    def cluster_totals(self) -> list[float]:
         """CPU milli, memory bytes, GPU hundredths of ready nodes, less foreign load (queues:Q-100 to Q-102)."""
         if not len(self.nodes):
             return [0.0] * RESOURCES
@@ -253,20 +259,20 @@ class Snapshot:
         if self.shard.restrict_nodes:
             label = self.shard.gpu_worker_label
             gpus = np.where(self.nodes.per_label(label, lambda value: value is not None), gpus, 0)
-        own = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
-        for row, load in self.foreign.items():
-            own[:, row] -= load
+        capacity = np.stack([self.allocatable[axes.index["cpu"]], self.allocatable[axes.index["memory"]], gpus])
+        for row, usage in self.foreign_usage.items():
+            capacity[:, row] -= usage
         # A node loaded beyond what it offers takes nothing from the others (queues:7, Do better).
-        own = np.maximum(own, 0)
-        return [float(own[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
+        capacity = np.maximum(capacity, 0)
+        return [float(capacity[resource][self.nodes.ready].sum(dtype=np.float64)) for resource in (CPU, MEMORY, GPU)]
 
     def gpu_memory_range(self) -> tuple[int, int] | None:
         """Smallest and largest MiB per GPU of nodes that tell it (gpu:C-6); None when none does."""
-        known = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
-        return (int(known.min()), int(known.max())) if known.size else None
+        labelled_mib = self.nodes.gpu_mib[self.nodes.gpu_mib > 100]
+        return (int(labelled_mib.min()), int(labelled_mib.max())) if labelled_mib.size else None
 
 
-def _preemptible(preemptibility: str, priority: int) -> bool:
+def _is_preemptible(preemptibility: str, priority: int) -> bool:
     if preemptibility == names.PREEMPTIBLE:
         return True
     if preemptibility in (names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE):

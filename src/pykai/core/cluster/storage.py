@@ -31,13 +31,13 @@ from pykai.api.storage import (
 from pykai.core.model.problems import Problem
 from pykai.core.model.volumerequests import (
     UNBOUND_IMMEDIATE,
-    Place,
-    VolumeAsk,
-    place_of_labels,
-    place_of_selector,
-    place_of_topologies,
+    AccessibleNodes,
+    VolumeRequest,
+    nodes_of_labels,
+    nodes_of_selector,
+    nodes_of_topologies,
     selector_requirements,
-    zones_of,
+    zone_labels,
 )
 
 StorageObject = PersistentVolume | PersistentVolumeClaim | StorageClass | CSIDriver | CSINode | CSIStorageCapacity
@@ -50,12 +50,12 @@ STORAGE_KINDS = (
     "CSIStorageCapacity",
 )
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+_IndexKeyT = TypeVar("_IndexKeyT")
+_IndexValueT = TypeVar("_IndexValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class VolumeFacts:
     """The facts of a PersistentVolume."""
 
     name: str
@@ -65,30 +65,30 @@ class Volume:
     volume_mode: str
     attributes_class: str
     labels: dict[str, str]
-    place: Place
+    accessible_from: AccessibleNodes
     zones: tuple[tuple[str, tuple[str, ...]], ...]
     driver: str
     #: key of the claim it is bound to or kept for, "" when nobody's
-    claim: str
+    claim_key: str
     #: uid of that claim, "" for whoever takes the name
     claim_uid: str
     #: may be given to a claim that fits
-    available: bool
-    deleting: bool
+    is_available: bool
+    is_deleting: bool
 
 
-class Pool(NamedTuple):
+class CapacityPool(NamedTuple):
     """Room for volumes of one class (a CSIStorageCapacity)."""
 
     name: str
     #: bytes of the largest volume, if the driver tells
-    largest: int
+    max_volume_bytes: int
     #: bytes altogether, if the driver tells
-    room: int
-    place: Place
+    free_bytes: int
+    accessible_from: AccessibleNodes
 
 
-class Making(NamedTuple):
+class Provisioning(NamedTuple):
     """A claim whose volume is being made."""
 
     claim: str
@@ -111,12 +111,12 @@ def subject_of(kind: str, namespace: str, name: str) -> str:
 def size_problems(item: StorageObject) -> list[Problem]:
     """Sizes of an object that cannot be read, and what happens instead."""
     sizes: list[tuple[str, RawQuantity | None]] = []
-    instead = "counted as not told"
+    fallback = "counted as not told"
     if isinstance(item, PersistentVolume):
-        sizes, instead = [("spec.capacity[storage]", item.spec.capacity.get(names.STORAGE))], "counted as 0"
+        sizes, fallback = [("spec.capacity[storage]", item.spec.capacity.get(names.STORAGE))], "counted as 0"
     elif isinstance(item, PersistentVolumeClaim):
         sizes = [("spec.resources.requests[storage]", item.spec.resources.requests.get(names.STORAGE))]
-        instead = "pods that use the claim wait until this is mended"
+        fallback = "pods that use the claim wait until this is mended"
     elif isinstance(item, CSIStorageCapacity):
         sizes = [("capacity", item.capacity), ("maximumVolumeSize", item.maximum_volume_size)]
     subject = subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name)
@@ -125,7 +125,7 @@ def size_problems(item: StorageObject) -> list[Problem]:
         try:
             whole(0 if raw is None else raw)
         except QuantityError as error:
-            problems.append(Problem(subject, path, f"{error}; {instead}"))
+            problems.append(Problem(subject, path, f"{error}; {fallback}"))
     return problems
 
 
@@ -133,11 +133,11 @@ def _class_name(annotations: Mapping[str, str], named: str | None) -> str:
     return annotations.get(names.STORAGE_CLASS_ANNOTATION) or named or ""
 
 
-def _read_volume(volume: PersistentVolume) -> Volume:
+def _read_volume(volume: PersistentVolume) -> VolumeFacts:
     spec, meta = volume.spec, volume.metadata
     reference = spec.claim_ref
     deleting = meta.deletion_timestamp is not None
-    return Volume(
+    return VolumeFacts(
         name=meta.name,
         # A volume whose size cannot be read is never chosen for a claim that asks for some.
         size=_bytes(spec.capacity.get(names.STORAGE)) or 0,
@@ -146,56 +146,58 @@ def _read_volume(volume: PersistentVolume) -> Volume:
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name,
         labels=meta.labels,
-        place=place_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None),
-        zones=zones_of(meta.labels),
+        accessible_from=nodes_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None),
+        zones=zone_labels(meta.labels),
         driver=spec.csi.driver if spec.csi is not None else "",
-        claim=f"{reference.namespace}/{reference.name}" if reference is not None else "",
+        claim_key=f"{reference.namespace}/{reference.name}" if reference is not None else "",
         claim_uid=reference.uid if reference is not None else "",
-        available=reference is None and volume.status.phase == "Available" and not deleting,
-        deleting=deleting,
+        is_available=reference is None and volume.status.phase == "Available" and not deleting,
+        is_deleting=deleting,
     )
 
 
-def _put(index: dict[_Key, dict[str, _Value]], key: _Key, name: str, value: _Value) -> None:
+def _add_to_index(
+    index: dict[_IndexKeyT, dict[str, _IndexValueT]], key: _IndexKeyT, name: str, value: _IndexValueT
+) -> None:
     index.setdefault(key, {})[name] = value
 
 
-def _drop(index: dict[_Key, dict[str, _Value]], key: _Key, name: str) -> None:
-    there = index.get(key)
-    if there is not None:
-        there.pop(name, None)
-        if not there:
+def _remove_from_index(index: dict[_IndexKeyT, dict[str, _IndexValueT]], key: _IndexKeyT, name: str) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.pop(name, None)
+        if not members:
             del index[key]
 
 
-class Storage:
+class StorageIndex:
     """All storage objects, with the indexes that keep a change cheap."""
 
     def __init__(self) -> None:
-        self.volumes: dict[str, Volume] = {}
+        self.volumes: dict[str, VolumeFacts] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.classes: dict[str, StorageClass] = {}
         #: drivers that publish how much room is left
-        self.telling_drivers: set[str] = set()
+        self.capacity_drivers: set[str] = set()
         #: node -> driver -> most volumes it attaches there
         self.limits: dict[str, dict[str, int]] = {}
         #: class -> volumes nobody has claimed
-        self.unclaimed: dict[str, dict[str, Volume]] = {}
+        self.unclaimed: dict[str, dict[str, VolumeFacts]] = {}
         #: class -> room its driver publishes
-        self.pools: dict[str, dict[str, Pool]] = {}
+        self.pools: dict[str, dict[str, CapacityPool]] = {}
         #: class -> claims whose volumes are being made
-        self.making: dict[str, dict[str, Making]] = {}
+        self.provisioning: dict[str, dict[str, Provisioning]] = {}
         self._pool_class: dict[str, str] = {}
         #: volume -> claims that name it
-        self._bound_to: dict[str, dict[str, None]] = {}
+        self._claims_by_volume: dict[str, dict[str, None]] = {}
         #: claim -> volumes kept for it
-        self._kept_for: dict[str, dict[str, None]] = {}
+        self._reserved_for: dict[str, dict[str, None]] = {}
         #: class -> its claims
-        self._of_class: dict[str, dict[str, None]] = {}
+        self._claims_by_class: dict[str, dict[str, None]] = {}
         #: claim -> pods that use it
-        self._users: dict[str, dict[str, None]] = {}
+        self._pods_by_claim: dict[str, dict[str, None]] = {}
         #: pod -> claims it uses
-        self._uses: dict[str, tuple[str, ...]] = {}
+        self._claims_by_pod: dict[str, tuple[str, ...]] = {}
 
     # -- taking changes in ------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class Storage:
         if isinstance(item, StorageClass):
             return self._set_class(name, item)
         if isinstance(item, CSIDriver):
-            (self.telling_drivers.add if item.spec.storage_capacity else self.telling_drivers.discard)(name)
+            (self.capacity_drivers.add if item.spec.storage_capacity else self.capacity_drivers.discard)(name)
         elif isinstance(item, CSINode):
             self.limits[name] = {
                 driver.name: max(0, driver.allocatable.count)
@@ -230,61 +232,61 @@ class Storage:
         if kind == "StorageClass":
             return self._set_class(name, None)
         if kind == "CSIDriver":
-            self.telling_drivers.discard(name)
+            self.capacity_drivers.discard(name)
         elif kind == "CSINode":
             self.limits.pop(name, None)
         elif kind == "CSIStorageCapacity":
             self._set_pool(key, None)
         return set()
 
-    def use(self, pod_key: str, pod: Pod | None) -> set[str]:
+    def update_pod(self, pod_key: str, pod: Pod | None) -> set[str]:
         """A pod came, changed or (None) went; returns the keys of other pods whose asks may have changed."""
-        before = self._uses.pop(pod_key, ())
+        before = self._claims_by_pod.pop(pod_key, ())
         after = tuple(dict.fromkeys(claim for claim, _ in _claims_of(pod))) if pod is not None else ()
-        touched: set[str] = set()
+        affected_pods: set[str] = set()
         for claim in before:
             if claim not in after:
-                _drop(self._users, claim, pod_key)
-                touched.update(self._users.get(claim, ()))
+                _remove_from_index(self._pods_by_claim, claim, pod_key)
+                affected_pods.update(self._pods_by_claim.get(claim, ()))
         for claim in after:
-            touched.update(self._users.get(claim, ()))
-            _put(self._users, claim, pod_key, None)
+            affected_pods.update(self._pods_by_claim.get(claim, ()))
+            _add_to_index(self._pods_by_claim, claim, pod_key, None)
         if after:
-            self._uses[pod_key] = after
-        touched.discard(pod_key)
-        return touched
+            self._claims_by_pod[pod_key] = after
+        affected_pods.discard(pod_key)
+        return affected_pods
 
-    def _set_volume(self, name: str, volume: Volume | None) -> set[str]:
+    def _set_volume(self, name: str, volume: VolumeFacts | None) -> set[str]:
         before = self.volumes.pop(name, None)
-        claims = set(self._bound_to.get(name, ()))
+        claims = set(self._claims_by_volume.get(name, ()))
         if before is not None:
-            _drop(self.unclaimed, before.storage_class, name)
-            _drop(self._kept_for, before.claim, name)
-            claims.add(before.claim)
+            _remove_from_index(self.unclaimed, before.storage_class, name)
+            _remove_from_index(self._reserved_for, before.claim_key, name)
+            claims.add(before.claim_key)
         if volume is not None:
             self.volumes[name] = volume
-            if volume.available:
-                _put(self.unclaimed, volume.storage_class, name, volume)
-            if volume.claim:
-                _put(self._kept_for, volume.claim, name, None)
-                claims.add(volume.claim)
+            if volume.is_available:
+                _add_to_index(self.unclaimed, volume.storage_class, name, volume)
+            if volume.claim_key:
+                _add_to_index(self._reserved_for, volume.claim_key, name, None)
+                claims.add(volume.claim_key)
         return self._pods_of(claims)
 
     def _set_claim(self, key: str, claim: PersistentVolumeClaim | None) -> set[str]:
         before = self.claims.pop(key, None)
         if before is not None:
-            _drop(self._bound_to, before.spec.volume_name, key)
-            _drop(self._of_class, self._class_of(before), key)
-            _drop(self.making, self._class_of(before), key)
+            _remove_from_index(self._claims_by_volume, before.spec.volume_name, key)
+            _remove_from_index(self._claims_by_class, self._class_of(before), key)
+            _remove_from_index(self.provisioning, self._class_of(before), key)
         if claim is not None:
             self.claims[key] = claim
             if claim.spec.volume_name:
-                _put(self._bound_to, claim.spec.volume_name, key, None)
-            _put(self._of_class, self._class_of(claim), key, None)
+                _add_to_index(self._claims_by_volume, claim.spec.volume_name, key, None)
+            _add_to_index(self._claims_by_class, self._class_of(claim), key, None)
             node = claim.metadata.annotations.get(names.SELECTED_NODE_ANNOTATION)
             if node and not claim.spec.volume_name:
                 size = _bytes(claim.spec.resources.requests.get(names.STORAGE)) or 0
-                _put(self.making, self._class_of(claim), key, Making(key, node, size))
+                _add_to_index(self.provisioning, self._class_of(claim), key, Provisioning(key, node, size))
         return self._pods_of((key,))
 
     def _set_class(self, name: str, item: StorageClass | None) -> set[str]:
@@ -292,27 +294,27 @@ class Storage:
             self.classes.pop(name, None)
         else:
             self.classes[name] = item
-        return self._pods_of(self._of_class.get(name, ()))
+        return self._pods_of(self._claims_by_class.get(name, ()))
 
     def _set_pool(self, key: str, item: CSIStorageCapacity | None) -> None:
-        _drop(self.pools, self._pool_class.pop(key, ""), key)
+        _remove_from_index(self.pools, self._pool_class.pop(key, ""), key)
         if item is None:
             return
-        room, largest = _bytes(item.capacity), _bytes(item.maximum_volume_size)
-        if room is None and largest is None:
+        free_bytes, max_volume_bytes = _bytes(item.capacity), _bytes(item.maximum_volume_size)
+        if free_bytes is None and max_volume_bytes is None:
             # A driver that has not found out yet has nothing to give.
             return
         self._pool_class[key] = item.storage_class_name
-        pool = Pool(
+        pool = CapacityPool(
             name=key,
-            largest=largest if largest is not None else SATURATED,
-            room=room if room is not None else SATURATED,
-            place=place_of_labels(item.node_topology),
+            max_volume_bytes=max_volume_bytes if max_volume_bytes is not None else SATURATED,
+            free_bytes=free_bytes if free_bytes is not None else SATURATED,
+            accessible_from=nodes_of_labels(item.node_topology),
         )
-        _put(self.pools, item.storage_class_name, key, pool)
+        _add_to_index(self.pools, item.storage_class_name, key, pool)
 
     def _pods_of(self, claims: Iterable[str]) -> set[str]:
-        return {pod for claim in claims for pod in self._users.get(claim, ())}
+        return {pod for claim in claims for pod in self._pods_by_claim.get(claim, ())}
 
     @staticmethod
     def _class_of(claim: PersistentVolumeClaim) -> str:
@@ -322,72 +324,76 @@ class Storage:
 
     def provisioner(self, storage_class: str) -> str:
         """Who makes volumes of a class, "" when nobody does."""
-        found = self.classes.get(storage_class)
-        return found.provisioner if found is not None and found.provisioner != names.NO_PROVISIONER else ""
+        class_object = self.classes.get(storage_class)
+        return (
+            class_object.provisioner
+            if class_object is not None and class_object.provisioner != names.NO_PROVISIONER
+            else ""
+        )
 
-    def made_where(self, storage_class: str) -> Place:
+    def provisionable_from(self, storage_class: str) -> AccessibleNodes:
         """Where volumes of a class may be made."""
-        found = self.classes.get(storage_class)
-        return () if found is None else place_of_topologies(found.allowed_topologies)
+        class_object = self.classes.get(storage_class)
+        return () if class_object is None else nodes_of_topologies(class_object.allowed_topologies)
 
-    def resolve(self, pod: Pod) -> tuple[VolumeAsk, ...]:
+    def resolve(self, pod: Pod) -> tuple[VolumeRequest, ...]:
         """What the claims of a pod amount to; problems first, in the order Kubernetes would meet them."""
-        asks = {claim: self._ask(pod, claim, ephemeral) for claim, ephemeral in _claims_of(pod)}
-        if not asks:
+        volume_requests = {claim: self._volume_request(pod, claim, ephemeral) for claim, ephemeral in _claims_of(pod)}
+        if not volume_requests:
             return ()
-        broken = [ask for ask in asks.values() if ask.problem]
-        broken.sort(key=lambda ask: ask.problem == UNBOUND_IMMEDIATE)
-        return (*broken, *sorted((ask for ask in asks.values() if not ask.problem), key=repr))
+        with_problems = [ask for ask in volume_requests.values() if ask.problem]
+        with_problems.sort(key=lambda ask: ask.problem == UNBOUND_IMMEDIATE)
+        return (*with_problems, *sorted((ask for ask in volume_requests.values() if not ask.problem), key=repr))
 
-    def _ask(self, pod: Pod, key: str, ephemeral: bool) -> VolumeAsk:
+    def _volume_request(self, pod: Pod, key: str, ephemeral: bool) -> VolumeRequest:
         claim = self.claims.get(key)
-        shared = key if len(self._users.get(key, ())) > 1 else ""
+        shared_key = key if len(self._pods_by_claim.get(key, ())) > 1 else ""
         name = key.partition("/")[2]
         if claim is None:
             if ephemeral:
                 wait = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-                return VolumeAsk(problem=wait)
-            return VolumeAsk(problem=f'persistentvolumeclaim "{name}" not found')
+                return VolumeRequest(problem=wait)
+            return VolumeRequest(problem=f'persistentvolumeclaim "{name}" not found')
         problem = _problem(pod, claim, ephemeral)
         spec, annotations = claim.spec, claim.metadata.annotations
         storage_class = self._class_of(claim)
         size = _bytes(spec.resources.requests.get(names.STORAGE, 0))
-        once = names.READ_WRITE_ONCE_POD in spec.access_modes
+        single_pod_only = names.READ_WRITE_ONCE_POD in spec.access_modes
         if spec.volume_name and names.BIND_COMPLETED_ANNOTATION in annotations:
             volume = self.volumes.get(spec.volume_name)
-            return VolumeAsk(
+            return VolumeRequest(
                 problem=problem,
                 bound=True,
                 lost=volume is None,
-                place=volume.place if volume is not None else None,
+                accessible_from=volume.accessible_from if volume is not None else None,
                 zones=volume.zones if volume is not None else (),
                 driver=volume.driver if volume is not None else "",
-                shared=shared,
-                once=once,
-                own=ephemeral,
+                shared_key=shared_key,
+                single_pod_only=single_pod_only,
+                is_ephemeral=ephemeral,
                 storage_class=storage_class if ephemeral else "",
                 size=size or 0 if ephemeral else 0,
             )
         if not problem and size is None:
             problem = f'persistentvolumeclaim "{name}" asks for a size that cannot be read'
-        found = self.classes.get(storage_class)
-        waits = found is not None and found.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
+        class_object = self.classes.get(storage_class)
+        waits = class_object is not None and class_object.volume_binding_mode == names.WAIT_FOR_FIRST_CONSUMER
         if not problem and (not waits or spec.volume_name):
             problem = UNBOUND_IMMEDIATE
         if problem:
-            return VolumeAsk(problem=problem, shared=shared, once=once)
-        kept = (self.volumes[volume] for volume in sorted(self._kept_for.get(key, ())))
-        return VolumeAsk(
+            return VolumeRequest(problem=problem, shared_key=shared_key, single_pod_only=single_pod_only)
+        reserved = (self.volumes[volume] for volume in sorted(self._reserved_for.get(key, ())))
+        return VolumeRequest(
             driver=self.provisioner(storage_class),
-            shared=shared,
-            once=once,
+            shared_key=shared_key,
+            single_pod_only=single_pod_only,
             storage_class=storage_class,
             size=size or 0,
             access_modes=tuple(sorted(spec.access_modes)),
             volume_mode=spec.volume_mode or "Filesystem",
             attributes_class=spec.volume_attributes_class_name,
             selector=selector_requirements(spec.selector) if spec.selector is not None else None,
-            reserved=tuple(volume.name for volume in kept if volume.claim_uid in ("", claim.metadata.uid)),
+            reserved_volumes=tuple(volume.name for volume in reserved if volume.claim_uid in ("", claim.metadata.uid)),
             selected_node=annotations.get(names.SELECTED_NODE_ANNOTATION, ""),
         )
 
@@ -395,13 +401,13 @@ class Storage:
 def _claims_of(pod: Pod) -> list[tuple[str, bool]]:
     """Keys of the claims a pod uses, and whether each is made for it alone."""
     namespace = pod.metadata.namespace
-    found: list[tuple[str, bool]] = []
+    claims: list[tuple[str, bool]] = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
-            found.append((f"{namespace}/{volume.persistent_volume_claim.claim_name}", False))
+            claims.append((f"{namespace}/{volume.persistent_volume_claim.claim_name}", False))
         elif volume.ephemeral is not None:
-            found.append((f"{namespace}/{pod.metadata.name}-{volume.name}", True))
-    return found
+            claims.append((f"{namespace}/{pod.metadata.name}-{volume.name}", True))
+    return claims
 
 
 def _problem(pod: Pod, claim: PersistentVolumeClaim, ephemeral: bool) -> str:

@@ -23,31 +23,31 @@ from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
 from pykai.core.cluster.bindrequests import BindRequests
-from pykai.core.cluster.changetokens import Content
+from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.claims.index import CLAIM_KINDS, ClaimIndex, ClaimObject
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.cluster.groupindex import Census, GroupEntry, count_leaving
+from pykai.core.cluster.groupindex import GroupEntry, GroupIndex, count_terminating
 from pykai.core.cluster.nodecolumns import NodeColumns
-from pykai.core.cluster.priorities import unknown_classes
+from pykai.core.cluster.priorities import unknown_class_problems
 from pykai.core.cluster.snapshot import NodeTable, Snapshot
-from pykai.core.cluster.storage import STORAGE_KINDS, Storage, StorageObject, size_problems, subject_of
+from pykai.core.cluster.storage import STORAGE_KINDS, StorageIndex, StorageObject, size_problems, subject_of
 from pykai.core.model.affinityterms import TermStore
 from pykai.core.model.axes import Axes
 from pykai.core.model.groups import Group, read_group
 from pykai.core.model.nodes import NodeFacts, read_node
 from pykai.core.model.problems import Problem
-from pykai.core.model.shapes import GpuKind, RequestError, Resolved, Shape, ShapeRegister
+from pykai.core.model.shapes import GpuKind, RequestError, ResolvedReferences, Shape, ShapeRegister
 from pykai.core.model.shard import Shard
 from pykai.core.model.sharedgpus import portion_hundredths
-from pykai.core.model.status import LEAVING, QUEUE_ALLOCATED, Status
-from pykai.core.model.tasks import Task, has_ended, read_task, reads_alike, same_facts
+from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING, TaskStatus
+from pykai.core.model.tasks import Task, has_ended, is_equivalent_pod, read_task, same_facts
 from pykai.core.model.vectors import Vectors
 from pykai.core.model.zones import NodeZones, read_zones
 from pykai.core.queueing.queuetree import QueueTree, build_tree
 from pykai.core.report.decisions import FreeRoomOnly
 
 #: Shapes beyond twice those in use before the others are forgotten.
-_SPARE_SHAPES = 4096
+_SHAPE_SLACK = 4096
 
 
 class Tables:
@@ -59,29 +59,29 @@ class Tables:
         self.shapes = ShapeRegister()
         self.vectors = Vectors(self.axes)
         self.groups: dict[str, GroupEntry] = {}
-        self._census = Census()
+        self._group_index = GroupIndex()
         #: groups that have changed since the census was taken
-        self._uncounted: dict[str, None] = {}
+        self._changed_groups: dict[str, None] = {}
         self.queues: dict[str, Queue] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
         self.topologies: dict[str, Topology] = {}
         self.numa: dict[str, NodeZones] = {}
-        self.storage = Storage()
+        self.storage = StorageIndex()
         self.claims = ClaimIndex(self.shard.queue_label)
         self.config_maps: set[str] = set()
         self.namespaces: dict[str, dict[str, str]] = {}
         # Tokens, replaced with every change of their kind: see `changetokens.py`.
-        self._waiting = object()
-        self._running = object()
-        self._rest = object()
-        self._unreadable = self.shapes.unreadable()
-        self._most_shapes = _SPARE_SHAPES
+        self._waiting_token = object()
+        self._running_token = object()
+        self._rest_token = object()
+        self._unreadable_shape = self.shapes.unreadable_shape()
+        self._max_shapes = _SHAPE_SLACK
         self._pods: dict[str, Pod] = {}
         self._tasks: dict[str, Task] = {}
-        self._forced: dict[str, Status] = {}
+        self._assumed_statuses: dict[str, TaskStatus] = {}
         #: groups that may use free resources only
-        self._confined: dict[str, FreeRoomOnly] = {}
-        self._requests = BindRequests()
+        self._restricted_to_free: dict[str, FreeRoomOnly] = {}
+        self._bind_requests = BindRequests()
         self._tasks_on: dict[str, dict[str, Task]] = {}
         self._terminating: dict[str, Task] = {}
         #: tasks that leave to make room for a group
@@ -93,11 +93,11 @@ class Tables:
         #: node -> GPUs that its ResourceSlices offer
         self._dra_gpus: dict[str, int] = {}
         #: the devices these were counted from
-        self._counted: Inventory | None = None
+        self._counted_inventory: Inventory | None = None
         self._without_group: dict[str, Task] = {}
         self._legacy_mig: dict[str, Task] = {}
         self._problems: dict[str, list[Problem]] = {}
-        self._facts: dict[str, NodeFacts] = {}
+        self._node_facts: dict[str, NodeFacts] = {}
         self._columns = NodeColumns(self.axes, self.vectors)
         self._node_table: NodeTable | None = None
         self._tree: QueueTree | None = None
@@ -121,17 +121,17 @@ class Tables:
         elif isinstance(item, Queue):
             self._apply_queue(item)
         elif isinstance(item, BindRequest):
-            for pod_key in sorted(self._requests.apply(item)):
-                self._reread(pod_key)
+            for pod_key in sorted(self._bind_requests.apply(item)):
+                self._rebuild_task(pod_key)
         elif isinstance(item, ConfigMap):
             self._apply_config_map(f"{item.metadata.namespace}/{item.metadata.name}")
         elif isinstance(item, Namespace):
             self._apply_namespace(item)
         else:
-            self._rest = object()
-            self._apply_seldom(item)
+            self._rest_token = object()
+            self._apply_rare_kind(item)
 
-    def _apply_seldom(self, item: Object) -> None:
+    def _apply_rare_kind(self, item: Object) -> None:
         """Objects that hardly ever change without meaning it."""
         if isinstance(item, PriorityClass):
             self.priority_classes = {**self.priority_classes, item.metadata.name: item}
@@ -143,9 +143,9 @@ class Tables:
             self._set_problems(
                 subject_of(type(item).__name__, item.metadata.namespace, item.metadata.name), size_problems(item)
             )
-            self._reread_volumes(self.storage.apply(item))
+            self._rebuild_volume_users(self.storage.apply(item))
         elif isinstance(item, ClaimObject):
-            self._reread_claims(self.claims.apply(item))
+            self._rebuild_claim_users(self.claims.apply(item))
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Forget one object; unknown ones are ignored."""
@@ -155,17 +155,17 @@ class Tables:
         elif kind == "Node":
             self._remove_node(name)
         elif kind == "PodGroup":
-            self._set_group(key, None, elsewhere=False)
+            self._set_group(key, None, in_other_shard=False)
             self._set_problems(f"PodGroup/{key}", [])
         elif kind == "Queue":
             self._remove_queue(name)
         elif kind == "BindRequest":
-            self._reread(self._requests.forget(key))
+            self._rebuild_task(self._bind_requests.forget(key))
         else:
-            self._rest = object()
-            self._remove_seldom(kind, namespace, name)
+            self._rest_token = object()
+            self._remove_rare_kind(kind, namespace, name)
 
-    def _remove_seldom(self, kind: str, namespace: str, name: str) -> None:
+    def _remove_rare_kind(self, kind: str, namespace: str, name: str) -> None:
         key = f"{namespace}/{name}"
         if kind == "PriorityClass":
             self.priority_classes = {key: item for key, item in self.priority_classes.items() if key != name}
@@ -181,30 +181,30 @@ class Tables:
             self._problems.pop(f"NodeResourceTopology/{name}", None)
         elif kind in STORAGE_KINDS:
             self._problems.pop(subject_of(kind, namespace, name), None)
-            self._reread_volumes(self.storage.remove(kind, namespace, name))
+            self._rebuild_volume_users(self.storage.remove(kind, namespace, name))
         elif kind in CLAIM_KINDS:
-            self._reread_claims(self.claims.remove(kind, namespace, name))
+            self._rebuild_claim_users(self.claims.remove(kind, namespace, name))
 
-    def assume(self, pod_key: str, status: Status | None) -> None:
+    def assume(self, pod_key: str, status: TaskStatus | None) -> None:
         """Hold a pod in a state its object does not show yet (an eviction under way); None ends that.
 
         The assumption is about this very pod: it ends when the pod goes or another of its name comes (cycle:SNP-17).
         A pod that is not known is not assumed anything about.
         """
         if status is None:
-            self._forced.pop(pod_key, None)
+            self._assumed_statuses.pop(pod_key, None)
         elif pod_key in self._pods:
-            self._forced[pod_key] = status
-        self._reread(pod_key)
+            self._assumed_statuses[pod_key] = status
+        self._rebuild_task(pod_key)
 
-    def confine(self, group_key: str, why: FreeRoomOnly | None) -> None:
+    def restrict_to_free_resources(self, group_key: str, reason: FreeRoomOnly | None) -> None:
         """Keep a group from triggering evictions; None ends that."""
-        if self._confined.get(group_key) == why:
+        if self._restricted_to_free.get(group_key) == reason:
             return
-        self._waiting = object()
-        self._confined = {key: known for key, known in self._confined.items() if key != group_key}
-        if why is not None:
-            self._confined[group_key] = why
+        self._waiting_token = object()
+        self._restricted_to_free = {key: known for key, known in self._restricted_to_free.items() if key != group_key}
+        if reason is not None:
+            self._restricted_to_free[group_key] = reason
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
@@ -213,148 +213,150 @@ class Tables:
         before = self._pods.get(key)
         self._pods[key] = pod
         if before is not None:
-            if reads_alike(before, pod):
+            if is_equivalent_pod(before, pod):
                 return
             if before.metadata.uid != pod.metadata.uid:
-                self._forced.pop(key, None)
-        others = self.storage.use(key, pod)
-        self.claims.use(key, pod)
-        self._reread(key)
-        self._reread_volumes(others)
+                self._assumed_statuses.pop(key, None)
+        claim_sharers = self.storage.update_pod(key, pod)
+        self.claims.update_pod(key, pod)
+        self._rebuild_task(key)
+        self._rebuild_volume_users(claim_sharers)
 
-    def _reread_volumes(self, keys: set[str]) -> None:
+    def _rebuild_volume_users(self, keys: set[str]) -> None:
         """Make the tasks of pods anew whose claims now mean something else."""
         for key in sorted(keys):
             task = self._tasks.get(key)
             if task is None or task.shape.volumes != self.storage.resolve(self._pods[key]):
-                self._reread(key)
+                self._rebuild_task(key)
 
-    def _reread_claims(self, keys: set[str]) -> None:
+    def _rebuild_claim_users(self, keys: set[str]) -> None:
         """The same for claims of devices."""
         for key in sorted(keys):
-            self.claims.use(key, self._pods[key])
-            self._reread(key)
+            self.claims.update_pod(key, self._pods[key])
+            self._rebuild_task(key)
 
-    def _reread(self, key: str, settled: Status | None = None, *, overdue: bool = False) -> None:
+    def _rebuild_task(self, key: str, status_override: TaskStatus | None = None, *, overdue: bool = False) -> None:
         """Make the task of a pod anew, in the `settled` state if one is given; an equal one changes nothing."""
-        old = self._tasks.get(key)
+        old_task = self._tasks.get(key)
         pod = self._pods.get(key)
         if pod is None:
-            if old is not None:
+            if old_task is not None:
                 del self._tasks[key]
-                self._detach(old)
+                self._detach(old_task)
             return
         problems: list[Problem] = []
         subject = f"Pod/{key}"
-        request = self._requests.live(key, pod, self._facts)
-        claimed = self.claims.resolve(pod, placed=bool(pod.spec.node_name) or request is not None)
+        bind_request = self._bind_requests.effective(key, pod, self._node_facts)
+        pod_claims = self.claims.resolve(pod, is_placed=bool(pod.spec.node_name) or bind_request is not None)
         try:
             shape = self.shapes.shape_of(
                 pod,
-                Resolved(self.storage.resolve(pod), claimed.claims, claimed.extended, claimed.backed),
+                ResolvedReferences(
+                    self.storage.resolve(pod), pod_claims.claims, pod_claims.dra_backed_spec, pod_claims.dra_backed
+                ),
             )
         except RequestError as error:
             problems.append(Problem(subject, "", f"{error}; the pod waits until this is mended"))
-            shape = self._unreadable
+            shape = self._unreadable_shape
         task = read_task(
             pod,
             shape,
-            request,
-            self._assumed(key, pod) if settled is None else settled,
+            bind_request,
+            self._assumed_status(key, pod) if status_override is None else status_override,
             self.shard.scheduler_name,
             self.shard.reservation_app,
             problems.append,
-            claimed.keys if shape.claims else (),
-            claimed.synthetic,
+            pod_claims.keys if shape.claims else (),
+            pod_claims.extended_key,
             overdue=overdue,
         )
-        if old is not None and same_facts(old, task) and problems == self._problems.get(subject, []):
+        if old_task is not None and same_facts(old_task, task) and problems == self._problems.get(subject, []):
             return
         self._set_problems(subject, problems)
-        if old is not None:
-            self._detach(old)
+        if old_task is not None:
+            self._detach(old_task)
         self._tasks[key] = task
         self._attach(task)
 
-    def _assumed(self, key: str, pod: Pod) -> Status | None:
+    def _assumed_status(self, key: str, pod: Pod) -> TaskStatus | None:
         """What is assumed about a pod; an eviction no longer once the object itself shows that the pod goes."""
-        forced = self._forced.get(key)
-        if forced is Status.RELEASING and (pod.metadata.deletion_timestamp is not None or has_ended(pod)):
+        assumed = self._assumed_statuses.get(key)
+        if assumed is TaskStatus.RELEASING and (pod.metadata.deletion_timestamp is not None or has_ended(pod)):
             return None
-        return forced
+        return assumed
 
     def _remove_pod(self, key: str) -> None:
-        self._forced.pop(key, None)
+        self._assumed_statuses.pop(key, None)
         self._set_problems(f"Pod/{key}", [])
         if self._pods.pop(key, None) is not None:
-            others = self.storage.use(key, None)
-            self.claims.use(key, None)
-            self._reread(key)
-            self._reread_volumes(others)
+            claim_sharers = self.storage.update_pod(key, None)
+            self.claims.update_pod(key, None)
+            self._rebuild_task(key)
+            self._rebuild_volume_users(claim_sharers)
 
-    def _notice(self, task: Task) -> None:
+    def _replace_token(self, task: Task) -> None:
         """A task comes, goes or changes; what that means to its group the census will say."""
         shape = task.shape
         if (
             task.gpu_groups
-            or task.reservation
+            or task.is_reservation
             or shape.host_ports
             or shape.affinity is not None
             or shape.volumes
             or shape.claims
-            or shape.extended is not None
+            or shape.dra_backed_spec is not None
             or shape.gpu.legacy_mig
             or task.evicted_for
         ):
             # Those who wait are told of it by other ways than sums.
-            self._rest = object()
-        elif not task.group_key and task.ours and task.status is Status.PENDING:
-            self._waiting = object()
+            self._rest_token = object()
+        elif not task.group_key and task.for_this_scheduler and task.status is TaskStatus.PENDING:
+            self._waiting_token = object()
         else:
-            self._running = object()
+            self._running_token = object()
 
     def _attach(self, task: Task) -> None:
-        self._notice(task)
+        self._replace_token(task)
         if task.group_key:
             entry = self.groups.get(task.group_key)
             if entry is None:
                 entry = self.groups[task.group_key] = GroupEntry()
             entry.tasks[task.key] = task
-            self._count(entry, task, 1)
-            self._uncounted[task.group_key] = None
+            self._add_to_group(entry, task, 1)
+            self._changed_groups[task.group_key] = None
         else:
             self._without_group[task.key] = task
         if task.node:
             self._tasks_on.setdefault(task.node, {})[task.key] = task
             self._charge(task, 1)
-        if task.deletion_ns is not None and LEAVING[task.status]:
+        if task.deletion_ns is not None and TERMINATING[task.status]:
             self._terminating[task.key] = task
-        if task.evicted_for and LEAVING[task.status]:
+        if task.evicted_for and TERMINATING[task.status]:
             self._victims[task.key] = task
         if task.shape.affinity is not None:
             self._with_affinity[task.key] = task
             # Read now: a cycle has no time for it.
-            self._terms.of(task.shape)
+            self._terms.terms_of(task.shape)
         if task.shape.volumes:
             self._with_volumes[task.key] = task
-        if task.shape.claims or task.shape.extended is not None:
+        if task.shape.claims or task.shape.dra_backed_spec is not None:
             self._with_claims[task.key] = task
         if task.shape.gpu.legacy_mig:
             self._legacy_mig[task.key] = task
 
     def _detach(self, task: Task) -> None:
-        self._notice(task)
+        self._replace_token(task)
         if task.group_key:
             entry = self.groups[task.group_key]
             del entry.tasks[task.key]
-            self._count(entry, task, -1)
-            self._uncounted[task.group_key] = None
-            self._drop_if_void(task.group_key, entry)
+            self._add_to_group(entry, task, -1)
+            self._changed_groups[task.group_key] = None
+            self._drop_if_empty(task.group_key, entry)
         if task.node:
             self._charge(task, -1)
-            there = self._tasks_on[task.node]
-            del there[task.key]
-            if not there:
+            node_tasks = self._tasks_on[task.node]
+            del node_tasks[task.key]
+            if not node_tasks:
                 del self._tasks_on[task.node]
         self._terminating.pop(task.key, None)
         self._victims.pop(task.key, None)
@@ -364,37 +366,37 @@ class Tables:
         self._without_group.pop(task.key, None)
         self._legacy_mig.pop(task.key, None)
 
-    def _count(self, entry: GroupEntry, task: Task, sign: int) -> None:
+    def _add_to_group(self, entry: GroupEntry, task: Task, sign: int) -> None:
         """Add to or take from what the group's tasks use and want."""
         status = task.status
         vector = self.vectors[task.shape]
-        if status is Status.PENDING:
-            entry.pending += sign * task.ours
+        if status is TaskStatus.PENDING:
+            entry.pending += sign * task.for_this_scheduler
             if entry.group is not None and task.subgroup not in entry.group.leaf_index:
                 # It can never be placed, so it is no demand (cycle:PG-4).
                 return
-            wanted = entry.wanted
-            wanted[0] += sign * vector.cpu
-            wanted[1] += sign * vector.memory
-            wanted[2] += sign * task.shape.gpu_hundredths
+            requested = entry.requested
+            requested[0] += sign * vector.cpu
+            requested[1] += sign * vector.memory
+            requested[2] += sign * task.shape.gpu_hundredths
             if task.shape.gpu.kind is GpuKind.MEMORY:
-                entry.wanted_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
-        elif status is Status.GATED:
-            entry.gated += sign * task.ours
+                entry.requested_mib += sign * task.shape.gpu.devices * task.shape.gpu.memory_mib
+        elif status is TaskStatus.GATED:
+            entry.gated += sign * task.for_this_scheduler
         elif QUEUE_ALLOCATED[status]:
             allocated = entry.allocated
             allocated[0] += sign * vector.cpu
             allocated[1] += sign * vector.memory
-            allocated[2] += sign * self._accepted(task.shape, task.node)
-        elif LEAVING[status] and task.node:
-            held = (vector.cpu, vector.memory, self._accepted(task.shape, task.node))
-            count_leaving(entry, held, sign, lasts=task.lasts(self.shard.stuck_after_ns))
+            allocated[2] += sign * self._allocated_gpu_hundredths(task.shape, task.node)
+        elif TERMINATING[status] and task.node:
+            held = (vector.cpu, vector.memory, self._allocated_gpu_hundredths(task.shape, task.node))
+            count_terminating(entry, held, sign, slow=task.terminates_slowly(self.shard.stuck_after_ns))
 
-    def _accepted(self, shape: Shape, node: str) -> int:
+    def _allocated_gpu_hundredths(self, shape: Shape, node: str) -> int:
         """Hundredths of a GPU a task has on its node (gpu:C-8; cycle:TSK-6; queues:Q-106)."""
         if not shape.shared:
             return shape.gpu_hundredths
-        facts = self._facts.get(node)
+        facts = self._node_facts.get(node)
         if facts is None:
             return shape.gpu_hundredths
         return shape.gpu.devices * portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
@@ -409,34 +411,34 @@ class Tables:
         problems: list[Problem] = []
         facts = read_node(node, self.shard.mig_label, problems.append).with_dra_gpus(self._dra_gpus.get(name, 0))
         self._set_problems(f"Node/{name}", problems)
-        if self._facts.get(name) != facts:
+        if self._node_facts.get(name) != facts:
             self._replace_node(name, facts)
 
     def _remove_node(self, name: str) -> None:
         self._set_problems(f"Node/{name}", [])
-        if name in self._facts:
+        if name in self._node_facts:
             self._replace_node(name, None)
 
     def _replace_node(self, name: str, facts: NodeFacts | None) -> None:
         """Set or remove a node; tasks on it or on their way to it are read anew, since what they cost may change."""
-        self._rest = object()
-        touched = sorted({*self._tasks_on.get(name, ()), *self._requests.pods_for(name)})
-        for key in touched:
-            old = self._tasks.pop(key, None)
-            if old is not None:
-                self._detach(old)
-        self._columns.drop(name)
-        self._facts.pop(name, None)
+        self._rest_token = object()
+        affected_pods = sorted({*self._tasks_on.get(name, ()), *self._bind_requests.pods_binding_to(name)})
+        for key in affected_pods:
+            old_task = self._tasks.pop(key, None)
+            if old_task is not None:
+                self._detach(old_task)
+        self._columns.remove_node(name)
+        self._node_facts.pop(name, None)
         self._node_table = None
         if facts is not None:
-            self._facts[name] = facts
-            self._columns.put(facts)
-        for key in touched:
-            self._reread(key)
+            self._node_facts[name] = facts
+            self._columns.add_node(facts)
+        for key in affected_pods:
+            self._rebuild_task(key)
 
     def _charge(self, task: Task, sign: int) -> None:
         """Add a task to or take it from its node, if the node is known."""
-        facts = self._facts.get(task.node)
+        facts = self._node_facts.get(task.node)
         if facts is not None and task.holds_node:
             self._columns.charge(facts, task, sign)
 
@@ -457,7 +459,7 @@ class Tables:
     def _set_problems(self, subject: str, problems: list[Problem]) -> None:
         if problems == self._problems.get(subject, []):
             return
-        self._rest = object()
+        self._rest_token = object()
         if problems:
             self._problems[subject] = problems
         else:
@@ -465,13 +467,13 @@ class Tables:
 
     def _apply_config_map(self, key: str) -> None:
         if key not in self.config_maps:
-            self._rest = object()
+            self._rest_token = object()
             self.config_maps.add(key)
 
     def _apply_namespace(self, namespace: Namespace) -> None:
         name, labels = namespace.metadata.name, namespace.metadata.labels
         if self.namespaces.get(name) != labels:
-            self._rest = object()
+            self._rest_token = object()
             self.namespaces[name] = dict(labels)
 
     def _apply_zones(self, topology: NodeResourceTopology) -> None:
@@ -493,64 +495,64 @@ class Tables:
         if self.shard.covers(podgroup.metadata):
             group = read_group(podgroup, self.shard.node_pool_key, problems.append)
         self._set_problems(f"PodGroup/{key}", problems)
-        self._set_group(key, group, elsewhere=group is None)
+        self._set_group(key, group, in_other_shard=group is None)
 
-    def _set_group(self, key: str, group: Group | None, *, elsewhere: bool) -> None:
+    def _set_group(self, key: str, group: Group | None, *, in_other_shard: bool) -> None:
         entry = self.groups.get(key)
         if entry is None:
-            if group is None and not elsewhere:
+            if group is None and not in_other_shard:
                 return
             entry = self.groups[key] = GroupEntry()
-        elif entry.group == group and entry.elsewhere == elsewhere:
+        elif entry.group == group and entry.in_other_shard == in_other_shard:
             return
-        self._running = object()
+        self._running_token = object()
         # Which tasks count depends on the subgroups of the group.
         for task in entry.tasks.values():
-            self._count(entry, task, -1)
+            self._add_to_group(entry, task, -1)
         entry.group = group
         for task in entry.tasks.values():
-            self._count(entry, task, 1)
-        entry.elsewhere = elsewhere
-        self._uncounted[key] = None
-        self._drop_if_void(key, entry)
+            self._add_to_group(entry, task, 1)
+        entry.in_other_shard = in_other_shard
+        self._changed_groups[key] = None
+        self._drop_if_empty(key, entry)
 
-    def _drop_if_void(self, key: str, entry: GroupEntry) -> None:
-        if entry.group is None and not entry.elsewhere and not entry.tasks:
+    def _drop_if_empty(self, key: str, entry: GroupEntry) -> None:
+        if entry.group is None and not entry.in_other_shard and not entry.tasks:
             del self.groups[key]
 
     def _apply_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
-        known = self.queues.get(name)
+        old_queue = self.queues.get(name)
         if not self.shard.covers(queue.metadata):
             self._remove_queue(name)
             return
         self.queues[name] = queue
-        born = queue.metadata.creation_timestamp
-        if known is None or known.spec != queue.spec or known.metadata.creation_timestamp != born:
-            self._rest = object()
+        created = queue.metadata.creation_timestamp
+        if old_queue is None or old_queue.spec != queue.spec or old_queue.metadata.creation_timestamp != created:
+            self._rest_token = object()
             self._tree = None
 
     def _remove_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
-            self._rest = object()
+            self._rest_token = object()
             self._tree = None
 
-    def dead_requests(self) -> list[str]:
+    def stale_bind_requests(self) -> list[str]:
         """Keys of BindRequests nobody waits for (cycle:SNP-8)."""
-        return self._requests.dead(self._facts, self.shard.covers)
+        return self._bind_requests.stale(self._node_facts, self.shard.covers)
 
     # -- the view of a cycle ----------------------------------------------------------------------------------------
 
-    def _settle_terminating(self, now_ns: int) -> None:
+    def _update_stuck_tasks(self, now_ns: int) -> None:
         """Tasks that should have gone long ago hold their node without promising to free it (cycle:TSK-3)."""
         for key, task in list(self._terminating.items()):
             assert task.deletion_ns is not None
             overdue = now_ns - task.deletion_ns > self.shard.stuck_after_ns
             # One that never ran is never stuck, and goes on promising its place.
-            wanted = Status.STUCK_IN_RELEASING if overdue and task.running else Status.RELEASING
-            if task.status is not wanted or task.overdue != overdue:
-                if self._assumed(key, self._pods[key]) is None:
-                    self._reread(key, wanted, overdue=overdue)
+            expected_status = TaskStatus.STUCK_IN_RELEASING if overdue and task.running else TaskStatus.RELEASING
+            if task.status is not expected_status or task.overdue != overdue:
+                if self._assumed_status(key, self._pods[key]) is None:
+                    self._rebuild_task(key, expected_status, overdue=overdue)
 
     def _current_nodes(self) -> NodeTable:
         """The nodes as a table; the GPUs of their slices are counted anew when slices or nodes have changed.
@@ -558,26 +560,26 @@ class Tables:
         Statements: cycle:SNP-5.
         """
         if self._node_table is None:
-            self._node_table = NodeTable.of(self._facts)
+            self._node_table = NodeTable.of(self._node_facts)
         table = self._node_table
         if not self.claims.slices and not self._dra_gpus:
             self._problems.pop("ResourceSlice", None)
-            self._counted = None
+            self._counted_inventory = None
             return table
         inventory = self.claims.inventory(table)
-        if inventory is self._counted:
+        if inventory is self._counted_inventory:
             return table
-        self._counted = inventory
-        offered = {table.names[row]: int(count) for row, count in enumerate(inventory.gpu_capacity()) if count}
+        self._counted_inventory = inventory
+        dra_gpus = {table.names[row]: int(count) for row, count in enumerate(inventory.gpu_capacity()) if count}
         self._problems["ResourceSlice"] = [
-            Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken
+            Problem("ResourceSlice", "spec.pool", str(pool)) for pool in inventory.broken_pools
         ]
-        if offered != self._dra_gpus:
-            before, self._dra_gpus = self._dra_gpus, offered
-            for name in sorted(before.keys() | offered.keys()):
-                if name in self._facts and before.get(name, 0) != offered.get(name, 0):
-                    self._replace_node(name, self._facts[name].with_dra_gpus(offered.get(name, 0)))
-            table = self._node_table = NodeTable.of(self._facts)
+        if dra_gpus != self._dra_gpus:
+            before, self._dra_gpus = self._dra_gpus, dra_gpus
+            for name in sorted(before.keys() | dra_gpus.keys()):
+                if name in self._node_facts and before.get(name, 0) != dra_gpus.get(name, 0):
+                    self._replace_node(name, self._node_facts[name].with_dra_gpus(dra_gpus.get(name, 0)))
+            table = self._node_table = NodeTable.of(self._node_facts)
         return table
 
     def queue_tree(self) -> QueueTree:
@@ -591,28 +593,28 @@ class Tables:
             self._problems["Queue"] = problems
         return self._tree
 
-    def tidy(self) -> None:
+    def refresh_indexes(self) -> None:
         """Count what has changed and forget what nobody asks for any more; whoever takes no snapshots does this."""
-        if self._census.refresh(self.groups, self._uncounted):
-            self._waiting = object()
-        self._uncounted.clear()
-        if len(self.shapes.shapes) > self._most_shapes:
-            used = {task.shape for task in self._tasks.values()} | {self._unreadable}
-            self.shapes.keep(used)
-            self.vectors.keep(used)
-            self._terms.keep(used)
-            self._most_shapes = 2 * len(used) + _SPARE_SHAPES
+        if self._group_index.refresh(self.groups, self._changed_groups):
+            self._waiting_token = object()
+        self._changed_groups.clear()
+        if len(self.shapes.shapes) > self._max_shapes:
+            used = {task.shape for task in self._tasks.values()} | {self._unreadable_shape}
+            self.shapes.retain_only(used)
+            self.vectors.retain_only(used)
+            self._terms.retain_only(used)
+            self._max_shapes = 2 * len(used) + _SHAPE_SLACK
 
     def snapshot(self, now_ns: int) -> Snapshot:
         """The view a cycle works on; valid until the next change of the tables."""
         # Nodes first: a change of them reads their tasks anew, as their objects are.
         table = self._current_nodes()
-        self._settle_terminating(now_ns)
+        self._update_stuck_tasks(now_ns)
         tree = self.queue_tree()
-        self.tidy()
+        self.refresh_indexes()
         return Snapshot(
             now_ns=now_ns,
-            content=Content(self._waiting, self._running, self._rest),
+            change_tokens=ChangeTokens(self._waiting_token, self._running_token, self._rest_token),
             shard=self.shard,
             axes=self.axes,
             shapes=self.shapes,
@@ -622,12 +624,12 @@ class Tables:
             columns=self._columns.planes(table),
             devices=self._columns.devices(table),
             ports=self._columns.ports(table),
-            foreign=self._columns.foreign(table),
+            foreign_usage=self._columns.foreign_usage(table),
             tree=tree,
-            entries=self.groups,
-            census=self._census,
-            records=self._tasks,
-            residents=self._tasks_on,
+            group_entries=self.groups,
+            group_index=self._group_index,
+            task_records=self._tasks,
+            tasks_by_node=self._tasks_on,
             tasks_with_affinity=self._with_affinity,
             terms=self._terms,
             tasks_with_volumes=self._with_volumes,
@@ -642,9 +644,9 @@ class Tables:
             claims=self.claims,
             config_maps=self.config_maps,
             namespaces=self.namespaces,
-            confined=self._confined,
+            restricted_to_free=self._restricted_to_free,
             problems=(
                 *(problem for key in sorted(self._problems) for problem in self._problems[key]),
-                *unknown_classes(self._census, self.priority_classes),
+                *unknown_class_problems(self._group_index, self.priority_classes),
             ),
         )

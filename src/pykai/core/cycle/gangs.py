@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from pykai.api import names
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.model.groups import Branch, Group, Leaf
-from pykai.core.model.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, Status
+from pykai.core.model.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, TaskStatus
 from pykai.core.model.tasks import Task, by_age
-from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queueledger import QueueAmounts
 
 #: (count, threshold) of a subgroup -> its place among its siblings (cycle:8.4)
 SubgroupKey = Callable[[int, int], tuple[float, ...]]
 TaskKey = Callable[[Task], tuple[Any, ...]]
 
 
-class LeafRun:
+class LeafState:
     """Counters of one leaf."""
 
     __slots__ = (
@@ -32,15 +32,15 @@ class LeafRun:
         "active_used",
         "alive",
         "evicted",
-        "first_open",
+        "first_unplaced",
         "gated",
         "minimum",
         "name",
-        "open",
         "pipelined",
         "tasks",
         "topology",
         "total",
+        "unplaced",
     )
 
     def __init__(self, leaf: Leaf) -> None:
@@ -57,11 +57,11 @@ class LeafRun:
         #: tasks that were pending when the cycle began, in task order
         self.tasks: list[Task] = []
         #: no task before this position is open
-        self.first_open = 0
+        self.first_unplaced = 0
         #: tasks that a trial told to leave and may still keep
         self.evicted: list[Task] = []
         #: how many tasks wait now, those a trial evicted included
-        self.open = 0
+        self.unplaced = 0
 
     @property
     def satisfied(self) -> bool:
@@ -79,22 +79,22 @@ class LeafRun:
         return self.active_used >= self.minimum
 
     @property
-    def standing(self) -> tuple[int, int]:
+    def count_and_threshold(self) -> tuple[int, int]:
         """Count and threshold for the order among siblings."""
         return self.active_allocated, self.minimum
 
 
-class BranchRun:
+class BranchState:
     """An inner node over the counters of its leaves."""
 
     __slots__ = ("children", "name", "needed", "topology")
 
-    def __init__(self, branch: Branch, leaves: dict[str, LeafRun]) -> None:
+    def __init__(self, branch: Branch, leaves: dict[str, LeafState]) -> None:
         self.name = branch.name
         self.topology = branch.topology
-        self.needed = branch.needed
-        self.children: list[LeafRun | BranchRun] = [
-            leaves[child.name] if isinstance(child, Leaf) else BranchRun(child, leaves) for child in branch.children
+        self.needed = branch.min_children
+        self.children: list[LeafState | BranchState] = [
+            leaves[child.name] if isinstance(child, Leaf) else BranchState(child, leaves) for child in branch.children
         ]
 
     @property
@@ -113,14 +113,14 @@ class BranchRun:
         return sum(child.ready for child in self.children) >= self.needed
 
     @property
-    def standing(self) -> tuple[int, int]:
+    def count_and_threshold(self) -> tuple[int, int]:
         """Count and threshold for the order among siblings."""
         return sum(child.satisfied for child in self.children), self.needed
 
 
-def leaves_of(node: LeafRun | BranchRun) -> list[LeafRun]:
+def leaves_of(node: LeafState | BranchState) -> list[LeafState]:
     """The leaves at or below a subgroup."""
-    if isinstance(node, LeafRun):
+    if isinstance(node, LeafState):
         return [node]
     return [leaf for child in node.children for leaf in leaves_of(child)]
 
@@ -130,7 +130,7 @@ class Batch:
 
     __slots__ = ("leaf", "tasks")
 
-    def __init__(self, leaf: LeafRun, tasks: list[Task]) -> None:
+    def __init__(self, leaf: LeafState, tasks: list[Task]) -> None:
         self.leaf = leaf
         self.tasks = tasks
 
@@ -139,29 +139,29 @@ class Gang:
     """A group during a cycle."""
 
     __slots__ = (
-        "_plain",
+        "_only_leaf",
         "_root",
         "_selection",
         "_tree_text",
-        "asked",
         "chain",
-        "core",
         "entry",
         "group",
         "key",
         "leaves",
-        "open",
+        "order_key",
         "pipelined",
-        "place",
         "preemptible",
         "priority",
+        "protected_keys",
         "queue",
-        "semi",
+        "requested_by_gpu_mib",
+        "semi_preemptible",
         "signature",
         "started_before",
         "strays",
         "task_key",
         "touched",
+        "unplaced",
         "unsupported",
         "version",
     )
@@ -182,15 +182,15 @@ class Gang:
         self.priority = priority
         self.preemptible = preemptible
         #: what lies beyond its minimum may be taken back, the rest not (queues:Q-415)
-        self.semi = group.preemptibility == names.SEMI_PREEMPTIBLE and queue >= 0
+        self.semi_preemptible = group.preemptibility == names.SEMI_PREEMPTIBLE and queue >= 0
         #: keys of the tasks of a semi-preemptible gang that may not, as the cycle began
-        self.core: frozenset[str] = frozenset()
+        self.protected_keys: frozenset[str] = frozenset()
         self.task_key: TaskKey = by_age
-        leaves = [LeafRun(leaf) for leaf in group.leaves]
+        leaves = [LeafState(leaf) for leaf in group.leaves]
         self.leaves = leaves
         #: the only leaf of a group without subgroups: the tree adds nothing to it
-        self._plain = leaves[0] if group.plain else None
-        self._root: BranchRun | None = None
+        self._only_leaf = leaves[0] if group.has_single_leaf else None
+        self._root: BranchState | None = None
         self._tree_text: str | None = None
         #: tasks that name a subgroup the group does not have (cycle:PG-4)
         self.strays: list[Task] = []
@@ -208,41 +208,41 @@ class Gang:
             leaf.total += 1
             if ALIVE[status]:
                 leaf.alive += 1
-                if status is Status.PENDING and task.ours:
+                if status is TaskStatus.PENDING and task.for_this_scheduler:
                     leaf.tasks.append(task)
                     if task.shape.unsupported:
                         self.unsupported.update(task.shape.unsupported)
-                elif status is Status.GATED or status is Status.PENDING:
+                elif status is TaskStatus.GATED or status is TaskStatus.PENDING:
                     leaf.gated += 1
             if ACTIVE_USED[status]:
                 leaf.active_used += 1
                 if ACTIVE_ALLOCATED[status]:
                     started = True
                     leaf.active_allocated += 1
-                    if status is Status.PIPELINED:
+                    if status is TaskStatus.PIPELINED:
                         leaf.pipelined += 1
         #: whether some task was allocated before this cycle
         self.started_before = started
         #: tasks that wait to be placed, and tasks pipelined
-        self.open = 0
+        self.unplaced = 0
         self.pipelined = 0
         for leaf in leaves:
-            leaf.open = len(leaf.tasks)
-            self.open += leaf.open
+            leaf.unplaced = len(leaf.tasks)
+            self.unplaced += leaf.unplaced
             self.pipelined += leaf.pipelined
         self._selection: list[Batch] | None = None
         #: its sort key among the gangs of its queue, None = to be asked anew
-        self.place: tuple[object, ...] | None = None
+        self.order_key: tuple[object, ...] | None = None
         #: what makes it like others (`victims/signatures.py`); once it was touched only for this version of the state
         self.signature: Any = None
         #: what the selected tasks ask of their queue, by the MiB that converts gpu-memory requests
-        self.asked: dict[int, Amounts] = {}
+        self.requested_by_gpu_mib: dict[int, QueueAmounts] = {}
 
     @property
-    def root(self) -> BranchRun:
+    def root(self) -> BranchState:
         """The subgroup tree over the leaves."""
         if self._root is None:
-            self._root = BranchRun(self.group.root, {leaf.name: leaf for leaf in self.leaves})
+            self._root = BranchState(self.group.root, {leaf.name: leaf for leaf in self.leaves})
         return self._root
 
     @property
@@ -255,7 +255,7 @@ class Gang:
     @property
     def ready(self) -> bool:
         """Enough tasks exist to start the gang (cycle:PG-6)."""
-        return self.root.ready if self._plain is None else self._plain.ready
+        return self.root.ready if self._only_leaf is None else self._only_leaf.ready
 
     @property
     def size(self) -> int:
@@ -270,12 +270,12 @@ class Gang:
     @property
     def satisfied(self) -> bool:
         """Enough tasks run or are promised a place (cycle:PG-5)."""
-        return self.root.satisfied if self._plain is None else self._plain.satisfied
+        return self.root.satisfied if self._only_leaf is None else self._only_leaf.satisfied
 
     @property
     def complete(self) -> bool:
         """Enough tasks hold a node, terminating ones included; the tree counts, minSubGroup too (cycle:PG-8)."""
-        return self.root.complete if self._plain is None else self._plain.complete
+        return self.root.complete if self._only_leaf is None else self._only_leaf.complete
 
     @property
     def elastic(self) -> bool:
@@ -283,9 +283,9 @@ class Gang:
         return any(leaf.minimum < leaf.total for leaf in self.leaves)
 
     @property
-    def starts_core(self) -> bool:
+    def next_task_non_preemptible(self) -> bool:
         """Whether the next task it gets counts as non-preemptible."""
-        return not self.preemptible and (not self.semi or not self.satisfied)
+        return not self.preemptible and (not self.semi_preemptible or not self.satisfied)
 
     def sort_tasks(self, key: TaskKey) -> None:
         """Put the tasks of every leaf in task order (cycle:8.5)."""
@@ -294,122 +294,124 @@ class Gang:
             if len(leaf.tasks) > 1:
                 leaf.tasks.sort(key=key)
 
-    def changed(self) -> None:
+    def mark_changed(self) -> None:
         """A task was placed or taken back: what to place next must be asked anew (cycle:PG-9)."""
         self.touched = True
         self._selection = None
-        self.place = None
-        self.asked.clear()
+        self.order_key = None
+        self.requested_by_gpu_mib.clear()
 
-    def active(self, status_of: Callable[[Task], Status]) -> dict[str, list[Task]]:
+    def active_tasks(self, status_of: Callable[[Task], TaskStatus]) -> dict[str, list[Task]]:
         """Tasks that hold a node or the promise of one, by leaf, in task order."""
-        found: dict[str, list[Task]] = {}
+        active: dict[str, list[Task]] = {}
         for task in self.entry.tasks.values():
             if ACTIVE_ALLOCATED[status_of(task)] and task.subgroup in self.group.leaf_index:
-                found.setdefault(task.subgroup, []).append(task)
-        for tasks in found.values():
+                active.setdefault(task.subgroup, []).append(task)
+        for tasks in active.values():
             if len(tasks) > 1:
                 tasks.sort(key=self.task_key)
-        return found
+        return active
 
-    def select(self, is_open: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
+    def select_tasks(self, is_unplaced: Callable[[Task], bool], subgroup_key: SubgroupKey) -> list[Batch]:
         """Which tasks to place next, leaf by leaf in placing order (cycle:6.2)."""
         if self._selection is None:
-            plain = self._plain
-            judged: dict[int, Judged] = {}
-            if not (plain.ready if plain is not None else judge(self.root, judged).ready):
+            only_leaf = self._only_leaf
+            statuses: dict[int, SubgroupStatus] = {}
+            if not (only_leaf.ready if only_leaf is not None else evaluate_subgroups(self.root, statuses).ready):
                 # Nothing of a gang that cannot be complete is started (cycle:PG-6).
                 self._selection = []
-            elif plain is None:
-                self._selection = list(_collect(self.root, _Picker(is_open, self.task_key, judged), subgroup_key))
+            elif only_leaf is None:
+                self._selection = list(
+                    _collect_batches(self.root, _TaskPicker(is_unplaced, self.task_key, statuses), subgroup_key)
+                )
             else:
-                tasks = _pick(plain, is_open, self.task_key)
-                self._selection = [Batch(plain, tasks)] if tasks else []
+                tasks = _pick_tasks(only_leaf, is_unplaced, self.task_key)
+                self._selection = [Batch(only_leaf, tasks)] if tasks else []
         return self._selection
 
 
-def by_subgroup_order(children: list[LeafRun | BranchRun], key: SubgroupKey) -> list[LeafRun | BranchRun]:
+def by_subgroup_order(children: list[LeafState | BranchState], key: SubgroupKey) -> list[LeafState | BranchState]:
     """Siblings in subgroup order (cycle:8.4): the plugins' key, then the name."""
     if len(children) < 2:
         return children
-    return sorted(children, key=lambda child: (key(*child.standing), child.name))
+    return sorted(children, key=lambda child: (key(*child.count_and_threshold), child.name))
 
 
-class _Picker(NamedTuple):
-    is_open: Callable[[Task], bool]
+class _TaskPicker(NamedTuple):
+    is_unplaced: Callable[[Task], bool]
     task_key: TaskKey
-    judged: dict[int, Judged]
+    statuses: dict[int, SubgroupStatus]
 
 
-class Judged(NamedTuple):
+class SubgroupStatus(NamedTuple):
     """How a subgroup stands, worked out once for it and everything below it."""
 
     satisfied: bool
     ready: bool
     #: count and threshold for the order among siblings
-    standing: tuple[int, int]
+    count_and_threshold: tuple[int, int]
 
 
-def judge(node: LeafRun | BranchRun, found: dict[int, Judged]) -> Judged:
+def evaluate_subgroups(node: LeafState | BranchState, statuses: dict[int, SubgroupStatus]) -> SubgroupStatus:
     """Enter how a subgroup and those below it stand, by identity: one pass, however deep the tree is."""
-    if isinstance(node, LeafRun):
-        made = Judged(node.satisfied, node.ready, node.standing)
+    if isinstance(node, LeafState):
+        status = SubgroupStatus(node.satisfied, node.ready, node.count_and_threshold)
     else:
-        below = [judge(child, found) for child in node.children]
-        satisfied = sum([child.satisfied for child in below])
-        ready = sum([child.ready for child in below])
-        made = Judged(satisfied >= node.needed, ready >= node.needed, (satisfied, node.needed))
-    found[id(node)] = made
-    return made
+        children = [evaluate_subgroups(child, statuses) for child in node.children]
+        satisfied = sum([child.satisfied for child in children])
+        ready = sum([child.ready for child in children])
+        status = SubgroupStatus(satisfied >= node.needed, ready >= node.needed, (satisfied, node.needed))
+    statuses[id(node)] = status
+    return status
 
 
 # Children that cannot be complete are passed over (cycle:PG-11).
-def _collect(branch: BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
-    judged = picker.judged
-    children = [child for child in branch.children if judged[id(child)].satisfied or judged[id(child)].ready]
+def _collect_batches(branch: BranchState, picker: _TaskPicker, key: SubgroupKey) -> Iterator[Batch]:
+    statuses = picker.statuses
+    children = [child for child in branch.children if statuses[id(child)].satisfied or statuses[id(child)].ready]
     if len(children) > 1:
-        children.sort(key=lambda child: (key(*judged[id(child)].standing), child.name))
-    if judged[id(branch)].satisfied:
+        children.sort(key=lambda child: (key(*statuses[id(child)].count_and_threshold), child.name))
+    if statuses[id(branch)].satisfied:
         for child in children:
-            found = list(_next_of(child, picker, key))
-            if found:
-                yield from found
+            batches = list(_next_batches(child, picker, key))
+            if batches:
+                yield from batches
                 return
         return
     for child in children[: branch.needed]:
-        if not judged[id(child)].satisfied:
-            yield from _next_of(child, picker, key)
+        if not statuses[id(child)].satisfied:
+            yield from _next_batches(child, picker, key)
 
 
-def _next_of(child: LeafRun | BranchRun, picker: _Picker, key: SubgroupKey) -> Iterator[Batch]:
-    if isinstance(child, BranchRun):
-        yield from _collect(child, picker, key)
+def _next_batches(child: LeafState | BranchState, picker: _TaskPicker, key: SubgroupKey) -> Iterator[Batch]:
+    if isinstance(child, BranchState):
+        yield from _collect_batches(child, picker, key)
     else:
-        tasks = _pick(child, picker.is_open, picker.task_key)
+        tasks = _pick_tasks(child, picker.is_unplaced, picker.task_key)
         if tasks:
             yield Batch(child, tasks)
 
 
-def _pick(leaf: LeafRun, is_open: Callable[[Task], bool], task_key: TaskKey) -> list[Task]:
+def _pick_tasks(leaf: LeafState, is_unplaced: Callable[[Task], bool], task_key: TaskKey) -> list[Task]:
     """The missing minimum of a leaf, or one task beyond it (cycle:PG-10)."""
-    if not leaf.open:
+    if not leaf.unplaced:
         return []
     missing = max(leaf.minimum - leaf.active_allocated, 1)
     tasks = leaf.tasks
     if leaf.evicted:
         # Those a trial evicted go first: putting a waiting task in the place of a running one helps nobody.
-        back = sorted((task for task in leaf.evicted if is_open(task)), key=task_key)
-        waiting = [task for task in tasks if task not in leaf.evicted and is_open(task)]
-        return (back + waiting)[:missing]
-    if leaf.open == len(tasks):
+        evicted = sorted((task for task in leaf.evicted if is_unplaced(task)), key=task_key)
+        waiting = [task for task in tasks if task not in leaf.evicted and is_unplaced(task)]
+        return (evicted + waiting)[:missing]
+    if leaf.unplaced == len(tasks):
         return tasks[:missing]
-    position = leaf.first_open
-    while position < len(tasks) and not is_open(tasks[position]):
+    position = leaf.first_unplaced
+    while position < len(tasks) and not is_unplaced(tasks[position]):
         position += 1
-    leaf.first_open = position
+    leaf.first_unplaced = position
     picked: list[Task] = []
     while position < len(tasks) and len(picked) < missing:
-        if is_open(tasks[position]):
+        if is_unplaced(tasks[position]):
             picked.append(tasks[position])
         position += 1
     return picked

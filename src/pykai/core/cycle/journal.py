@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import DeviceUse
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
 
 if TYPE_CHECKING:
     from pykai.core.cycle.state import State
 
 
-class Books(Protocol):
+class DiscreteLedger(Protocol):
     """Something nodes give to tasks one by one that is no column: devices of claims, NUMA zones, volumes.
 
     An object keeps the books of one cycle.  It starts with what tasks held before; like the columns it tells what is
@@ -33,32 +33,33 @@ class Books(Protocol):
     def held(self, task: Task) -> object | None:
         """What a task holds on its node since before the cycle, None when nothing."""
 
-    def grant(self, state: State, ask: Any, row: int, *, idle: bool) -> object | None:
-        """What a task (`hooks.Ask`) would get on a node, of what is idle or of what is free; None when it cannot."""
+    def grant(self, state: State, request: Any, row: int, *, idle: bool) -> object | None:
+        """What a task (`hooks.PlacementRequest`) would get on a node, of what is idle or of what is free; None when it
+        cannot."""
 
-    def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
+    def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
         """Book something as held live, releasing or pipelined (sign 1), or take it out again (-1)."""
 
 
 @runtime_checkable
-class ToldInBinds(Protocol):
+class BindFieldSource(Protocol):
     """Books of which the bind of a pod tells: what the binder must know."""
 
-    def bind_fields(self, task: Task, row: int, content: object) -> dict[str, Any]:
+    def bind_fields(self, task: Task, row: int, allocation: object) -> dict[str, Any]:
         """Fields of `decisions.Bind`."""
 
 
 class Grant(NamedTuple):
     """What a task is given out of some books; equal contents are equal grants."""
 
-    book: Books
-    content: object
+    ledger: DiscreteLedger
+    allocation: object
 
 
 class Placement(NamedTuple):
     """Where a task is in this cycle, if the cycle moved it (gpu:S-10)."""
 
-    status: Status
+    status: TaskStatus
     row: int
     gpu_groups: tuple[str, ...]
     grants: tuple[Grant, ...] = ()
@@ -66,21 +67,21 @@ class Placement(NamedTuple):
 
 class Placed(NamedTuple):
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
+    placement: Placement
     holding: int
     saved: list[list[float]]
-    before: Placement | None
-    core: bool
+    previous: Placement | None
+    non_preemptible: bool
     version: int
 
 
 class Converted(NamedTuple):
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
+    placement: Placement
     version: int
 
 
@@ -88,11 +89,11 @@ class Evicted(NamedTuple):
     """A task told to leave its node: `here`, as it leaves it (gpu:S-8)."""
 
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
+    placement: Placement
     saved: list[list[float]]
-    before: Placement | None
+    previous: Placement | None
     version: int
 
 
@@ -100,11 +101,11 @@ class Dropped(NamedTuple):
     """A promise taken back."""
 
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
+    placement: Placement
     saved: list[list[float]]
-    before: Placement | None
+    previous: Placement | None
     version: int
 
 
@@ -112,12 +113,12 @@ class Kept(NamedTuple):
     """An eviction taken back: the task goes on where it is."""
 
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
+    placement: Placement
     saved: list[list[float]]
-    before: Placement | None
-    after: Placement | None
+    previous: Placement | None
+    cancelled: Placement | None
     version: int
 
 
@@ -125,22 +126,22 @@ class Vacated(NamedTuple):
     """A task that was told to leave is gone, and so are the reservations of shared GPUs it was the last on."""
 
     gang: Gang
-    leaf: LeafRun
+    leaf: LeafState
     task: Task
-    here: Placement
-    before: Placement | None
+    placement: Placement
+    previous: Placement | None
     devices: dict[str, DeviceUse]
     version: int
 
 
-Entry = Placed | Converted | Evicted | Dropped | Kept | Vacated
+JournalEntry = Placed | Converted | Evicted | Dropped | Kept | Vacated
 
 
-class Outcome(NamedTuple):
+class CommitResult(NamedTuple):
     """What the entries since a mark amount to, each task once, in the order they were first touched."""
 
     #: keys of the tasks concerned, with their gangs
-    touched: dict[str, Gang]
+    gangs_by_task: dict[str, Gang]
     #: tasks with a place they did not have: started (Binding) or promised (Pipelined)
     placed: list[tuple[Gang, Task, Placement]]
     #: tasks that leave, with where they were
@@ -150,8 +151,8 @@ class Outcome(NamedTuple):
 class Observer(Protocol):
     """Someone who keeps its own index of which task is where."""
 
-    def came(self, task: Task, row: int) -> None:
+    def task_added(self, task: Task, row: int) -> None:
         """A task now holds the node."""
 
-    def went(self, task: Task, row: int) -> None:
+    def task_removed(self, task: Task, row: int) -> None:
         """A task no longer holds the node."""

@@ -16,61 +16,86 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pykai.core.cluster.changetokens import Content, Figures
+from pykai.core.cluster.changetokens import ChangeTokens, RunningSums
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.reuse import Known
+from pykai.core.cycle.reuse import ReusableState
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Plan
 
 
-class Memory:
+class CycleMemory:
     """The last plan and how long it holds.  The owner hands the same memory to every cycle."""
 
-    __slots__ = ("_content", "_figures", "_looked", "_plan", "_policy", "_until_ns", "known")
+    __slots__ = (
+        "_change_tokens",
+        "_inspected_running",
+        "_plan",
+        "_policy",
+        "_running_sums",
+        "_valid_until_ns",
+        "reuse",
+    )
 
     def __init__(self) -> None:
-        self._content = Content(None, None, None)
+        self._change_tokens = ChangeTokens(None, None, None)
         #: what running work came to, and whether the cycle looked at more of it
-        self._figures: Figures | None = None
-        self._looked = True
+        self._running_sums: RunningSums | None = None
+        self._inspected_running = True
         self._policy: Policy | None = None
         self._plan: Plan | None = None
-        self._until_ns: int | None = None
+        self._valid_until_ns: int | None = None
         #: what need not be made anew when the plan has to be
-        self.known: Known | None = None
+        self.reuse: ReusableState | None = None
 
     @property
-    def until_ns(self) -> int | None:
+    def valid_until_ns(self) -> int | None:
         """When the plan has to be made anew though nothing changed; None = never."""
-        return self._until_ns
+        return self._valid_until_ns
 
     def recall(self, snapshot: Snapshot, policy: Policy) -> Plan | None:
         """The plan for this snapshot, if it is known without working it out."""
         plan = self._plan
-        if plan is None or self._policy != policy or not self._holds(snapshot):
+        if plan is None or self._policy != policy or not self._is_unchanged(snapshot):
             return None
-        if snapshot.now_ns < plan.now_ns or (self._until_ns is not None and snapshot.now_ns >= self._until_ns):
+        if snapshot.now_ns < plan.now_ns or (
+            self._valid_until_ns is not None and snapshot.now_ns >= self._valid_until_ns
+        ):
             return None
         return replace(plan, now_ns=snapshot.now_ns)
 
-    def _holds(self, snapshot: Snapshot) -> bool:
+    def _is_unchanged(self, snapshot: Snapshot) -> bool:
         """Whether everything that the cycle has read is as it was."""
-        if self._content.same(snapshot.content):
+        if self._change_tokens.is_same(snapshot.change_tokens):
             return True
-        if self._looked or not self._content.same_but_running(snapshot.content):
+        if self._inspected_running or not self._change_tokens.same_except_running(snapshot.change_tokens):
             return False
-        return self._figures == Figures(snapshot.columns, snapshot.foreign, snapshot.census)
+        return self._running_sums == RunningSums(snapshot.columns, snapshot.foreign_usage, snapshot.group_index)
 
-    def keep(
-        self, snapshot: Snapshot, policy: Policy, plan: Plan, until_ns: int | None, figures: Figures | None = None
+    def store(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        plan: Plan,
+        valid_until_ns: int | None,
+        running_sums: RunningSums | None = None,
     ) -> None:
         """Remember a plan that no rule about time contradicts before `until_ns`; `figures` are those before it."""
-        if plan.binds or plan.evictions or any(item.gpu_groups for item in plan.nominations) or _stamps(plan):
+        if (
+            plan.binds
+            or plan.evictions
+            or any(item.gpu_groups for item in plan.nominations)
+            or _marks_new_stale_gang(plan)
+        ):
             self._plan = None
             return
-        self._content, self._policy, self._plan, self._until_ns = snapshot.content, policy, plan, until_ns
-        self._figures, self._looked = figures, snapshot.looked or figures is None
+        self._change_tokens, self._policy, self._plan, self._valid_until_ns = (
+            snapshot.change_tokens,
+            policy,
+            plan,
+            valid_until_ns,
+        )
+        self._running_sums, self._inspected_running = running_sums, snapshot.inspected_running or running_sums is None
 
 
-def _stamps(plan: Plan) -> bool:
+def _marks_new_stale_gang(plan: Plan) -> bool:
     return any(stale.since_ns == plan.now_ns for stale in plan.stale)

@@ -16,32 +16,34 @@ from pykai.core.model.status import QUEUE_ALLOCATED
 from pykai.core.model.tasks import Task
 
 
-def _allocated(task: Task) -> bool:
+def _is_allocated(task: Task) -> bool:
     return QUEUE_ALLOCATED[task.status]
 
 
-def core_of(
+def protected_tasks(
     group: Group,
     tasks: Iterable[Task],
     task_key: Callable[[Task], tuple[Any, ...]],
-    counts: Callable[[Task], bool] = _allocated,
+    holds_node: Callable[[Task], bool] = _is_allocated,
 ) -> list[Task]:
     """Tasks that hold a node and belong to the core; `counts` says which of them do hold one."""
-    held: dict[str, list[Task]] = {}
+    tasks_by_subgroup: dict[str, list[Task]] = {}
     for task in tasks:
-        if counts(task):
-            held.setdefault(task.subgroup, []).append(task)
-    for found in held.values():
-        found.sort(key=task_key)
-    return _core(group.root, held)[1]
+        if holds_node(task):
+            tasks_by_subgroup.setdefault(task.subgroup, []).append(task)
+    for subgroup_tasks in tasks_by_subgroup.values():
+        subgroup_tasks.sort(key=task_key)
+    return _protected_part(group.root, tasks_by_subgroup)[1]
 
 
-def _core(node: Branch | Leaf, held: dict[str, list[Task]]) -> tuple[bool, list[Task]]:
+def _protected_part(node: Branch | Leaf, tasks_by_subgroup: dict[str, list[Task]]) -> tuple[bool, list[Task]]:
     """Whether a subgroup is satisfied, and its core."""
     if isinstance(node, Leaf):
-        found = held.get(node.name, [])
-        return len(found) >= node.minimum, found[: node.minimum]
-    below = sorted((not (part := _core(child, held))[0], child.name, part[1]) for child in node.children)
-    chosen = below[: node.needed]
-    satisfied = len(chosen) == node.needed and not any(missing for missing, _, _ in chosen)
+        subgroup_tasks = tasks_by_subgroup.get(node.name, [])
+        return len(subgroup_tasks) >= node.minimum, subgroup_tasks[: node.minimum]
+    below = sorted(
+        (not (part := _protected_part(child, tasks_by_subgroup))[0], child.name, part[1]) for child in node.children
+    )
+    chosen = below[: node.min_children]
+    satisfied = len(chosen) == node.min_children and not any(missing for missing, _, _ in chosen)
     return satisfied, [task for _, _, tasks in chosen for task in tasks]

@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Batch, Gang, TaskKey
-from pykai.core.cycle.protected import core_of
-from pykai.core.cycle.reuse import Known
+from pykai.core.cycle.protected import protected_tasks
+from pykai.core.cycle.reuse import ReusableState
 from pykai.core.cycle.state import State
-from pykai.core.hooks import EVERY_NODE, Rules
+from pykai.core.hooks import ALL_NODES, Rules
 from pykai.core.model.groups import Group
 from pykai.core.model.problems import Problem
 from pykai.core.model.shapes import GpuKind
 from pykai.core.placing.ranking import Rankings
 from pykai.core.policy import Policy
-from pykai.core.queueing.allowance import Turns, take_turns
-from pykai.core.queueing.queueledger import Amounts
-from pykai.core.queueing.queuewalk import Line, QueueWalk
-from pykai.core.report.decisions import Bind, Evict, Nominate, OverCapacity, Refusal, StaleGang, Verdict
+from pykai.core.queueing.allowance import GroupSelection, select_groups
+from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.queueing.queuewalk import GangLine, QueueWalk
+from pykai.core.report.decisions import Bind, Evict, NoEviction, Nominate, OverCapacity, Refusal, StaleGang
 
 
-class Failure(NamedTuple):
+class PlacementFailure(NamedTuple):
     """Where an attempt failed and why, without the names of the pods (see `place/gang.py`)."""
 
     version: int
@@ -47,7 +47,7 @@ class Session:
         rules: Rules,
         state: State,
         problems: list[Problem],
-        known: Known | None = None,
+        reuse: ReusableState | None = None,
     ) -> None:
         self.snapshot = snapshot
         #: what went wrong in this cycle, besides what the snapshot says
@@ -56,21 +56,21 @@ class Session:
         self.rules = rules
         self.state = state
         self.rankings = rankings = Rankings(rules)
-        state.allowed = lambda state, ask: rankings.of(state, ask, EVERY_NODE).allowed
+        state.allowed_nodes = lambda state, ask: rankings.ranking_for(state, ask, ALL_NODES).allowed
         #: by task key
         self.binds: dict[str, Bind] = {}
         self.nominations: dict[str, Nominate] = {}
         #: group key -> why its next tasks may be promised a place, but not start
-        self.held: dict[str, OverCapacity] = {}
+        self.start_refusals: dict[str, OverCapacity] = {}
         #: groups that start in this cycle
         self.started: dict[str, None] = {}
         self.evictions: dict[str, Evict] = {}
         self.stale: list[StaleGang] = []
         self.recovered: list[str] = []
         #: group key -> why it may not take anything back, or found nothing to take
-        self.verdicts: dict[str, list[Verdict]] = {}
+        self.no_evictions: dict[str, list[NoEviction]] = {}
         #: searches that a budget ended
-        self.stopped: list[str] = []
+        self.stopped_searches: list[str] = []
         #: groups of which a task was evicted in this cycle
         self.evicted_groups: set[str] = set()
         #: what depends on the cycle alone and is made on first use, by those who use it
@@ -78,17 +78,17 @@ class Session:
         #: group key -> why its pods wait
         self.refusals: dict[str, list[Refusal]] = {}
         #: equal attempts that failed, by what they ask for
-        self.failures: dict[Hashable, Failure] = {}
+        self.failures: dict[Hashable, PlacementFailure] = {}
         #: node refusals by kind of ask, valid for one version of the state
-        self.explained: dict[Hashable, tuple[int, dict[str, int]]] = {}
+        self.node_refusal_counts: dict[Hashable, tuple[int, dict[str, int]]] = {}
         gpu_range = snapshot.gpu_memory_range()
         #: MiB per GPU by which gpu-memory requests are converted: cautious and hopeful (gpu:C-6); 0 = no conversion
         self.smallest_gpu_mib, self.largest_gpu_mib = gpu_range or (0, 0)
         self._gangs: dict[str, Gang] = {}
         #: what an earlier cycle has left
-        self.known = known or Known(snapshot, policy)
+        self.reuse = reuse or ReusableState(snapshot, policy)
         self._waiting: list[Gang] | None = None
-        self._turns: Turns | None = None
+        self._selection: GroupSelection | None = None
         #: sort key of tasks: the plugins' keys, then age, then uid (cycle:8.5)
         self.task_order: TaskKey = rules.task_order
 
@@ -101,110 +101,114 @@ class Session:
         """
         self.memo.clear()
         self.snapshot.memo.clear()
-        self.state.allowed = None
+        self.state.allowed_nodes = None
 
-    def refuse(self, gang: Gang, refusal: Refusal) -> None:
+    def record_refusal(self, gang: Gang, refusal: Refusal) -> None:
         """Record why a gang waits."""
         self.refusals.setdefault(gang.key, []).append(refusal)
 
-    def judge(self, gang: Gang, verdict: Verdict) -> None:
+    def record_no_eviction(self, gang: Gang, reason: NoEviction) -> None:
         """Record why a gang takes nothing back."""
-        self.verdicts.setdefault(gang.key, []).append(verdict)
+        self.no_evictions.setdefault(gang.key, []).append(reason)
 
     def gang(self, entry: GroupEntry) -> Gang:
         """The gang of a group, with its tasks in order; made once per cycle."""
         group = entry.group
         assert group is not None
-        made = self._gangs.get(group.key)
-        if made is None:
-            made = self.known.gangs.get(group.key)
-            if made is None or made.entry is not entry or made.version != entry.version:
-                made = self._make(group, entry)
-            self._gangs[group.key] = made
-        return made
+        gang = self._gangs.get(group.key)
+        if gang is None:
+            gang = self.reuse.gangs.get(group.key)
+            if gang is None or gang.entry is not entry or gang.version != entry.version:
+                gang = self._make_gang(group, entry)
+            self._gangs[group.key] = gang
+        return gang
 
-    def _make(self, group: Group, entry: GroupEntry) -> Gang:
+    def _make_gang(self, group: Group, entry: GroupEntry) -> Gang:
         snapshot = self.snapshot
         tree = snapshot.tree
         queue = tree.rows.get(group.queue, -1)
         priority = snapshot.priority_of(group) if queue >= 0 else 0
-        preemptible = queue >= 0 and snapshot.preemptible(group, priority)
-        made = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
-        made.sort_tasks(self.task_order)
-        if made.semi:
-            made.core = frozenset(task.key for task in core_of(group, entry.tasks.values(), self.task_order))
-        return made
+        preemptible = queue >= 0 and snapshot.is_preemptible(group, priority)
+        gang = Gang(group, entry, queue, tree.chains[queue] if queue >= 0 else (), priority, preemptible)
+        gang.sort_tasks(self.task_order)
+        if gang.semi_preemptible:
+            gang.protected_keys = frozenset(
+                task.key for task in protected_tasks(group, entry.tasks.values(), self.task_order)
+            )
+        return gang
 
-    def untouched(self) -> dict[str, Gang]:
+    def unchanged_waiting_gangs(self) -> dict[str, Gang]:
         """Gangs that wait and are as the cycle found them."""
         return {gang.key: gang for gang in self._waiting or () if not gang.touched}
 
-    def touched_gangs(self) -> Iterable[str]:
+    def inspected_gangs(self) -> Iterable[str]:
         """Keys of the gangs that somebody has looked at in this cycle; the others nobody can have changed."""
         return self._gangs
 
     @property
-    def turns(self) -> Turns:
+    def group_selection(self) -> GroupSelection:
         """Which of the waiting groups take part."""
-        if self._turns is None:
+        if self._selection is None:
             policy = self.policy
-            self._turns = take_turns(self.snapshot, policy.namespace_units, policy.resume, policy.promised)
-        return self._turns
+            self._selection = select_groups(
+                self.snapshot, policy.namespace_units, policy.resume, policy.nominated_groups
+            )
+        return self._selection
 
-    def waiting(self) -> list[Gang]:
+    def waiting_gangs(self) -> list[Gang]:
         """Gangs that had a task to place, or one held back by gates, when the cycle began; in order.
 
         Those that `turns` puts off are not among them.
         """
         if self._waiting is None:
-            gangs = [self.gang(entry) for entry in self.turns.entries]
-            self._waiting = sorted(gangs, key=self.place_of)
+            gangs = [self.gang(entry) for entry in self.group_selection.entries]
+            self._waiting = sorted(gangs, key=self.order_key_of)
         return self._waiting
 
-    def group_order(self, gang: Gang) -> tuple[object, ...]:
+    def compute_order_key(self, gang: Gang) -> tuple[object, ...]:
         """Sort key of gangs in a leaf queue: the plugins' keys, then age, then name (cycle:8.3; queues:Q-86)."""
         group = gang.group
         if self.rules.group_key is None:
             return (group.creation_ns, group.name, group.namespace)
         return (self.rules.group_key(gang), group.creation_ns, group.name, group.namespace)
 
-    def place_of(self, gang: Gang) -> tuple[object, ...]:
-        """`group_order` of a gang as it stands, worked out anew after a task of it was placed or taken back."""
-        if gang.place is None:
-            gang.place = self.group_order(gang)
-        return gang.place
+    def order_key_of(self, gang: Gang) -> tuple[object, ...]:
+        """`compute_order_key` of a gang as it stands, worked out anew after a task of it was placed or taken back."""
+        if gang.order_key is None:
+            gang.order_key = self.compute_order_key(gang)
+        return gang.order_key
 
-    def queue_walk(self, lines: Mapping[int, Line], top: int = -1) -> QueueWalk:
+    def queue_walk(self, lines: Mapping[int, GangLine], subtree_root: int = -1) -> QueueWalk:
         """The fair order over lines of gangs."""
         key = self.rules.queue_key
         return QueueWalk(
             self.snapshot.tree,
             lines,
             queue_key=partial(key, self.state) if key is not None else None,
-            beats=self.rules.bound_tie(self.state),
+            beats=self.rules.queue_tie_in(self.state),
             version=lambda: self.state.version,
-            top=top,
+            subtree_root=subtree_root,
         )
 
-    def request_of(self, gang: Gang) -> Amounts:
+    def requested_amounts(self, gang: Gang) -> QueueAmounts:
         """What the next tasks of a gang ask of their queue, gpu-memory counted cautiously (queues:Q-230, Q-262)."""
-        return self.amounts(gang, self.smallest_gpu_mib)
+        return self.next_task_amounts(gang, self.smallest_gpu_mib)
 
     def next_tasks(self, gang: Gang) -> list[Batch]:
         """Which tasks of the gang to place next."""
-        return gang.select(self.state.is_open, self.rules.subgroup_key)
+        return gang.select_tasks(self.state.is_unplaced, self.rules.subgroup_key)
 
-    def amounts(self, gang: Gang, gpu_mib: int) -> Amounts:
+    def next_task_amounts(self, gang: Gang, gpu_mib: int) -> QueueAmounts:
         """What the next tasks of a gang ask of their queue; `gpu_mib` converts gpu-memory (queues:Q-202, Q-230).
 
         Statements: cycle:ALC-9.
         """
-        found = gang.asked.get(gpu_mib)
-        if found is None:
-            found = gang.asked[gpu_mib] = self.count(self.next_tasks(gang), gpu_mib)
-        return found
+        amounts = gang.requested_by_gpu_mib.get(gpu_mib)
+        if amounts is None:
+            amounts = gang.requested_by_gpu_mib[gpu_mib] = self.total_amounts(self.next_tasks(gang), gpu_mib)
+        return amounts
 
-    def count(self, batches: list[Batch], gpu_mib: int) -> Amounts:
+    def total_amounts(self, batches: list[Batch], gpu_mib: int) -> QueueAmounts:
         """What tasks ask of their queue."""
         vectors = self.snapshot.vectors
         if len(batches) == 1 and len(batches[0].tasks) == 1 and not batches[0].tasks[0].shape.gpu.memory_mib:

@@ -17,29 +17,38 @@ from typing import Any
 import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.journal import (
-    Books,
+    CommitResult,
     Converted,
+    DiscreteLedger,
     Dropped,
-    Entry,
     Evicted,
     Grant,
+    JournalEntry,
     Kept,
     Observer,
-    Outcome,
     Placed,
     Placement,
     Vacated,
 )
 from pykai.core.model.axes import PODS, BoolArray, IntArray
-from pykai.core.model.shapes import HostPort, Shape, hold_ports
-from pykai.core.model.sharedgpus import FREE_DEVICE, LIVE, PIPELINED, DeviceUse, Seat, put_device, seat, tenant_mib
+from pykai.core.model.shapes import HostPort, Shape, count_ports
+from pykai.core.model.sharedgpus import (
+    FREE_DEVICE,
+    LIVE,
+    PIPELINED,
+    DeviceTenant,
+    DeviceUse,
+    assign_devices,
+    set_device,
+    tenant_mib,
+)
 from pykai.core.model.sharedgpus import RELEASING as RELEASED
-from pykai.core.model.status import ACTIVE_ALLOCATED, Status
+from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import FREE, IDLE, RELEASING, USED
-from pykai.core.queueing.queueledger import Amounts, Ledger, Refusal
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts, QueueLedger
 
 
 class State:
@@ -51,33 +60,33 @@ class State:
         "_next_version",
         "_offered",
         "allocatable",
-        "allowed",
-        "books",
-        "closing",
+        "allowed_nodes",
+        "changed_rows",
         "columns",
-        "core",
+        "decided_evictions",
         "devices",
+        "discrete_ledgers",
+        "evicted_from",
         "free",
-        "gone",
         "gpu_scores",
         "idle",
-        "leaving",
         "ledger",
-        "moved",
         "observers",
+        "placements",
         "ports",
+        "protected_keys",
         "quota_gate",
         "releasing",
-        "reserved",
+        "reserved_before_cycle",
         "snapshot",
-        "touched",
-        "until_ns",
+        "terminating_ports",
         "used",
+        "valid_until_ns",
         "version",
         "work",
     )
 
-    def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
+    def __init__(self, snapshot: Snapshot, ledger: QueueLedger) -> None:
         self.snapshot = snapshot
         self.ledger = ledger
         #: [axis, node] what nodes offer
@@ -99,93 +108,96 @@ class State:
         #: node row -> shared GPU -> tenants
         self.devices: dict[int, dict[str, DeviceUse]] = snapshot.devices
         #: node row -> shared GPUs that had a reservation pod before the cycle
-        self.reserved = {row: frozenset(devices) for row, devices in self.devices.items()}
+        self.reserved_before_cycle = {row: frozenset(devices) for row, devices in self.devices.items()}
         #: node row -> host port -> holders
         self.ports: dict[int, dict[HostPort, int]] = snapshot.ports
         #: node row -> host port -> holders that were told to leave: nobody may start on it before they are gone
-        self.closing: dict[int, dict[HostPort, int]] = {}
+        self.terminating_ports: dict[int, dict[HostPort, int]] = {}
         #: task key -> where this cycle put it, or that it told it to leave
-        self.moved: dict[str, Placement] = {}
+        self.placements: dict[str, Placement] = {}
         #: task key -> the node it was told to leave; a task that is moved stands here and in `moved`
-        self.leaving: dict[str, Placement] = {}
+        self.evicted_from: dict[str, Placement] = {}
         #: tasks whose eviction is decided
-        self.gone: set[str] = set()
+        self.decided_evictions: set[str] = set()
         #: tasks of semi-preemptible gangs that count as non-preemptible (queues:Q-415), placed in this cycle
-        self.core: set[str] = set()
+        self.protected_keys: set[str] = set()
         self.observers: list[Observer] = []
         #: what nodes give out besides columns and shared GPUs
-        self.books: tuple[Books, ...] = ()
+        self.discrete_ledgers: tuple[DiscreteLedger, ...] = ()
         #: whether the queues of a gang may take on some amounts; None = nobody asks
-        self.quota_gate: Callable[[State, Gang, Amounts], Refusal | None] | None = None
-        #: [node] where a task (`hooks.Ask`) may go as far as no eviction can change it; None = nobody tells
-        self.allowed: Callable[[State, Any], BoolArray] | None = None
+        self.quota_gate: Callable[[State, Gang, QueueAmounts], CapacityRefusal | None] | None = None
+        #: [node] where a task (`hooks.PlacementRequest`) may go as far as no eviction can change it; None = nobody
+        #: tells
+        self.allowed_nodes: Callable[[State, Any], BoolArray] | None = None
         #: how plugins rate a shared GPU (None = a whole one) for a task: (state, ask, row, device)
         self.gpu_scores: tuple[Callable[[State, Any, int, DeviceUse | None], float], ...] = ()
         #: node rows changed, in order, undo included
-        self.touched: list[int] = []
+        self.changed_rows: list[int] = []
         #: names the content; equal versions are equal states
         self.version = 0
         #: units of work done, for budgets that a replay repeats exactly
         self.work = 0
         #: the next instant at which a rule that was asked would answer otherwise, None = never
-        self.until_ns: int | None = None
+        self.valid_until_ns: int | None = None
         self._next_version = 1
-        self._journal: list[Entry] = []
+        self._journal: list[JournalEntry] = []
 
     def passed(self, instant_ns: int) -> bool:
         """Whether an instant has come.  Every rule about time asks here, so that the cycle knows how long it holds."""
         if instant_ns <= self.snapshot.now_ns:
             return True
-        if self.until_ns is None or instant_ns < self.until_ns:
-            self.until_ns = instant_ns
+        if self.valid_until_ns is None or instant_ns < self.valid_until_ns:
+            self.valid_until_ns = instant_ns
         return False
 
-    def status_of(self, task: Task) -> Status:
+    def status_of(self, task: Task) -> TaskStatus:
         """State of a task right now."""
-        moved = self.moved.get(task.key)
-        return task.status if moved is None else moved.status
+        placement = self.placements.get(task.key)
+        return task.status if placement is None else placement.status
 
-    def is_open(self, task: Task) -> bool:
+    def is_unplaced(self, task: Task) -> bool:
         """Whether a task waits to be placed (cycle:TSK-7); one evicted by a trial does, so that it may be kept."""
-        moved = self.moved.get(task.key)
-        status = task.status if moved is None else moved.status
-        return status is Status.PENDING or (
-            status is Status.RELEASING and moved is not None and task.key not in self.gone
+        placement = self.placements.get(task.key)
+        status = task.status if placement is None else placement.status
+        return status is TaskStatus.PENDING or (
+            status is TaskStatus.RELEASING and placement is not None and task.key not in self.decided_evictions
         )
 
-    def seat_of(self, task: Task) -> Placement:
+    def placement_of(self, task: Task) -> Placement:
         """The node a task holds and how; it must hold one."""
-        moved = self.moved.get(task.key)
-        if moved is not None:
-            return moved
-        return Placement(task.status, self.snapshot.nodes.rows[task.node], task.gpu_groups, self.held_before(task))
+        placement = self.placements.get(task.key)
+        if placement is not None:
+            return placement
+        return Placement(
+            task.status, self.snapshot.nodes.rows[task.node], task.gpu_groups, self.grants_before_cycle(task)
+        )
 
-    def held_before(self, task: Task) -> tuple[Grant, ...]:
+    def grants_before_cycle(self, task: Task) -> tuple[Grant, ...]:
         """What a task has held out of the books since before the cycle."""
-        if not self.books:
+        if not self.discrete_ledgers:
             return ()
-        held = ((book, book.held(task)) for book in self.books if book.concerns(task.shape))
+        held = ((book, book.held(task)) for book in self.discrete_ledgers if book.concerns(task.shape))
         return tuple(Grant(book, content) for book, content in held if content is not None)
 
-    def grants_at(self, ask: Any, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
+    def grants_on(self, request: Any, row: int, *, idle: bool) -> tuple[Grant, ...] | None:
         """What a task would be given on a node out of all books, None when one of them has too little."""
-        given: list[Grant] = []
-        for book in self.books:
-            if book.concerns(ask.shape):
-                content = book.grant(self, ask, row, idle=idle)
-                if content is None:
+        grants: list[Grant] = []
+        for ledger in self.discrete_ledgers:
+            if ledger.concerns(request.shape):
+                allocation = ledger.grant(self, request, row, idle=idle)
+                if allocation is None:
                     return None
-                given.append(Grant(book, content))
-        return tuple(given)
+                grants.append(Grant(ledger, allocation))
+        return tuple(grants)
 
-    def amounts_on(self, shape: Shape, row: int) -> Amounts:
+    def amounts_on(self, shape: Shape, row: int) -> QueueAmounts:
         """What a task of this shape costs its queue on a node (gpu:C-8)."""
         return self.snapshot.amounts_on(shape, row)
 
     def place(
         self,
         gang: Gang,
-        leaf: LeafRun,
+        leaf: LeafState,
         task: Task,
         row: int,
         gpu_groups: tuple[str, ...],
@@ -198,201 +210,223 @@ class State:
         shape = task.shape
         self._flat[:, row] += self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
         if gpu_groups:
-            self._seat(shape, row, gpu_groups, holding, 1)
+            self._assign_devices(shape, row, gpu_groups, holding, 1)
         if grants:
-            self._book(task, row, grants, holding, 1)
+            self._charge_ledgers(task, row, grants, holding, 1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, row, 1)
-        core = gang.starts_core or (gang.semi and task.key in gang.core)
-        saved = self.ledger.add(gang.chain, self.amounts_on(shape, row), core)
-        if core and gang.semi:
-            self.core.add(task.key)
+        non_preemptible = gang.next_task_non_preemptible or (gang.semi_preemptible and task.key in gang.protected_keys)
+        saved = self.ledger.add(gang.chain, self.amounts_on(shape, row), non_preemptible)
+        if non_preemptible and gang.semi_preemptible:
+            self.protected_keys.add(task.key)
         leaf.active_allocated += 1
-        leaf.active_used += task.key not in self.leaving
+        leaf.active_used += task.key not in self.evicted_from
         leaf.pipelined += pipelined
-        leaf.open -= 1
+        leaf.unplaced -= 1
         gang.pipelined += pipelined
-        gang.open -= 1
-        gang.changed()
-        before = self.moved.get(task.key)
-        here = Placement(Status.PIPELINED if pipelined else Status.ALLOCATED, row, gpu_groups, grants)
-        self.moved[task.key] = here
-        self._journal.append(Placed(gang, leaf, task, here, holding, saved, before, core, self.version))
-        self._step(row)
+        gang.unplaced -= 1
+        gang.mark_changed()
+        previous = self.placements.get(task.key)
+        placement = Placement(TaskStatus.PIPELINED if pipelined else TaskStatus.ALLOCATED, row, gpu_groups, grants)
+        self.placements[task.key] = placement
+        self._journal.append(
+            Placed(gang, leaf, task, placement, holding, saved, previous, non_preemptible, self.version)
+        )
+        self._advance_version(row)
         for observer in self.observers:
-            observer.came(task, row)
+            observer.task_added(task, row)
 
-    def evict(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+    def evict(self, gang: Gang, leaf: LeafState, task: Task) -> None:
         """Tell a task to leave its node (cycle:STM-2); one that was only promised a place loses the promise."""
-        before = self.moved.get(task.key)
-        here = self.seat_of(task)
-        assert ACTIVE_ALLOCATED[here.status], f"{task.key} is {here.status.name} and cannot be evicted"
-        row = here.row
-        if here.status is Status.PIPELINED:
-            leaves = self.leaving.get(task.key)
-            saved = self._take_back(gang, leaf, task, here, PIPELINED)
+        previous = self.placements.get(task.key)
+        placement = self.placement_of(task)
+        assert ACTIVE_ALLOCATED[placement.status], f"{task.key} is {placement.status.name} and cannot be evicted"
+        row = placement.row
+        if placement.status is TaskStatus.PIPELINED:
+            evicted_from = self.evicted_from.get(task.key)
+            saved = self._release_promise(gang, leaf, task, placement, PIPELINED)
             leaf.pipelined -= 1
             gang.pipelined -= 1
             # A task that was to move goes on leaving its old node; one that waited waits again (cycle:PG-14).
-            waits = leaves is None
-            leaf.active_used -= waits
-            leaf.open += waits
-            gang.open += waits
-            self.moved[task.key] = leaves if leaves is not None else Placement(Status.PENDING, -1, ())
-            self._journal.append(Dropped(gang, leaf, task, here, saved, before, self.version))
-            self._step(row)
+            waits_again = evicted_from is None
+            leaf.active_used -= waits_again
+            leaf.unplaced += waits_again
+            gang.unplaced += waits_again
+            self.placements[task.key] = (
+                evicted_from if evicted_from is not None else Placement(TaskStatus.PENDING, -1, ())
+            )
+            self._journal.append(Dropped(gang, leaf, task, placement, saved, previous, self.version))
+            self._advance_version(row)
             return
-        self._rehold(task, here, LIVE, RELEASED)
-        saved = self.ledger.add(gang.chain, _negative(self.amounts_on(task.shape, row)), self._is_core(gang, task))
+        self._recharge_node(task, placement, LIVE, RELEASED)
+        saved = self.ledger.add(
+            gang.chain, _negative(self.amounts_on(task.shape, row)), self._counts_as_non_preemptible(gang, task)
+        )
         leaf.active_allocated -= 1
-        leaf.open += 1
+        leaf.unplaced += 1
         leaf.evicted.append(task)
-        gang.open += 1
-        gang.changed()
+        gang.unplaced += 1
+        gang.mark_changed()
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, -1)
-            self._hold_ports(self.closing, task.shape, row, 1)
-        leaving = Placement(Status.RELEASING, row, here.gpu_groups, here.grants)
-        self.moved[task.key] = self.leaving[task.key] = leaving
-        self._journal.append(Evicted(gang, leaf, task, leaving, saved, before, self.version))
-        self._step(row)
+            self._hold_ports(self.terminating_ports, task.shape, row, 1)
+        releasing = Placement(TaskStatus.RELEASING, row, placement.gpu_groups, placement.grants)
+        self.placements[task.key] = self.evicted_from[task.key] = releasing
+        self._journal.append(Evicted(gang, leaf, task, releasing, saved, previous, self.version))
+        self._advance_version(row)
         for observer in self.observers:
-            observer.went(task, row)
+            observer.task_removed(task, row)
 
-    def keep(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+    def cancel_eviction(self, gang: Gang, leaf: LeafState, task: Task) -> None:
         """Take an eviction back: the task stays where it is and never notices (cycle:STM-3)."""
-        entry = next(entry for entry in reversed(self._journal) if isinstance(entry, Evicted) and entry.task is task)
-        after = self.moved[task.key]
-        saved = self._stay(gang, leaf, task, entry.here, entry.before)
-        self._journal.append(Kept(gang, leaf, task, entry.here, saved, entry.before, after, self.version))
-        self._step(entry.here.row)
+        eviction = next(entry for entry in reversed(self._journal) if isinstance(entry, Evicted) and entry.task is task)
+        cancelled = self.placements[task.key]
+        saved = self._revert_eviction(gang, leaf, task, eviction.placement, eviction.previous)
+        self._journal.append(
+            Kept(gang, leaf, task, eviction.placement, saved, eviction.previous, cancelled, self.version)
+        )
+        self._advance_version(eviction.placement.row)
 
-    def vacate(self, gang: Gang, leaf: LeafRun, task: Task) -> None:
+    def assume_gone(self, gang: Gang, leaf: LeafState, task: Task) -> None:
         """Look ahead: a task that was told to leave is gone, and its successor waits."""
-        here = self.leaving.pop(task.key)
-        self._hold_leaving(task, here, -1)
-        there = self.devices.get(here.row, {})
+        placement = self.evicted_from.pop(task.key)
+        self._charge_evicted(task, placement, -1)
+        node_devices = self.devices.get(placement.row, {})
         # With the last tenant goes the reservation pod.
-        left = {group: there[group] for group in here.gpu_groups if group in there and there[group].unused}
-        for group in left:
-            self._put_device(here.row, group, FREE_DEVICE)
+        freed_devices = {
+            group: node_devices[group]
+            for group in placement.gpu_groups
+            if group in node_devices and node_devices[group].has_no_tenant
+        }
+        for group in freed_devices:
+            self._put_device(placement.row, group, FREE_DEVICE)
         leaf.active_used -= 1
-        before = self.moved[task.key]
-        self.moved[task.key] = Placement(Status.PENDING, -1, ())
-        self._journal.append(Vacated(gang, leaf, task, here, before, left, self.version))
-        self._step(here.row)
+        previous = self.placements[task.key]
+        self.placements[task.key] = Placement(TaskStatus.PENDING, -1, ())
+        self._journal.append(Vacated(gang, leaf, task, placement, previous, freed_devices, self.version))
+        self._advance_version(placement.row)
 
-    def _hold_leaving(self, task: Task, here: Placement, sign: int) -> None:
+    def _charge_evicted(self, task: Task, placement: Placement, sign: int) -> None:
         """Charge a node for a task that is to leave it (sign 1), or no longer (-1)."""
-        self._hold(task, here, RELEASED, sign)
+        self._charge_node(task, placement, RELEASED, sign)
         if task.shape.host_ports:
-            self._hold_ports(self.closing, task.shape, here.row, sign)
+            self._hold_ports(self.terminating_ports, task.shape, placement.row, sign)
 
-    def _stay(
-        self, gang: Gang, leaf: LeafRun, task: Task, here: Placement, before: Placement | None
+    def _revert_eviction(
+        self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, previous: Placement | None
     ) -> list[list[float]]:
-        row = here.row
-        self._rehold(task, here, RELEASED, LIVE)
-        saved = self.ledger.add(gang.chain, self.amounts_on(task.shape, row), self._is_core(gang, task))
+        row = placement.row
+        self._recharge_node(task, placement, RELEASED, LIVE)
+        saved = self.ledger.add(
+            gang.chain, self.amounts_on(task.shape, row), self._counts_as_non_preemptible(gang, task)
+        )
         leaf.active_allocated += 1
-        leaf.open -= 1
+        leaf.unplaced -= 1
         leaf.evicted.remove(task)
-        gang.open -= 1
-        gang.changed()
+        gang.unplaced -= 1
+        gang.mark_changed()
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, 1)
-            self._hold_ports(self.closing, task.shape, row, -1)
-        del self.leaving[task.key]
-        self._put(task, before)
+            self._hold_ports(self.terminating_ports, task.shape, row, -1)
+        del self.evicted_from[task.key]
+        self._set_placement(task, previous)
         for observer in self.observers:
-            observer.came(task, row)
+            observer.task_added(task, row)
         return saved
 
-    def _take_back(self, gang: Gang, leaf: LeafRun, task: Task, here: Placement, holding: int) -> list[list[float]]:
+    def _release_promise(
+        self, gang: Gang, leaf: LeafState, task: Task, placement: Placement, holding: int
+    ) -> list[list[float]]:
         """Take a task off the node it was put on; its counters of kind are the caller's."""
         shape = task.shape
-        self._hold(task, here, holding, -1)
+        self._charge_node(task, placement, holding, -1)
         if shape.host_ports:
-            self._hold_ports(self.ports, shape, here.row, -1)
-        saved = self.ledger.add(gang.chain, _negative(self.amounts_on(shape, here.row)), self._is_core(gang, task))
+            self._hold_ports(self.ports, shape, placement.row, -1)
+        saved = self.ledger.add(
+            gang.chain, _negative(self.amounts_on(shape, placement.row)), self._counts_as_non_preemptible(gang, task)
+        )
         leaf.active_allocated -= 1
-        leaf.first_open = 0
-        gang.changed()
+        leaf.first_unplaced = 0
+        gang.mark_changed()
         for observer in self.observers:
-            observer.went(task, here.row)
+            observer.task_removed(task, placement.row)
         return saved
 
-    def _is_core(self, gang: Gang, task: Task) -> bool:
+    def _counts_as_non_preemptible(self, gang: Gang, task: Task) -> bool:
         """Whether the books count a task that holds a node as non-preemptible."""
-        return not gang.preemptible and (not gang.semi or task.key in self.core or task.key in gang.core)
+        return not gang.preemptible and (
+            not gang.semi_preemptible or task.key in self.protected_keys or task.key in gang.protected_keys
+        )
 
-    def _put(self, task: Task, placement: Placement | None) -> None:
+    def _set_placement(self, task: Task, placement: Placement | None) -> None:
         if placement is None:
-            self.moved.pop(task.key, None)
+            self.placements.pop(task.key, None)
         else:
-            self.moved[task.key] = placement
+            self.placements[task.key] = placement
 
     def convert_to_pipelined(self, gang: Gang, mark: int) -> None:
         """Turn every allocation of the gang since the mark into a promise on the same node (cycle:STM-6)."""
         for entry in self._journal[mark:]:
             if not isinstance(entry, Placed) or entry.gang is not gang or entry.holding != LIVE:
                 continue
-            if self.moved[entry.task.key].status is not Status.ALLOCATED:
+            if self.placements[entry.task.key].status is not TaskStatus.ALLOCATED:
                 continue
-            self._rehold(entry.task, entry.here, LIVE, PIPELINED)
+            self._recharge_node(entry.task, entry.placement, LIVE, PIPELINED)
             entry.leaf.pipelined += 1
             gang.pipelined += 1
-            self.moved[entry.task.key] = entry.here._replace(status=Status.PIPELINED)
-            self._journal.append(Converted(gang, entry.leaf, entry.task, entry.here, self.version))
-            self._step(entry.here.row)
+            self.placements[entry.task.key] = entry.placement._replace(status=TaskStatus.PIPELINED)
+            self._journal.append(Converted(gang, entry.leaf, entry.task, entry.placement, self.version))
+            self._advance_version(entry.placement.row)
 
-    def commit(self, mark: int) -> Outcome:
+    def commit(self, mark: int) -> CommitResult:
         """What the entries since the mark amount to; allocated tasks are Binding from here on (cycle:STM-8).
 
         What was evicted is on its way out from here on: no later trial may keep it.
 
         Statements: cycle:STM-7.
         """
-        outcome = Outcome({}, [], [])
-        seen: dict[str, tuple[Gang, LeafRun, Task, Placement | None]] = {}
+        outcome = CommitResult({}, [], [])
+        first_entries: dict[str, tuple[Gang, LeafState, Task, Placement | None]] = {}
         for entry in self._journal[mark:]:
-            if entry.task.key not in seen and not isinstance(entry, Converted):
-                seen[entry.task.key] = (entry.gang, entry.leaf, entry.task, entry.before)
-        for key, (gang, leaf, task, before) in seen.items():
-            now = self.moved.get(key)
-            if now is None or now == before:
+            if entry.task.key not in first_entries and not isinstance(entry, Converted):
+                first_entries[entry.task.key] = (entry.gang, entry.leaf, entry.task, entry.previous)
+        for key, (gang, leaf, task, previous) in first_entries.items():
+            current = self.placements.get(key)
+            if current is None or current == previous:
                 continue
-            outcome.touched[key] = gang
-            left_before = before is not None and before.status is Status.RELEASING
-            if key in self.leaving and task.status is Status.PENDING:
+            outcome.gangs_by_task[key] = gang
+            was_releasing = previous is not None and previous.status is TaskStatus.RELEASING
+            if key in self.evicted_from and task.status is TaskStatus.PENDING:
                 # It was to be bound in this very cycle: with the bind withdrawn there is nothing to delete.
-                self._never_came(leaf, task)
-                now = self.moved[key]
-            elif key in self.leaving and not left_before and task in leaf.evicted:
-                outcome.evicted.append((gang, task, self.leaving[key]))
+                self._withdraw_start(leaf, task)
+                current = self.placements[key]
+            elif key in self.evicted_from and not was_releasing and task in leaf.evicted:
+                outcome.evicted.append((gang, task, self.evicted_from[key]))
                 leaf.evicted.remove(task)
-                if now.status is Status.RELEASING:
-                    leaf.open -= 1
-                    gang.open -= 1
-                    gang.changed()
+                if current.status is TaskStatus.RELEASING:
+                    leaf.unplaced -= 1
+                    gang.unplaced -= 1
+                    gang.mark_changed()
                     leaf.alive -= 1
-                self.gone.add(key)
-            if now.status is Status.ALLOCATED:
-                now = self.moved[key] = Placement(Status.BINDING, now.row, now.gpu_groups, now.grants)
-            if now.status in (Status.BINDING, Status.PIPELINED):
-                outcome.placed.append((gang, task, now))
+                self.decided_evictions.add(key)
+            if current.status is TaskStatus.ALLOCATED:
+                current = self.placements[key] = Placement(
+                    TaskStatus.BINDING, current.row, current.gpu_groups, current.grants
+                )
+            if current.status in (TaskStatus.BINDING, TaskStatus.PIPELINED):
+                outcome.placed.append((gang, task, current))
         return outcome
 
-    def _never_came(self, leaf: LeafRun, task: Task) -> None:
+    def _withdraw_start(self, leaf: LeafState, task: Task) -> None:
         """Free at once what a task holds that was told to leave before it was there."""
-        here = self.leaving.pop(task.key)
-        self._hold_leaving(task, here, -1)
+        placement = self.evicted_from.pop(task.key)
+        self._charge_evicted(task, placement, -1)
         leaf.evicted.remove(task)
-        leaf.first_open = 0
-        if self.moved[task.key].status is Status.RELEASING:
+        leaf.first_unplaced = 0
+        if self.placements[task.key].status is TaskStatus.RELEASING:
             leaf.active_used -= 1
-            self.moved[task.key] = Placement(Status.PENDING, -1, ())
-        self._step(here.row)
+            self.placements[task.key] = Placement(TaskStatus.PENDING, -1, ())
+        self._advance_version(placement.row)
 
     def mark(self) -> int:
         """A point to roll back to."""
@@ -404,130 +438,134 @@ class State:
         while len(journal) > mark:
             entry = journal.pop()
             if isinstance(entry, Placed):
-                self._unplace(entry)
+                self._undo_place(entry)
             elif isinstance(entry, Converted):
-                self._rehold(entry.task, entry.here, PIPELINED, LIVE)
+                self._recharge_node(entry.task, entry.placement, PIPELINED, LIVE)
                 entry.leaf.pipelined -= 1
                 entry.gang.pipelined -= 1
-                self.moved[entry.task.key] = entry.here
+                self.placements[entry.task.key] = entry.placement
             elif isinstance(entry, Evicted):
-                self._stay(entry.gang, entry.leaf, entry.task, entry.here, entry.before)
-                self._restore(entry)
+                self._revert_eviction(entry.gang, entry.leaf, entry.task, entry.placement, entry.previous)
+                self._restore_queues(entry)
             elif isinstance(entry, Dropped):
-                self._promise_again(entry)
+                self._undo_drop(entry)
             elif isinstance(entry, Vacated):
-                assert entry.before is not None
-                self.leaving[entry.task.key] = entry.here
+                assert entry.previous is not None
+                self.evicted_from[entry.task.key] = entry.placement
                 for group, device in entry.devices.items():
-                    self._put_device(entry.here.row, group, device)
-                self._hold_leaving(entry.task, entry.here, 1)
+                    self._put_device(entry.placement.row, group, device)
+                self._charge_evicted(entry.task, entry.placement, 1)
                 entry.leaf.active_used += 1
-                self.moved[entry.task.key] = entry.before
+                self.placements[entry.task.key] = entry.previous
             else:
-                self._leave_again(entry)
-            self.touched.append(entry.here.row)
+                self._undo_cancelled_eviction(entry)
+            self.changed_rows.append(entry.placement.row)
             self.version = entry.version
 
-    def _restore(self, entry: Placed | Evicted | Dropped | Kept) -> None:
-        core = entry.core if isinstance(entry, Placed) else self._is_core(entry.gang, entry.task)
-        self.ledger.restore(entry.gang.chain, entry.saved, core)
+    def _restore_queues(self, entry: Placed | Evicted | Dropped | Kept) -> None:
+        non_preemptible = (
+            entry.non_preemptible
+            if isinstance(entry, Placed)
+            else self._counts_as_non_preemptible(entry.gang, entry.task)
+        )
+        self.ledger.restore(entry.gang.chain, entry.saved, non_preemptible)
 
-    def _promise_again(self, entry: Dropped) -> None:
-        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
-        self._hold(task, entry.here, PIPELINED, 1)
+    def _undo_drop(self, entry: Dropped) -> None:
+        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.placement.row
+        self._charge_node(task, entry.placement, PIPELINED, 1)
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, 1)
-        self._restore(entry)
+        self._restore_queues(entry)
         leaf.active_allocated += 1
-        waited = task.key not in self.leaving
+        waited = task.key not in self.evicted_from
         leaf.active_used += waited
-        leaf.open -= waited
-        gang.open -= waited
+        leaf.unplaced -= waited
+        gang.unplaced -= waited
         leaf.pipelined += 1
         gang.pipelined += 1
-        gang.changed()
-        self._put(task, entry.before)
+        gang.mark_changed()
+        self._set_placement(task, entry.previous)
         for observer in self.observers:
-            observer.came(task, row)
+            observer.task_added(task, row)
 
-    def _leave_again(self, entry: Kept) -> None:
-        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.here.row
-        self._rehold(task, entry.here, LIVE, RELEASED)
-        self._restore(entry)
+    def _undo_cancelled_eviction(self, entry: Kept) -> None:
+        gang, leaf, task, row = entry.gang, entry.leaf, entry.task, entry.placement.row
+        self._recharge_node(task, entry.placement, LIVE, RELEASED)
+        self._restore_queues(entry)
         leaf.active_allocated -= 1
-        leaf.open += 1
+        leaf.unplaced += 1
         leaf.evicted.append(task)
-        gang.open += 1
-        gang.changed()
+        gang.unplaced += 1
+        gang.mark_changed()
         if task.shape.host_ports:
             self._hold_ports(self.ports, task.shape, row, -1)
-            self._hold_ports(self.closing, task.shape, row, 1)
-        self.leaving[task.key] = entry.here
-        self._put(task, entry.after)
+            self._hold_ports(self.terminating_ports, task.shape, row, 1)
+        self.evicted_from[task.key] = entry.placement
+        self._set_placement(task, entry.cancelled)
         for observer in self.observers:
-            observer.went(task, row)
+            observer.task_removed(task, row)
 
-    def _unplace(self, entry: Placed) -> None:
-        gang, leaf, task, here, holding, saved, before, core, _ = entry
-        shape, row = task.shape, here.row
-        self._hold(task, here, holding, -1)
+    def _undo_place(self, entry: Placed) -> None:
+        gang, leaf, task, placement, holding, saved, previous, non_preemptible, _ = entry
+        shape, row = task.shape, placement.row
+        self._charge_node(task, placement, holding, -1)
         if shape.host_ports:
             self._hold_ports(self.ports, shape, row, -1)
-        self.ledger.restore(gang.chain, saved, core)
-        if core and gang.semi:
-            self.core.discard(task.key)
+        self.ledger.restore(gang.chain, saved, non_preemptible)
+        if non_preemptible and gang.semi_preemptible:
+            self.protected_keys.discard(task.key)
         leaf.active_allocated -= 1
-        leaf.active_used -= task.key not in self.leaving
+        leaf.active_used -= task.key not in self.evicted_from
         leaf.pipelined -= holding == PIPELINED
-        leaf.open += 1
+        leaf.unplaced += 1
         gang.pipelined -= holding == PIPELINED
-        gang.open += 1
-        leaf.first_open = 0
-        gang.changed()
-        self._put(task, before)
+        gang.unplaced += 1
+        leaf.first_unplaced = 0
+        gang.mark_changed()
+        self._set_placement(task, previous)
         for observer in self.observers:
-            observer.went(task, row)
+            observer.task_removed(task, row)
 
-    def _step(self, row: int) -> None:
-        self.touched.append(row)
+    def _advance_version(self, row: int) -> None:
+        self.changed_rows.append(row)
         self.version = self._next_version
         self._next_version += 1
 
-    def _hold(self, task: Task, here: Placement, holding: int, sign: int) -> None:
+    def _charge_node(self, task: Task, placement: Placement, holding: int, sign: int) -> None:
         """Charge a node for a task (sign 1), or take the charge back (-1): columns, shared GPUs, books."""
-        shape, row = task.shape, here.row
+        shape, row = task.shape, placement.row
         self._flat[:, row] += sign * self.snapshot.vectors[shape].charges[holding] * self._offered[:, row]
-        if here.gpu_groups:
-            self._seat(shape, row, here.gpu_groups, holding, sign)
-        if here.grants:
-            self._book(task, row, here.grants, holding, sign)
+        if placement.gpu_groups:
+            self._assign_devices(shape, row, placement.gpu_groups, holding, sign)
+        if placement.grants:
+            self._charge_ledgers(task, row, placement.grants, holding, sign)
 
-    def _book(self, task: Task, row: int, grants: tuple[Grant, ...], holding: int, sign: int) -> None:
-        for book, content in grants:
-            book.hold(task, row, content, holding, sign)
+    def _charge_ledgers(self, task: Task, row: int, grants: tuple[Grant, ...], holding: int, sign: int) -> None:
+        for ledger, allocation in grants:
+            ledger.hold(task, row, allocation, holding, sign)
 
-    def _rehold(self, task: Task, here: Placement, was: int, becomes: int) -> None:
+    def _recharge_node(self, task: Task, placement: Placement, was: int, becomes: int) -> None:
         charges = self.snapshot.vectors[task.shape].charges
-        self._flat[:, here.row] += (charges[becomes] - charges[was]) * self._offered[:, here.row]
-        if here.gpu_groups:
-            self._seat(task.shape, here.row, here.gpu_groups, was, -1)
-            self._seat(task.shape, here.row, here.gpu_groups, becomes, 1)
-        if here.grants:
+        self._flat[:, placement.row] += (charges[becomes] - charges[was]) * self._offered[:, placement.row]
+        if placement.gpu_groups:
+            self._assign_devices(task.shape, placement.row, placement.gpu_groups, was, -1)
+            self._assign_devices(task.shape, placement.row, placement.gpu_groups, becomes, 1)
+        if placement.grants:
             # In this order, because what nobody holds any more may be given back.
-            self._book(task, here.row, here.grants, becomes, 1)
-            self._book(task, here.row, here.grants, was, -1)
+            self._charge_ledgers(task, placement.row, placement.grants, becomes, 1)
+            self._charge_ledgers(task, placement.row, placement.grants, was, -1)
 
-    def _seat(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
+    def _assign_devices(self, shape: Shape, row: int, gpu_groups: tuple[str, ...], holding: int, sign: int) -> None:
         """Seat a tenant on shared GPUs, or take it off them; the whole-GPU column follows (gpu:4)."""
         facts = self.snapshot.nodes.facts[row]
         axis = self.snapshot.axes.index[facts.shared_resource]
         devices = self.devices.setdefault(row, {})
         mib = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
-        known = self.reserved.get(row, frozenset())
-        fresh = [group for group in gpu_groups if group not in known]
-        before = [devices.get(group, FREE_DEVICE) for group in fresh]
-        seat(self.columns, axis, row, devices, gpu_groups, Seat(mib, holding), sign)
-        for group, was in zip(fresh, before, strict=True):
+        reserved_before_cycle = self.reserved_before_cycle.get(row, frozenset())
+        fresh = [group for group in gpu_groups if group not in reserved_before_cycle]
+        devices_before = [devices.get(group, FREE_DEVICE) for group in fresh]
+        assign_devices(self.columns, axis, row, devices, gpu_groups, DeviceTenant(mib, holding), sign)
+        for group, was in zip(fresh, devices_before, strict=True):
             # The first to share a device brings a reservation pod, which needs a slot as the device does (gpu:P-7).
             use = devices.get(group, FREE_DEVICE)
             idle, releasing = use.idle_gpus - was.idle_gpus, use.releasing_gpus - was.releasing_gpus
@@ -541,16 +579,16 @@ class State:
         """Make a shared GPU what it is from now on."""
         axis = self.snapshot.axes.index[self.snapshot.nodes.facts[row].shared_resource]
         devices = self.devices.setdefault(row, {})
-        put_device(self.columns, axis, row, devices, group, device)
+        set_device(self.columns, axis, row, devices, group, device)
         if not devices:
             del self.devices[row]
 
     def _hold_ports(self, held: dict[int, dict[HostPort, int]], shape: Shape, row: int, sign: int) -> None:
         ports = held.setdefault(row, {})
-        hold_ports(ports, shape.host_ports, sign)
+        count_ports(ports, shape.host_ports, sign)
         if not ports:
             del held[row]
 
 
-def _negative(amounts: Amounts) -> Amounts:
+def _negative(amounts: QueueAmounts) -> QueueAmounts:
     return (-amounts[0], -amounts[1], -amounts[2])

@@ -16,43 +16,45 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from pykai.core.cycle.gangs import Batch, BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.victims import Member
-from pykai.core.hooks import EVERY_NODE, Ask
+from pykai.core.eviction.victims import EvictableTask
+from pykai.core.hooks import ALL_NODES, PlacementRequest
 from pykai.core.model.axes import IntArray
 from pykai.core.model.shapes import Shape
-from pykai.core.placing.claimamounts import claimed_by
-from pykai.core.placing.fit import big_enough, fits_in, shared_axes
-from pykai.core.placing.topology import active_rows, levels_of, pinned, tree_of
+from pykai.core.placing.claimamounts import claimed_amounts
+from pykai.core.placing.fit import device_fits_request, fits_plane, shared_axes
+from pykai.core.placing.topology import active_rows, levels_of, pinned_nodes, topology_tree
 
 #: As good as any number of tasks.
-_MANY = 2**31
+_UNBOUNDED = 2**31
 
 
-class _Kind:
+class _TaskKind:
     """Tasks of one kind."""
 
-    __slots__ = ("_allowed", "_claimed", "allowed", "asked", "base", "claimed", "count", "total")
+    __slots__ = ("_allowed", "_claimed", "allowed", "base", "claimed", "count", "requested", "total")
 
-    def __init__(self, session: Session, ask: Ask, count: int) -> None:
+    def __init__(self, session: Session, request: PlacementRequest, count: int) -> None:
         state = session.state
-        ranking = session.rankings.of(state, ask, EVERY_NODE)
+        ranking = session.rankings.ranking_for(state, request, ALL_NODES)
         self.count = count
         gpus = {*session.snapshot.axes.gpu_axes, *session.snapshot.axes.mig_axes}
-        asked = [(axis, amount) for axis, amount in ask.vector.asked if amount > 0]
+        requested = [(axis, amount) for axis, amount in request.vector.requested if amount > 0]
         #: GPUs first, because they are what is short
-        self.asked = sorted(asked, key=lambda item: (item[0] not in gpus, item[0]))
-        self._claimed = claimed_by(state, ask.shape)
+        self.requested = sorted(requested, key=lambda item: (item[0] not in gpus, item[0]))
+        self._claimed = claimed_amounts(state, request.shape)
         #: the same for what claims take, with the nodes that have it (elsewhere it is not counted)
         self.claimed = [(axis, amount, offered.tolist()) for axis, amount, offered in self._claimed]
         allowed = ranking.allowed
-        if ask.shape.shared:
-            allowed = allowed & (shared_axes(state.snapshot) >= 0) & big_enough(state.snapshot.nodes, ask.shape)
+        if request.shape.shared:
+            allowed = (
+                allowed & (shared_axes(state.snapshot) >= 0) & device_fits_request(state.snapshot.nodes, request.shape)
+            )
             # Devices only: what else keeps it off a node now may go with a victim elsewhere.
-            counts: IntArray = np.where(allowed & fits_in(state, state.free, ask, slice(None)), _MANY, 0)
+            counts: IntArray = np.where(allowed & fits_plane(state, state.free, request, slice(None)), _UNBOUNDED, 0)
         else:
-            counts = self._places(state.free)
+            counts = self._tasks_per_node(state.free)
             counts[~allowed] = 0
         self._allowed = allowed
         self.allowed: list[bool] = allowed.tolist()
@@ -60,24 +62,24 @@ class _Kind:
         self.base: list[int] = counts.tolist()
         self.total = int(counts.sum())
 
-    def _places(self, free: IntArray) -> IntArray:
-        counts = np.full(free.shape[1], _MANY, dtype=np.int64)
-        for axis, amount in self.asked:
+    def _tasks_per_node(self, free: IntArray) -> IntArray:
+        counts = np.full(free.shape[1], _UNBOUNDED, dtype=np.int64)
+        for axis, amount in self.requested:
             np.minimum(counts, free[axis] // amount, out=counts)
         for axis, amount, offered in self._claimed:
             np.minimum(counts, free[axis] // amount, out=counts, where=offered)
         return np.maximum(counts, 0, out=counts)
 
-    def over(self, free: IntArray) -> IntArray:
+    def count_by_node(self, free: IntArray) -> IntArray:
         """[node] tasks it could hold with so much free."""
-        return np.where(self._allowed, self._places(free), 0)
+        return np.where(self._allowed, self._tasks_per_node(free), 0)
 
-    def at(self, row: int, free: list[int]) -> int:
+    def count_at(self, row: int, free: list[int]) -> int:
         """Tasks a node could hold with so much free."""
         if not self.allowed[row]:
             return 0
-        least = _MANY
-        for axis, amount in self.asked:
+        least = _UNBOUNDED
+        for axis, amount in self.requested:
             fitting = free[axis] // amount
             if fitting < least:
                 if fitting <= 0:
@@ -89,15 +91,15 @@ class _Kind:
         return least
 
 
-class _Requirement:
+class _DomainRequirement:
     """A subgroup that must be inside one domain."""
 
-    __slots__ = ("_domains", "codes", "enough", "missing", "needs")
+    __slots__ = ("_domains", "domain_by_node", "domains_with_room", "missing", "needs")
 
-    def __init__(self, codes: IntArray, domains: int, needs: dict[int, int], kinds: list[_Kind]) -> None:
+    def __init__(self, codes: IntArray, domains: int, needs: dict[int, int], kinds: list[_TaskKind]) -> None:
         self._domains = domains
         #: [node] number of its domain, -1 where the subgroup may not be
-        self.codes: list[int] = codes.tolist()
+        self.domain_by_node: list[int] = codes.tolist()
         #: kind -> how many tasks of it
         self.needs = needs
         #: kind -> [domain] for how many of them there is no room yet
@@ -105,16 +107,18 @@ class _Requirement:
             number: [wanted - have for have in self._by_domain(kinds[number].base)] for number, wanted in needs.items()
         }
         #: domains with room for all
-        self.enough = sum(all(missing[domain] <= 0 for missing in self.missing.values()) for domain in range(domains))
+        self.domains_with_room = sum(
+            all(missing[domain] <= 0 for missing in self.missing.values()) for domain in range(domains)
+        )
 
     def _by_domain(self, places: IntArray | list[int]) -> list[int]:
-        codes = np.array(self.codes, dtype=np.int64)
+        codes = np.array(self.domain_by_node, dtype=np.int64)
         inside = codes >= 0
         weights = np.asarray(places)[inside]
-        found: list[int] = np.bincount(codes[inside], weights=weights, minlength=self._domains).astype(int).tolist()
-        return found
+        counts: list[int] = np.bincount(codes[inside], weights=weights, minlength=self._domains).astype(int).tolist()
+        return counts
 
-    def hopeless(self, places: list[IntArray]) -> bool:
+    def is_unsatisfiable(self, places: list[IntArray]) -> bool:
         """No domain would have room for all."""
         held = {number: self._by_domain(places[number]) for number in self.needs}
         return not any(
@@ -127,67 +131,67 @@ def _requirements(
     session: Session, gang: Gang, batches: list[Batch], numbers: dict[int, int]
 ) -> Iterator[tuple[IntArray, int, dict[int, int]]]:
     """Domains by node, their number, and what is needed in one of them, for every subgroup with a required level."""
-    if not gang.group.names_topology or not session.rules.sets_for(gang):
+    if not gang.group.names_topology or not session.rules.node_set_makers(gang):
         return
     tasks = {batch.leaf.name: batch.tasks for batch in batches}
-    nodes: list[BranchRun | LeafRun] = [gang.root]
+    nodes: list[BranchState | LeafState] = [gang.root]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, BranchRun):
+        if isinstance(node, BranchState):
             nodes += node.children
         needs = Counter(numbers[task.shape.id] for leaf in leaves_of(node) for task in tasks.get(leaf.name, ()))
-        wanted = node.topology
-        if wanted is None or not wanted.topology or not needs:
+        constraint = node.topology
+        if constraint is None or not constraint.topology or not needs:
             continue
-        tree = tree_of(session.snapshot, wanted.topology)
-        levels = levels_of(tree, wanted, node.name) if tree is not None else ""
+        tree = topology_tree(session.snapshot, constraint.topology)
+        levels = levels_of(tree, constraint, node.name) if tree is not None else ""
         if tree is None or isinstance(levels, str) or not levels.required:
             continue
-        codes = np.where(tree.member, tree.codes[levels.required] - tree.first[levels.required], -1)
+        codes = np.where(tree.member, tree.codes[levels.required] - tree.level_starts[levels.required], -1)
         rows = active_rows(session.state, gang, node)
         if rows is not None:
-            codes = np.where(pinned(tree, levels.required, rows), codes, -1)
-        yield codes, len(tree.of_level(levels.required)), dict(needs)
+            codes = np.where(pinned_nodes(tree, levels.required, rows), codes, -1)
+        yield codes, len(tree.domains_of_level(levels.required)), dict(needs)
 
 
-class Bounds:
+class CapacityBounds:
     """What would have to be free for some tasks of a gang; holds for one state."""
 
     def __init__(self, session: Session, gang: Gang, batches: list[Batch]) -> None:
         self._session = session
-        kinds: dict[int, tuple[Ask, int]] = {}
+        kinds: dict[int, tuple[PlacementRequest, int]] = {}
         for batch in batches:
             for task in batch.tasks:
-                known = kinds.get(task.shape.id)
-                if known is None:
-                    known = (Ask(task, gang, batch.leaf, session.snapshot.vectors[task.shape]), 0)
-                kinds[task.shape.id] = (known[0], known[1] + 1)
-        self.kinds = [_Kind(session, ask, count) for ask, count in kinds.values()]
+                seen = kinds.get(task.shape.id)
+                if seen is None:
+                    seen = (PlacementRequest(task, gang, batch.leaf, session.snapshot.vectors[task.shape]), 0)
+                kinds[task.shape.id] = (seen[0], seen[1] + 1)
+        self.kinds = [_TaskKind(session, ask, count) for ask, count in kinds.values()]
         #: node row -> what is free there, as a list
         self._free: dict[int, list[int]] = {}
         numbers = {shape: number for number, shape in enumerate(kinds)}
         self.requirements = [
-            _Requirement(codes, domains, needs, self.kinds)
+            _DomainRequirement(codes, domains, needs, self.kinds)
             for codes, domains, needs in _requirements(session, gang, batches, numbers)
         ]
 
-    def hopeless(self, evictable: IntArray) -> bool:
+    def is_unsatisfiable(self, evictable: IntArray) -> bool:
         """Not even everyone's eviction would suffice."""
         free = self._session.state.free + evictable
-        places = [kind.over(free) for kind in self.kinds]
+        places = [kind.count_by_node(free) for kind in self.kinds]
         if any(int(found.sum()) < kind.count for kind, found in zip(self.kinds, places, strict=True)):
             return True
-        return any(requirement.hopeless(places) for requirement in self.requirements)
+        return any(requirement.is_unsatisfiable(places) for requirement in self.requirements)
 
     def free_at(self, row: int) -> list[int]:
         """What is free on a node, by axis."""
-        found = self._free.get(row)
-        if found is None:
-            found = self._free[row] = self._session.state.free[:, row].tolist()
-        return found
+        free = self._free.get(row)
+        if free is None:
+            free = self._free[row] = self._session.state.free[:, row].tolist()
+        return free
 
 
-class Freed:
+class FreedCapacity:
     """What a growing set of victims frees, and how many tasks of each kind that makes room for at most.
 
     Statements: cycle:SOL-8.
@@ -195,7 +199,7 @@ class Freed:
 
     __slots__ = ("_bounds", "_counts", "_enough", "_free", "_in_domains", "_missing", "_session")
 
-    def __init__(self, session: Session, bounds: Bounds) -> None:
+    def __init__(self, session: Session, bounds: CapacityBounds) -> None:
         self._session = session
         self._bounds = bounds
         self._free: dict[int, list[int]] = {}
@@ -203,19 +207,19 @@ class Freed:
         self._missing = [kind.count - kind.total for kind in bounds.kinds]
         self._counts: dict[int, list[int]] = {}
         #: requirement -> domains with room for all of its tasks
-        self._enough = [requirement.enough for requirement in bounds.requirements]
+        self._enough = [requirement.domains_with_room for requirement in bounds.requirements]
         #: (requirement, domain) -> kind -> tasks for which it has no room yet
         self._in_domains: dict[tuple[int, int], dict[int, int]] = {}
 
-    def copy(self) -> Freed:
+    def copy(self) -> FreedCapacity:
         """The same, to go on from here."""
-        made = Freed(self._session, self._bounds)
-        made._free = {row: free.copy() for row, free in self._free.items()}
-        made._missing = self._missing.copy()
-        made._counts = {row: counts.copy() for row, counts in self._counts.items()}
-        made._enough = self._enough.copy()
-        made._in_domains = {place: missing.copy() for place, missing in self._in_domains.items()}
-        return made
+        copied = FreedCapacity(self._session, self._bounds)
+        copied._free = {row: free.copy() for row, free in self._free.items()}
+        copied._missing = self._missing.copy()
+        copied._counts = {row: counts.copy() for row, counts in self._counts.items()}
+        copied._enough = self._enough.copy()
+        copied._in_domains = {place: missing.copy() for place, missing in self._in_domains.items()}
+        return copied
 
     @property
     def suffices(self) -> bool:
@@ -225,7 +229,7 @@ class Freed:
                 return False
         return all(self._enough)
 
-    def add(self, members: Iterable[Member]) -> None:
+    def add(self, members: Iterable[EvictableTask]) -> None:
         """Count more victims."""
         kinds = self._bounds.kinds
         for member in members:
@@ -243,7 +247,7 @@ class Freed:
                 self._add_devices(free, shape, row)
             counts = self._counts[row]
             for index, kind in enumerate(kinds):
-                count = kind.at(row, free)
+                count = kind.count_at(row, free)
                 if count != counts[index]:
                     self._missing[index] -= count - counts[index]
                     self._count_in_domain(row, index, count - counts[index])
@@ -252,16 +256,16 @@ class Freed:
     def _count_in_domain(self, row: int, kind: int, more: int) -> None:
         """A node has room for more tasks of a kind: so have the domains it lies in."""
         for number, requirement in enumerate(self._bounds.requirements):
-            domain = requirement.codes[row]
+            domain = requirement.domain_by_node[row]
             if domain < 0 or kind not in requirement.needs:
                 continue
             missing = self._in_domains.get((number, domain))
             if missing is None:
                 missing = {known: base[domain] for known, base in requirement.missing.items()}
                 self._in_domains[number, domain] = missing
-            had = all(count <= 0 for count in missing.values())
+            had_room = all(count <= 0 for count in missing.values())
             missing[kind] -= more
-            self._enough[number] += all(count <= 0 for count in missing.values()) - had
+            self._enough[number] += all(count <= 0 for count in missing.values()) - had_room
 
     def _add_devices(self, free: list[int], shape: Shape, row: int) -> None:
         """A tenant gone may mean a whole device free; assume so."""

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.balance import Balance
-from pykai.core.eviction.bounds import Bounds, Freed
+from pykai.core.eviction.balance import ResourceBalance
+from pykai.core.eviction.bounds import CapacityBounds, FreedCapacity
 from pykai.core.eviction.trial import Preemptor, Victim, free_gpus
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import Member, Unit
+from pykai.core.eviction.victims import EvictableTask, EvictionUnit
 from pykai.core.model.shapes import Shape
 
-Victims = list[Victim]
+VictimList = list[Victim]
 
 
-class Material:
+class ScenarioInput:
     """What scenarios are made of."""
 
     __slots__ = ("balance", "freed", "order", "preemptor", "recorded", "recorded_keys", "session")
@@ -32,9 +32,9 @@ class Material:
         session: Session,
         preemptor: Preemptor,
         order: VictimOrder,
-        bounds: Bounds,
-        balance: Balance,
-        recorded: Victims,
+        bounds: CapacityBounds,
+        balance: ResourceBalance,
+        recorded: VictimList,
     ) -> None:
         self.session = session
         self.preemptor = preemptor
@@ -42,33 +42,33 @@ class Material:
         self.recorded = recorded
         self.recorded_keys = {victim.member.task.key for victim in recorded}
         #: what the recorded ones free
-        self.freed = Freed(session, bounds)
+        self.freed = FreedCapacity(session, bounds)
         self.freed.add(victim.member for victim in recorded)
         #: what they lose for good, against what is asked for
         self.balance = balance
         for victim in recorded:
             balance.add(victim.gang, (victim.member,))
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[EvictionUnit]:
         """Units worst first, without what is recorded."""
         index = 0
         order, recorded = self.order, self.recorded_keys
-        while (unit := order.at(index)) is not None:
+        while (unit := order.unit_at(index)) is not None:
             index += 1
             if recorded:
-                left = [member for member in unit.members if member.task.key not in recorded]
-                if not left:
+                unrecorded = [member for member in unit.members if member.task.key not in recorded]
+                if not unrecorded:
                     continue
-                if len(left) < len(unit.members):
-                    unit = Unit(unit.gang, left, unit.whole)
+                if len(unrecorded) < len(unit.members):
+                    unit = EvictionUnit(unit.gang, unrecorded, unit.gang_amounts)
             yield unit
 
-    def with_recorded(self, chosen: list[Unit]) -> Victims | None:
+    def with_recorded(self, chosen: list[EvictionUnit]) -> VictimList | None:
         """The recorded ones and these, None when that cannot suffice."""
         balance = self.balance.copy()
         for unit in chosen:
             balance.add(unit.gang, unit.members)
-        if not balance.covers:
+        if not balance.is_covered:
             return None
         freed = self.freed.copy()
         for unit in chosen:
@@ -78,17 +78,17 @@ class Material:
         return [*self.recorded, *(Victim(unit.gang, member) for unit in chosen for member in unit.members)]
 
 
-def node_local(material: Material) -> Iterator[Victims]:
+def node_local(scenario_input: ScenarioInput) -> Iterator[VictimList]:
     """Clear one node (cycle:SOL-9)."""
-    if material.recorded and material.freed.suffices:
-        yield list(material.recorded)
-    units: list[Unit] = []
-    freed, balance = material.freed.copy(), material.balance.copy()
-    for last in material.units():
+    if scenario_input.recorded and scenario_input.freed.suffices:
+        yield list(scenario_input.recorded)
+    units: list[EvictionUnit] = []
+    freed, balance = scenario_input.freed.copy(), scenario_input.balance.copy()
+    for last in scenario_input.units():
         units.append(last)
         freed.add(last.members)
         balance.add(last.gang, last.members)
-        if not (freed.suffices and balance.covers):
+        if not (freed.suffices and balance.is_covered):
             # Not even all of them together make enough room.
             continue
         tried: set[frozenset[str]] = set()
@@ -97,42 +97,46 @@ def node_local(material: Material) -> Iterator[Victims]:
             if gangs in tried:
                 continue
             tried.add(gangs)
-            found = material.with_recorded([unit for unit in units if unit.gang.key in gangs])
-            if found is not None:
-                yield found
+            victims = scenario_input.with_recorded([unit for unit in units if unit.gang.key in gangs])
+            if victims is not None:
+                yield victims
 
 
-def multi_node(material: Material) -> Iterator[Victims]:
+def multi_node(scenario_input: ScenarioInput) -> Iterator[VictimList]:
     """Clear several nodes at once (cycle:SOL-10)."""
-    if material.recorded and material.freed.suffices:
-        yield list(material.recorded)
-    session = material.session
-    asked = [_gpus(session, task.shape) for batch in material.preemptor.batches for task in batch.tasks]
-    smallest, demand = min(asked), sum(asked)
-    room = _Room(material)
-    units: list[Unit] = []
-    freed, balance = material.freed.copy(), material.balance.copy()
-    for last in material.units():
+    if scenario_input.recorded and scenario_input.freed.suffices:
+        yield list(scenario_input.recorded)
+    session = scenario_input.session
+    requested = [
+        _requested_gpu_hundredths(session, task.shape)
+        for batch in scenario_input.preemptor.batches
+        for task in batch.tasks
+    ]
+    smallest, demand = min(requested), sum(requested)
+    node_gpus = _NodeGpus(scenario_input)
+    units: list[EvictionUnit] = []
+    freed, balance = scenario_input.freed.copy(), scenario_input.balance.copy()
+    for last in scenario_input.units():
         units.append(last)
         freed.add(last.members)
         balance.add(last.gang, last.members)
-        room.add(last.members)
-        if not (freed.suffices and balance.covers) or all(room.at(row) < smallest for row in last.rows):
+        node_gpus.add(last.members)
+        if not (freed.suffices and balance.is_covered) or all(node_gpus.at(row) < smallest for row in last.rows):
             continue
-        nodes = [row for row in room.first_seen if room.at(row) >= smallest]
-        place = {row: index for index, row in enumerate(nodes)}
-        nodes.sort(key=lambda row: (room.at(row), place[row]))
-        fewest = _fewest(nodes, demand - room.elsewhere, room)
+        nodes = [row for row in node_gpus.first_seen if node_gpus.at(row) >= smallest]
+        first_seen_index = {row: index for index, row in enumerate(nodes)}
+        nodes.sort(key=lambda row: (node_gpus.at(row), first_seen_index[row]))
+        fewest = _fewest_nodes(nodes, demand - node_gpus.elsewhere, node_gpus)
         if fewest is None:
             continue
-        for count in _growing(fewest, len(nodes)):
+        for count in _growing_counts(fewest, len(nodes)):
             chosen_rows = set(nodes[:count])
-            found = material.with_recorded([unit for unit in units if not chosen_rows.isdisjoint(unit.rows)])
-            if found:
-                yield found
+            victims = scenario_input.with_recorded([unit for unit in units if not chosen_rows.isdisjoint(unit.rows)])
+            if victims:
+                yield victims
 
 
-def _growing(first: int, last: int) -> Iterator[int]:
+def _growing_counts(first: int, last: int) -> Iterator[int]:
     """first, and then 1, 2, 4, ... more, up to last."""
     yield min(first, last)
     step, count = 1, first
@@ -142,51 +146,51 @@ def _growing(first: int, last: int) -> Iterator[int]:
         step *= 2
 
 
-def _fewest(nodes: list[int], missing: float, room: _Room) -> int | None:
+def _fewest_nodes(nodes: list[int], missing: float, node_gpus: _NodeGpus) -> int | None:
     """How many of the nodes cover what is missing."""
     if missing <= 0:
         return 0
     for count, row in enumerate(nodes, 1):
-        missing -= room.at(row)
+        missing -= node_gpus.at(row)
         if missing <= 0:
             return count
     return None
 
 
-def _gpus(session: Session, shape: Shape) -> float:
+def _requested_gpu_hundredths(session: Session, shape: Shape) -> float:
     """What a task asks for in hundredths of a GPU."""
     if shape.gpu.memory_mib and session.smallest_gpu_mib:
         return 100.0 * shape.gpu.devices * shape.gpu.memory_mib / session.smallest_gpu_mib
     return float(shape.gpu_hundredths)
 
 
-class _Room:
+class _NodeGpus:
     """GPUs (hundredths) that nodes have or would have."""
 
-    def __init__(self, material: Material) -> None:
-        self._feasible = material.preemptor.feasible
-        self._base: list[float] = free_gpus(material.session).tolist()
-        self._recorded = {victim.member.row for victim in material.recorded}
-        for victim in material.recorded:
+    def __init__(self, scenario_input: ScenarioInput) -> None:
+        self._feasible = scenario_input.preemptor.feasible
+        self._base: list[float] = free_gpus(scenario_input.session).tolist()
+        self._recorded = {victim.member.row for victim in scenario_input.recorded}
+        for victim in scenario_input.recorded:
             self._base[victim.member.row] += victim.member.amounts[2]
         #: what the units free, nodes in the order they were met
         self._freed: dict[int, float] = {}
         #: on nodes without victims
-        self.elsewhere = sum(gpus for row, gpus in enumerate(self._base) if self._counts(row))
+        self.elsewhere = sum(gpus for row, gpus in enumerate(self._base) if self._is_usable(row))
 
-    def _counts(self, row: int) -> bool:
+    def _is_usable(self, row: int) -> bool:
         return self._feasible is None or bool(self._feasible[row]) or row in self._recorded
 
     @property
     def first_seen(self) -> list[int]:
         return list(self._freed)
 
-    def add(self, members: list[Member]) -> None:
+    def add(self, members: list[EvictableTask]) -> None:
         for member in members:
             row = member.row
             if row not in self._freed:
                 self._freed[row] = 0.0
-                if self._counts(row):
+                if self._is_usable(row):
                     self.elsewhere -= self._base[row]
             self._freed[row] += member.amounts[2]
 
@@ -194,7 +198,7 @@ class _Room:
         return self._base[row] + self._freed[row]
 
 
-WAYS: dict[str, Callable[[Material], Iterator[Victims]]] = {
+GENERATORS: dict[str, Callable[[ScenarioInput], Iterator[VictimList]]] = {
     "NodeLocalGreedy": node_local,
     "MultiNodeGang": multi_node,
 }

@@ -15,35 +15,35 @@ from typing import NamedTuple
 
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.balance import Balance
-from pykai.core.eviction.bounds import Bounds
-from pykai.core.eviction.scenarios import WAYS, Material, Victims
-from pykai.core.eviction.trial import Preemptor, feasible_nodes, holds_later, losses_of, run_trial
+from pykai.core.eviction.balance import ResourceBalance
+from pykai.core.eviction.bounds import CapacityBounds
+from pykai.core.eviction.scenarios import GENERATORS, ScenarioInput, VictimList
+from pykai.core.eviction.trial import Preemptor, feasible_nodes, fits_in_next_cycle, losses_of, run_trial
 from pykai.core.eviction.victimorder import VictimOrder
-from pykai.core.eviction.victims import victims_of
-from pykai.core.hooks import Loss, Taking
-from pykai.core.model.status import Status
+from pykai.core.eviction.victims import victim_table_of
+from pykai.core.hooks import EvictionProposal, Loss
+from pykai.core.model.status import TaskStatus
 from pykai.core.policy import SearchBudgets
-from pykai.core.queueing.waitinglines import standing_of
+from pykai.core.queueing.waitinglines import waiting_lines_of
 
 
-class Aim(NamedTuple):
+class VictimPolicy(NamedTuple):
     """What an action is after, besides the gang it searches for."""
 
     action: str
     #: leaves to take from
-    leaves: list[int]
+    leaf_queues: list[int]
     #: whether a gang may lose something
     accepts: Callable[[Gang], bool]
     #: what is wrong with a set of victims that suffices, None when it is fair
-    judge: Callable[[Taking], str | None]
+    objection: Callable[[EvictionProposal], str | None]
     #: how many gangs may lose something, -1 = any number
-    most: int = -1
+    max_gangs: int = -1
     #: leaves whose gangs may lose something for good, None = all; others have to find another place
-    losing: frozenset[int] | None = None
+    losing_leaves: frozenset[int] | None = None
 
 
-class Budget:
+class ActionBudget:
     """Work left for an action."""
 
     def __init__(self, session: Session, limits: SearchBudgets, action: str) -> None:
@@ -52,185 +52,204 @@ class Budget:
         limit = limits.action_units(action)
         self._end = None if limit is None else session.state.work + limit
 
-    def for_job(self) -> int | None:
+    def job_deadline(self) -> int | None:
         """Work at which the search of one job ends; None = no end; at or below the present = not to be begun."""
-        limits, now = self._limits, self._session.state.work
-        ends = [end for end in (self._end, None if limits.job is None else now + limits.job) if end is not None]
+        limits, spent = self._limits, self._session.state.work
+        ends = [end for end in (self._end, None if limits.job is None else spent + limits.job) if end is not None]
         if not ends:
             return None
-        return max(min(ends), now + limits.least_job)
+        return max(min(ends), spent + limits.job_minimum)
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """The end of a search."""
 
     #: "solved", or why not (cycle:SOL-3): "hopeless" (found without trying), "no_generator", "generators_exhausted",
     #: "deadline_exhausted", "not_attempted"
-    result: str
-    victims: Victims | None = None
+    outcome: str
+    victims: VictimList | None = None
     #: what the rules said about the last set that would have sufficed
     objection: str = ""
 
 
-def search(session: Session, gang: Gang, aim: Aim, budget: Budget) -> Found:
+def find_victims(session: Session, gang: Gang, victim_policy: VictimPolicy, budget: ActionBudget) -> SearchResult:
     """Look for victims; when solved, the trial that succeeded is still in the journal."""
     state = session.state
     batches = session.next_tasks(gang)
     if not batches:
-        return Found("generators_exhausted")
-    end = budget.for_job()
+        return SearchResult("generators_exhausted")
+    end = budget.job_deadline()
     if end is not None and end <= state.work:
-        return Found("not_attempted")
-    ways = [way for way in session.rules.scenarios if way in WAYS]
-    if not ways:
-        return Found("no_generator")
-    victims = victims_of(session)
-    leaves = [leaf for leaf in aim.leaves if victims.line(leaf)]
-    if not leaves or Bounds(session, gang, batches).hopeless(victims.evictable):
-        return Found("hopeless")
-    if not aim.losing and aim.losing is not None and Balance(session, batches, aim.losing).hopeless:
-        return Found("hopeless")
-    attempt = _Search(session, gang, batches, aim, VictimOrder(session, victims, leaves, aim.accepts, aim.most), end)
-    if attempt.order.at(0) is None:
-        return Found("hopeless")
-    found = Found("generators_exhausted")
-    for way in ways:
-        limit = session.policy.search_budgets.way_units(way)
+        return SearchResult("not_attempted")
+    generators = [way for way in session.rules.scenarios if way in GENERATORS]
+    if not generators:
+        return SearchResult("no_generator")
+    victim_table = victim_table_of(session)
+    leaf_queues = [leaf for leaf in victim_policy.leaf_queues if victim_table.units_of(leaf)]
+    if not leaf_queues or CapacityBounds(session, gang, batches).is_unsatisfiable(victim_table.evictable):
+        return SearchResult("hopeless")
+    if (
+        not victim_policy.losing_leaves
+        and victim_policy.losing_leaves is not None
+        and ResourceBalance(session, batches, victim_policy.losing_leaves).is_unsatisfiable
+    ):
+        return SearchResult("hopeless")
+    attempt = _VictimSearch(
+        session,
+        gang,
+        batches,
+        victim_policy,
+        VictimOrder(session, victim_table, leaf_queues, victim_policy.accepts, victim_policy.max_gangs),
+        end,
+    )
+    if attempt.order.unit_at(0) is None:
+        return SearchResult("hopeless")
+    result = SearchResult("generators_exhausted")
+    for generator in generators:
+        limit = session.policy.search_budgets.generator_units(generator)
         attempt.end = _earlier(end, None if limit is None else state.work + limit)
-        found = attempt.by(way)
-        if found.result == "solved" or (found.result == "deadline_exhausted" and attempt.end == end):
+        result = attempt.run_generator(generator)
+        if result.outcome == "solved" or (result.outcome == "deadline_exhausted" and attempt.end == end):
             break
-    return found
+    return result
 
 
 def _earlier(end: int | None, other: int | None) -> int | None:
     return min((each for each in (end, other) if each is not None), default=None)
 
 
-class _Search:
+class _VictimSearch:
     """One search under way."""
 
     def __init__(
-        self, session: Session, gang: Gang, batches: list[Batch], aim: Aim, order: VictimOrder, end: int | None
+        self,
+        session: Session,
+        gang: Gang,
+        batches: list[Batch],
+        victim_policy: VictimPolicy,
+        order: VictimOrder,
+        end: int | None,
     ) -> None:
         self.session = session
         self.gang = gang
         self.batches = batches
-        self.aim = aim
+        self.victim_policy = victim_policy
         self.order = order
         self.end = end
         self.size = sum(len(batch.tasks) for batch in batches)
         self.feasible = feasible_nodes(session, batches)
         #: [queue][resource] before anyone is evicted; rows are replaced, never changed
         self.allocated = list(session.state.ledger.allocated)
-        self.committed = list(session.state.ledger.committed)
-        self.core = gang.starts_core
-        self.standing = standing_of(session)
+        self.allocated_non_preemptible = list(session.state.ledger.allocated_non_preemptible)
+        self.non_preemptible = gang.next_task_non_preemptible
+        self.waiting_lines = waiting_lines_of(session)
         self.objection = ""
         #: sets that failed, with the number of tasks they failed for
         self.failed: set[tuple[int, frozenset[str]]] = set()
-        self.bounds: dict[int, Bounds] = {}
+        self.bounds: dict[int, CapacityBounds] = {}
 
-    def by(self, way: str) -> Found:
+    def run_generator(self, generator: str) -> SearchResult:
         """Search one way: how many tasks can be placed, and then all of them (cycle:PERF-8)."""
-        recorded: Victims = []
+        recorded: VictimList = []
         placed, count = 0, 1
-        bound = self.size + 1
+        too_many = self.size + 1
         while True:
-            outcome = self._probe(way, count, recorded, last=False)
+            outcome = self._try_first_tasks(generator, count, recorded, final_try=False)
             if outcome == "deadline":
-                return Found("deadline_exhausted", None, self.objection)
+                return SearchResult("deadline_exhausted", None, self.objection)
             if isinstance(outcome, _Solution):
                 if outcome.final:
-                    return Found("solved", outcome.victims, "")
+                    return SearchResult("solved", outcome.victims, "")
                 placed, recorded = count, outcome.victims
             else:
-                bound = count
-            if bound - placed <= 1:
+                too_many = count
+            if too_many - placed <= 1:
                 break
-            count = min(2 * count, self.size) if bound > self.size else (placed + bound) // 2
+            count = min(2 * count, self.size) if too_many > self.size else (placed + too_many) // 2
         if not placed:
-            return Found("generators_exhausted", None, self.objection)
-        outcome = self._probe(way, self.size, recorded, last=True)
+            return SearchResult("generators_exhausted", None, self.objection)
+        outcome = self._try_first_tasks(generator, self.size, recorded, final_try=True)
         if isinstance(outcome, _Solution):
-            return Found("solved", outcome.victims, "")
+            return SearchResult("solved", outcome.victims, "")
         result = "deadline_exhausted" if outcome == "deadline" else "generators_exhausted"
-        return Found(result, None, self.objection)
+        return SearchResult(result, None, self.objection)
 
-    def _probe(self, way: str, count: int, recorded: Victims, *, last: bool) -> _Solution | str | None:
+    def _try_first_tasks(
+        self, generator: str, count: int, recorded: VictimList, *, final_try: bool
+    ) -> _Solution | str | None:
         """Try to place the first `count` tasks; a solution is final when its trial stays in the journal.
 
         Statements: cycle:SOL-2.
         """
         session, state = self.session, self.session.state
-        batches = _first(self.batches, count)
-        required = session.count(batches, session.smallest_gpu_mib)
-        preemptor = Preemptor(self.gang, batches, required, self.feasible, self.standing)
+        batches = _first_tasks(self.batches, count)
+        required = session.total_amounts(batches, session.smallest_gpu_mib)
+        preemptor = Preemptor(self.gang, batches, required, self.feasible, self.waiting_lines)
         bounds = self.bounds.get(count)
         if bounds is None:
-            bounds = self.bounds[count] = Bounds(session, self.gang, batches)
-        balance = Balance(session, batches, self.aim.losing)
-        material = Material(session, preemptor, self.order, bounds, balance, recorded)
-        for victims in WAYS[way](material):
+            bounds = self.bounds[count] = CapacityBounds(session, self.gang, batches)
+        balance = ResourceBalance(session, batches, self.victim_policy.losing_leaves)
+        scenario_input = ScenarioInput(session, preemptor, self.order, bounds, balance, recorded)
+        for victims in GENERATORS[generator](scenario_input):
             if self.end is not None and state.work >= self.end:
                 return "deadline"
-            mark = (count, frozenset(victim.member.task.key for victim in victims))
-            if mark in self.failed:
+            attempt = (count, frozenset(victim.member.task.key for victim in victims))
+            if attempt in self.failed:
                 continue
-            begin = state.mark()
-            lost = self._try(preemptor, victims, begin)
+            journal_mark = state.mark()
+            lost = self._try_victims(preemptor, victims, journal_mark)
             if lost is None:
-                state.rollback(begin)
-                self.failed.add(mark)
+                state.rollback(journal_mark)
+                self.failed.add(attempt)
                 continue
             # Where nobody was kept, the same trial again would end the same.
-            final = last or (count == self.size and len(lost) in (0, len(victims)))
+            final = final_try or (count == self.size and len(lost) in (0, len(victims)))
             if not final:
-                state.rollback(begin)
+                state.rollback(journal_mark)
             return _Solution(lost, final)
         return None
 
-    def _try(self, preemptor: Preemptor, victims: Victims, begin: int) -> Victims | None:
+    def _try_victims(self, preemptor: Preemptor, victims: VictimList, journal_mark: int) -> VictimList | None:
         """The victims that are really lost, None when the set does not suffice or is not fair (queues:Q-276)."""
         session = self.session
         if not victims or not run_trial(session, preemptor, victims):
             return None
         losses = losses_of(session, victims)
-        if any(_in_parts(gang, found) for gang, found in losses):
+        if any(_splits_minimum(gang, found) for gang, found in losses):
             # Victims recorded for a part of the preemptor may be a part of a gang, whose rest must then go too.
             return None
-        taking = Taking(
+        proposal = EvictionProposal(
             gang=preemptor.gang,
             required=preemptor.required,
             losses=losses,
             allocated=self.allocated,
-            committed=self.committed,
-            core=self.core,
+            allocated_non_preemptible=self.allocated_non_preemptible,
+            non_preemptible=self.non_preemptible,
             moving_is_free=session.policy.allow_consolidating_reclaim,
         )
-        objection = self.aim.judge(taking)
+        objection = self.victim_policy.objection(proposal)
         if objection is not None:
             self.objection = objection
             return None
         keys = {loss.task.key for _, found in losses for loss in found}
         lost = [victim for victim in victims if victim.member.task.key in keys]
         if any(loss.moves for _, found in losses for loss in found):
-            session.state.rollback(begin)
-            holds = holds_later(session, preemptor, lost)
-            session.state.rollback(begin)
-            if not holds:
+            session.state.rollback(journal_mark)
+            fits_later = fits_in_next_cycle(session, preemptor, lost)
+            session.state.rollback(journal_mark)
+            if not fits_later:
                 self.objection = "those who move would come back"
                 return None
             run_trial(session, preemptor, victims)
         return lost
 
 
-def _in_parts(gang: Gang, losses: list[Loss]) -> bool:
+def _splits_minimum(gang: Gang, losses: list[Loss]) -> bool:
     """Whether a victim would be left with part of a minimum, or would start with a part of it."""
     if any(
         loss.moves
-        and loss.task.status is Status.PENDING
+        and loss.task.status is TaskStatus.PENDING
         and 0 < loss.leaf.active_allocated - loss.leaf.pipelined < loss.leaf.minimum
         for loss in losses
     ):
@@ -242,11 +261,11 @@ def _in_parts(gang: Gang, losses: list[Loss]) -> bool:
 
 
 class _Solution(NamedTuple):
-    victims: Victims
+    victims: VictimList
     final: bool
 
 
-def _first(batches: list[Batch], count: int) -> list[Batch]:
+def _first_tasks(batches: list[Batch], count: int) -> list[Batch]:
     """The first tasks of some batches (cycle:SOL-1; topo:T-53)."""
 
     def cut() -> Iterator[Batch]:

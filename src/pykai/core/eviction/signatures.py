@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from pykai.core.cycle.gangs import Batch, Gang
-from pykai.core.cycle.reuse import Marks
+from pykai.core.cycle.reuse import SignatureNumbers
 from pykai.core.cycle.session import Session
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
@@ -20,11 +20,11 @@ from pykai.core.model.tasks import Task
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
-class Signature(NamedTuple):
+class GangSignature(NamedTuple):
     """What makes a gang like others."""
 
     #: what its numbers mean
-    marks: Marks
+    numbers: SignatureNumbers
     #: for which state it holds
     version: int
     kind: Hashable
@@ -32,77 +32,90 @@ class Signature(NamedTuple):
     requests: list[dict[str, int]]
 
 
-class Failed:
+class FailedGangs:
     """What failed in one action."""
 
     def __init__(self, session: Session, *, by_queue: bool) -> None:
         self._session = session
         self._by_queue = by_queue
         self._seen: dict[Hashable, tuple[str, list[dict[str, int]]]] = {}
-        self._marks = session.known.marks
+        self._numbers = session.reuse.signature_numbers
 
-    def covers(self, gang: Gang) -> str | None:
+    def failed_alike(self, gang: Gang) -> str | None:
         """The group whose failure tells that this one fails too, None when it must be tried."""
-        if not self._session.policy.skip_seen:
+        if not self._session.policy.reuse_failures:
             return None
         kind, requests = self._signature(gang)
-        seen = self._seen.get(kind)
-        if seen is None:
+        easiest_failed = self._seen.get(kind)
+        if easiest_failed is None:
             return None
-        return None if _easier(requests, seen[1]) else seen[0]
+        return None if _is_easier(requests, easiest_failed[1]) else easiest_failed[0]
 
     def add(self, gang: Gang) -> None:
         """A job has failed."""
         kind, requests = self._signature(gang)
-        seen = self._seen.get(kind)
-        if seen is None or _no_harder(requests, seen[1]):
+        easiest_failed = self._seen.get(kind)
+        if easiest_failed is None or _is_no_harder(requests, easiest_failed[1]):
             self._seen[kind] = (gang.key, requests)
 
     def _signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
         """The kind of a gang and what its open tasks ask for."""
-        state, known = self._session.state, gang.signature
-        if known is None or known.marks is not self._marks or (gang.touched and known.version != state.version):
-            known = gang.signature = Signature(self._marks, state.version, *self._read(gang))
-        return (gang.queue if self._by_queue else -1, known.kind), known.requests
+        state, signature = self._session.state, gang.signature
+        if (
+            signature is None
+            or signature.numbers is not self._numbers
+            or (gang.touched and signature.version != state.version)
+        ):
+            signature = gang.signature = GangSignature(self._numbers, state.version, *self._compute_signature(gang))
+        return (gang.queue if self._by_queue else -1, signature.kind), signature.requests
 
-    def _read(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
-        is_open = self._session.state.is_open
+    def _compute_signature(self, gang: Gang) -> tuple[Hashable, list[dict[str, int]]]:
+        is_unplaced = self._session.state.is_unplaced
         by_leaf = []
         requests = []
         for leaf in gang.leaves:
-            waiting = [task for task in leaf.tasks if is_open(task)]
+            waiting = [task for task in leaf.tasks if is_unplaced(task)]
             if waiting:
-                by_leaf.append(tuple(sorted(self._constraint(task) for task in waiting)))
-                requests += [self._request(task.shape) for task in waiting]
+                by_leaf.append(tuple(sorted(self._constraint_number(task) for task in waiting)))
+                requests += [self._request_of_shape(task.shape) for task in waiting]
         by_leaf.sort()
         if len(requests) > 1:
             requests.sort(key=lambda request: tuple(request[name] for name in sorted(request)))
         # One that can start with fewer of its tasks is easier.
         batches = self._session.next_tasks(gang)
-        now = sum(len(batch.tasks) for batch in batches)
-        kind = (gang.priority, gang.preemptible, gang.semi, now, _domains(gang, batches), tuple(by_leaf))
+        next_task_count = sum(len(batch.tasks) for batch in batches)
+        kind = (
+            gang.priority,
+            gang.preemptible,
+            gang.semi_preemptible,
+            next_task_count,
+            _domain_signature(gang, batches),
+            tuple(by_leaf),
+        )
         return kind, requests
 
-    def _constraint(self, task: Task) -> int:
-        shape, marks = task.shape, self._marks
+    def _constraint_number(self, task: Task) -> int:
+        shape, numbers = task.shape, self._numbers
         # A spread constraint may select the pod itself.
         kind = (shape.id, tuple(sorted(task.labels.items())) if shape.spread else ())
-        found = marks.constraints.get(kind)
-        if found is None:
-            zones = shape.numa if marks.zones else None
-            found = marks.numbers.setdefault((_constraints(shape), kind[1], zones), len(marks.numbers))
-            marks.constraints[kind] = found
-        return found
+        number = numbers.constraint_numbers.get(kind)
+        if number is None:
+            zones = shape.numa if numbers.count_zones else None
+            number = numbers.numbers_by_constraint.setdefault(
+                (_constraints(shape), kind[1], zones), len(numbers.numbers_by_constraint)
+            )
+            numbers.constraint_numbers[kind] = number
+        return number
 
-    def _request(self, shape: Shape) -> dict[str, int]:
-        found = self._marks.requests.get(shape.id)
-        if found is None:
-            found = self._marks.requests[shape.id] = dict(shape.requests)
-            found["gpus"] = shape.gpu_hundredths
-        return found
+    def _request_of_shape(self, shape: Shape) -> dict[str, int]:
+        request = self._numbers.requests_by_shape.get(shape.id)
+        if request is None:
+            request = self._numbers.requests_by_shape[shape.id] = dict(shape.requests)
+            request["gpus"] = shape.gpu_hundredths
+        return request
 
 
-def _domains(gang: Gang, batches: list[Batch]) -> Hashable:
+def _domain_signature(gang: Gang, batches: list[Batch]) -> Hashable:
     """What decides which domains of a topology a gang may use: its constraints, who is placed now, and who runs.
 
     Statements: topo:T-55.
@@ -127,7 +140,7 @@ def _constraints(shape: Shape) -> Hashable:
         repr(shape.spread),
         shape.config_maps,
         shape.claims,
-        shape.backed,
+        shape.dra_backed,
         shape.volumes,
         shape.namespace,
         shape.gpu.kind,
@@ -137,18 +150,18 @@ def _constraints(shape: Shape) -> Hashable:
     )
 
 
-def _at_most(a: dict[str, int], b: dict[str, int]) -> bool:
+def _requests_at_most(a: dict[str, int], b: dict[str, int]) -> bool:
     return all(value <= b.get(name, 0) for name, value in a.items())
 
 
-def _easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
+def _is_easier(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
     """Fewer tasks, or some task that asks for less than its counterpart (cycle:SIG-3)."""
     if len(job) < len(failed):
         return True
     if job == failed:
         return False
-    return any(_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
+    return any(_requests_at_most(a, b) and a != b for a, b in zip(job, failed, strict=False))
 
 
-def _no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
-    return len(job) <= len(failed) and all(_at_most(a, b) for a, b in zip(job, failed, strict=False))
+def _is_no_harder(job: list[dict[str, int]], failed: list[dict[str, int]]) -> bool:
+    return len(job) <= len(failed) and all(_requests_at_most(a, b) for a, b in zip(job, failed, strict=False))

@@ -14,21 +14,21 @@ import numpy as np
 
 from pykai.core.cycle.gangs import Batch, Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.victims import Member
-from pykai.core.hooks import EVERY_NODE, Loss, NodeSet
+from pykai.core.eviction.victims import EvictableTask
+from pykai.core.hooks import ALL_NODES, Loss, NodeSet
 from pykai.core.model.axes import BoolArray, FloatArray
-from pykai.core.model.status import Status
-from pykai.core.placing.gang import try_tasks
-from pykai.core.queueing.queueledger import Amounts
-from pykai.core.queueing.queuewalk import Line, QueueWalk
-from pykai.core.queueing.waitinglines import NOBODY, Standing, TrialLine, standing_of
+from pykai.core.model.status import TaskStatus
+from pykai.core.placing.gang import try_place_tasks
+from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.queueing.queuewalk import GangLine, QueueWalk
+from pykai.core.queueing.waitinglines import EMPTY_LINE, TrialLine, WaitingLines, waiting_lines_of
 
 
 class Victim(NamedTuple):
     """A task of a set, with its gang."""
 
     gang: Gang
-    member: Member
+    member: EvictableTask
 
 
 class Preemptor(NamedTuple):
@@ -37,14 +37,14 @@ class Preemptor(NamedTuple):
     gang: Gang
     batches: list[Batch]
     #: what they ask of their queue
-    required: Amounts
+    required: QueueAmounts
     #: [node] where victims that need no GPU may go; None = anywhere (cycle:SOL-4)
     feasible: BoolArray | None
     #: those who wait, as they stood before the trial
-    standing: Standing
+    waiting_lines: WaitingLines
 
 
-def holds_later(session: Session, preemptor: Preemptor, victims: list[Victim]) -> bool:
+def fits_in_next_cycle(session: Session, preemptor: Preemptor, victims: list[Victim]) -> bool:
     """Whether the preemptor would find a place once the victims are gone, too.
 
     In a trial a victim avoids the place it is leaving, because that is not idle yet.  When it comes back the place is
@@ -53,50 +53,50 @@ def holds_later(session: Session, preemptor: Preemptor, victims: list[Victim]) -
     """
     rivals = _rivals(session, victims)
     if rivals:
-        rivals |= _all_gone(session, {victim.member.task.key for victim in victims})
+        rivals |= _assume_all_gone(session, {victim.member.task.key for victim in victims})
         rivals.pop(preemptor.gang.key, None)
-    return run_trial(session, preemptor, victims, gone=True, rivals=rivals)
+    return run_trial(session, preemptor, victims, next_cycle=True, rivals=rivals)
 
 
 def _rivals(session: Session, victims: list[Victim]) -> dict[str, Gang]:
     """Waiting gangs that ask for more GPUs than are free, but for no more than will be while everyone moves."""
     state = session.state
-    standing = standing_of(session)
+    lines = waiting_lines_of(session)
     free = total_free_gpus(session)
-    if standing.largest_ask() <= free:
+    if lines.largest_gpu_request() <= free:
         return {}
     moving = sum(victim.member.amounts[2] for victim in victims)
-    for key, moved in state.moved.items():
-        if moved.status is Status.PIPELINED:
-            moving += state.amounts_on(session.snapshot.tasks[key].shape, moved.row)[2]
+    for key, placement in state.placements.items():
+        if placement.status is TaskStatus.PIPELINED:
+            moving += state.amounts_on(session.snapshot.tasks[key].shape, placement.row)[2]
     return {
         gang.key: gang
-        for line in standing.lines.values()
-        for gang, ask in zip(line.gangs, line.asks, strict=True)
+        for line in lines.lines.values()
+        for gang, ask in zip(line.gangs, line.requests, strict=True)
         if free < ask[2] <= free + moving and not gang.unsupported and not gang.group.tree_error
     }
 
 
-def _all_gone(session: Session, victims: set[str]) -> dict[str, Gang]:
+def _assume_all_gone(session: Session, victims: set[str]) -> dict[str, Gang]:
     """Look ahead: whoever was told to leave is gone, and no promise holds; the gangs concerned.
 
     The victims of the trial itself are left to it.
     """
     state = session.state
-    found: dict[str, Gang] = {}
-    for key, moved in list(state.moved.items()):
-        if key in victims or (moved.status is not Status.PIPELINED and key not in state.leaving):
+    gangs: dict[str, Gang] = {}
+    for key, placement in list(state.placements.items()):
+        if key in victims or (placement.status is not TaskStatus.PIPELINED and key not in state.evicted_from):
             continue
         task = session.snapshot.tasks[key]
         entry = session.snapshot.groups[task.group_key]
         gang = session.gang(entry)
         leaf = gang.leaves[gang.group.leaf_index[task.subgroup]]
-        if moved.status is Status.PIPELINED:
+        if placement.status is TaskStatus.PIPELINED:
             state.evict(gang, leaf, task)
-        if key in state.leaving:
-            state.vacate(gang, leaf, task)
-        found[gang.key] = gang
-    return found
+        if key in state.evicted_from:
+            state.assume_gone(gang, leaf, task)
+        gangs[gang.key] = gang
+    return gangs
 
 
 def run_trial(
@@ -104,7 +104,7 @@ def run_trial(
     preemptor: Preemptor,
     victims: Iterable[Victim],
     *,
-    gone: bool = False,
+    next_cycle: bool = False,
     rivals: Mapping[str, Gang] | None = None,
 ) -> bool:
     """Evict, and serve victims and preemptor again; False when the preemptor finds no place.
@@ -120,53 +120,57 @@ def run_trial(
     for victim, member in victims:
         state.work += 1
         state.evict(victim, member.leaf, member.task)
-        if gone and member.task.key in state.leaving:
-            state.vacate(victim, member.leaf, member.task)
+        if next_cycle and member.task.key in state.evicted_from:
+            state.assume_gone(victim, member.leaf, member.task)
         gangs[victim.key] = victim
         rows.add(member.row)
-    nodes = _cpu_nodes(session, preemptor, rows)
+    nodes = _nodes_for_cpu_victims(session, preemptor, rows)
 
     served = False
     outstanding = len({*gangs, preemptor.gang.key})
-    walk = _walk(session, preemptor, {**(rivals or {}), **gangs})
+    walk = _trial_walk(session, preemptor, {**(rivals or {}), **gangs})
     while outstanding and (gang := walk.pop()) is not None:
-        counts = gang is preemptor.gang or gang.key in gangs
-        outstanding -= counts
+        takes_part = gang is preemptor.gang or gang.key in gangs
+        outstanding -= takes_part
         if gang is preemptor.gang:
-            if not try_tasks(session, gang, preemptor.batches, pipeline_only=not gone):
+            if not try_place_tasks(session, gang, preemptor.batches, pipeline_only=not next_cycle):
                 return False
             served = True
             continue
         batches = session.next_tasks(gang)
-        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else EVERY_NODE
-        if batches and try_tasks(session, gang, batches, where, pipeline_only=not gone) and _has_more(session, gang):
+        where = nodes if nodes is not None and batches and batches[0].tasks[0].shape.cpu_only else ALL_NODES
+        if (
+            batches
+            and try_place_tasks(session, gang, batches, where, pipeline_only=not next_cycle)
+            and _has_unplaced_victims(session, gang)
+        ):
             # An elastic victim may get back more than one pod (cycle:SOL-14, Do better).
             walk.push(gang)
-            outstanding += counts
+            outstanding += takes_part
     return served
 
 
-def _has_more(session: Session, gang: Gang) -> bool:
+def _has_unplaced_victims(session: Session, gang: Gang) -> bool:
     """Whether some victim of a gang has no place yet."""
-    return any(session.state.is_open(task) for leaf in gang.leaves for task in leaf.evicted)
+    return any(session.state.is_unplaced(task) for leaf in gang.leaves for task in leaf.evicted)
 
 
-def _walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
+def _trial_walk(session: Session, preemptor: Preemptor, victims: dict[str, Gang]) -> QueueWalk:
     """The fair order of those who take part."""
     tree = session.snapshot.tree
-    waiting = preemptor.standing.lines
-    asks = {preemptor.gang.key: preemptor.required}
+    waiting = preemptor.waiting_lines.lines
+    requests = {preemptor.gang.key: preemptor.required}
     by_leaf: dict[int, dict[str, Gang]] = {}
     for gang in {**victims, preemptor.gang.key: preemptor.gang}.values():
         by_leaf.setdefault(gang.queue, {})[gang.key] = gang
     leaves = list(by_leaf)
     if len(leaves) == 1:
         # Queues need not be compared, and whoever takes no part is passed over.
-        return session.queue_walk({leaf: TrialLine(session, NOBODY, by_leaf[leaf], asks) for leaf in leaves})
+        return session.queue_walk({leaf: TrialLine(session, EMPTY_LINE, by_leaf[leaf], requests) for leaf in leaves})
     top = _common_ancestor(tree.chains, leaves)
-    lines: dict[int, Line] = {
-        leaf: TrialLine(session, waiting.get(leaf, NOBODY), by_leaf.get(leaf, {}), asks)
-        for leaf in _relevant(tree.chains, leaves, top, waiting)
+    lines: dict[int, GangLine] = {
+        leaf: TrialLine(session, waiting.get(leaf, EMPTY_LINE), by_leaf.get(leaf, {}), requests)
+        for leaf in _relevant_leaves(tree.chains, leaves, top, waiting)
     }
     return session.queue_walk(lines, top)
 
@@ -179,7 +183,7 @@ def _common_ancestor(chains: list[tuple[int, ...]], leaves: list[int]) -> int:
     return next((row for row in chains[leaves[0]] if row in common), -1)
 
 
-def _relevant(chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: Iterable[int]) -> list[int]:
+def _relevant_leaves(chains: list[tuple[int, ...]], leaves: list[int], top: int, waiting: Iterable[int]) -> list[int]:
     """Leaves whose lines decide who of these is served first: themselves, and others below the same child of `top`."""
 
     def child(leaf: int) -> int:
@@ -191,7 +195,7 @@ def _relevant(chains: list[tuple[int, ...]], leaves: list[int], top: int, waitin
     return sorted({*leaves, *others})
 
 
-def _cpu_nodes(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
+def _nodes_for_cpu_victims(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSet | None:
     if preemptor.feasible is None:
         return None
     mask = preemptor.feasible.copy()
@@ -202,15 +206,15 @@ def _cpu_nodes(session: Session, preemptor: Preemptor, rows: set[int]) -> NodeSe
 def losses_of(session: Session, victims: Iterable[Victim]) -> list[tuple[Gang, list[Loss]]]:
     """What the victims lose now that everyone was served; those that are kept lose nothing."""
     state = session.state
-    found: dict[str, tuple[Gang, list[Loss]]] = {}
+    losses_by_gang: dict[str, tuple[Gang, list[Loss]]] = {}
     for gang, member in victims:
-        if member.task.key not in state.leaving and state.status_of(member.task) is not Status.PENDING:
+        if member.task.key not in state.evicted_from and state.status_of(member.task) is not TaskStatus.PENDING:
             continue
-        moves = state.status_of(member.task) is Status.PIPELINED
-        found.setdefault(gang.key, (gang, []))[1].append(Loss(member.leaf, member.task, member.amounts, moves))
-    for gang, losses in found.values():
+        moves = state.status_of(member.task) is TaskStatus.PIPELINED
+        losses_by_gang.setdefault(gang.key, (gang, []))[1].append(Loss(member.leaf, member.task, member.amounts, moves))
+    for gang, losses in losses_by_gang.values():
         losses.sort(key=lambda loss: gang.task_key(loss.task))
-    return list(found.values())
+    return list(losses_by_gang.values())
 
 
 def total_free_gpus(session: Session) -> float:

@@ -11,23 +11,23 @@ from collections.abc import Callable
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.eviction.victims import Line, Unit, Victims
-from pykai.core.queueing.queueledger import Amounts
-from pykai.core.queueing.queuewalk import Siblings
+from pykai.core.eviction.victims import EvictionUnit, UnitLine, VictimTable
+from pykai.core.queueing.queueledger import QueueAmounts
+from pykai.core.queueing.queuewalk import RankedSiblings
 
-_NOTHING: Amounts = (0.0, 0.0, 0.0)
+_NOTHING: QueueAmounts = (0.0, 0.0, 0.0)
 
 
-def _sum(a: Amounts, b: Amounts) -> Amounts:
+def _sum(a: QueueAmounts, b: QueueAmounts) -> QueueAmounts:
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
 
 
-class _Source:
+class _LeafVictims:
     """A leaf as a source of victims."""
 
     __slots__ = ("accepts", "line", "position", "seen")
 
-    def __init__(self, line: Line, accepts: Callable[[Gang], bool]) -> None:
+    def __init__(self, line: UnitLine, accepts: Callable[[Gang], bool]) -> None:
         self.line = line
         self.accepts = accepts
         self.position = len(line)
@@ -43,67 +43,72 @@ class _Source:
             self.position -= 1
 
     @property
-    def unit(self) -> Unit | None:
+    def unit(self) -> EvictionUnit | None:
         """The next unit."""
         return self.line[self.position][2] if self.position >= 0 else None
 
     @property
-    def next_loss(self) -> Amounts:
+    def next_loss(self) -> QueueAmounts:
         """What the next unit's gang costs its queue, unless it is counted already."""
         unit = self.unit
-        return _NOTHING if unit is None or unit.gang.key in self.seen else unit.whole
+        return _NOTHING if unit is None or unit.gang.key in self.seen else unit.gang_amounts
 
 
 class VictimOrder:
     """Units worst first, worked out as far as asked for (cycle:ORD-4, PERF-6; queues:Q-231)."""
 
     def __init__(
-        self, session: Session, victims: Victims, leaves: list[int], accepts: Callable[[Gang], bool], most: int = -1
+        self,
+        session: Session,
+        victim_table: VictimTable,
+        leaves: list[int],
+        accepts: Callable[[Gang], bool],
+        max_gangs: int = -1,
     ) -> None:
         """`most` bounds how many gangs are handed out, -1 = all."""
         self._session = session
-        self._most = most
+        self._max_gangs = max_gangs
         self._gangs: set[str] = set()
-        self._units: list[Unit] = []
-        self._sources: dict[int, _Source] = {}
+        self._units: list[EvictionUnit] = []
+        self._sources: dict[int, _LeafVictims] = {}
         for leaf in leaves:
-            source = _Source(victims.line(leaf), accepts)
+            source = _LeafVictims(victim_table.units_of(leaf), accepts)
             if source.unit is not None:
                 self._sources[leaf] = source
-        self._roots = Siblings(session.rules.bound_tie(session.state))
-        self._below: dict[int, Siblings] = {}
+        self._roots = RankedSiblings(session.rules.queue_tie_in(session.state))
+        self._children: dict[int, RankedSiblings] = {}
         #: queue -> what the gangs handed out so far cost it
-        self._lost: dict[int, Amounts] = {}
-        self._only = next(iter(self._sources.values())) if len(self._sources) == 1 else None
-        if self._only is None:
+        self._lost: dict[int, QueueAmounts] = {}
+        self._only_source = next(iter(self._sources.values())) if len(self._sources) == 1 else None
+        if self._only_source is None:
             for leaf in self._sources:
                 self._rank(leaf)
 
-    def at(self, index: int) -> Unit | None:
+    def unit_at(self, index: int) -> EvictionUnit | None:
         """The unit at a place of the order, None behind its end."""
         while index >= len(self._units):
             unit = self._next()
             if unit is None:
                 return None
             if unit.gang.key not in self._gangs:
-                if self._most >= 0 and len(self._gangs) >= self._most:
+                if self._max_gangs >= 0 and len(self._gangs) >= self._max_gangs:
                     continue
                 self._gangs.add(unit.gang.key)
             self._units.append(unit)
         return self._units[index]
 
-    def _next(self) -> Unit | None:
-        if self._only is not None:
+    def _next(self) -> EvictionUnit | None:
+        if self._only_source is not None:
             # Nobody competes, so nothing has to be counted.
-            unit = self._only.unit
+            unit = self._only_source.unit
             if unit is not None:
-                self._only.advance()
+                self._only_source.advance()
             return unit
         if not self._roots.order:
             return None
         row = self._roots.worst()
-        while (below := self._below.get(row)) is not None:
-            row = below.worst()
+        while (children := self._children.get(row)) is not None:
+            row = children.worst()
         source = self._sources[row]
         unit = source.unit
         assert unit is not None
@@ -121,25 +126,25 @@ class VictimOrder:
         tree, key = session.snapshot.tree, session.rules.victim_queue_key
         for row in tree.chains[leaf]:
             siblings = self._siblings(tree.parents[row])
-            giver: int | None = leaf if row == leaf else self._worst_leaf(row)
-            if giver is None or self._sources[giver].unit is None:
+            source_leaf: int | None = leaf if row == leaf else self._worst_leaf(row)
+            if source_leaf is None or self._sources[source_leaf].unit is None:
                 siblings.discard(row)
                 continue
-            lost = _sum(self._lost.get(row, _NOTHING), self._sources[giver].next_loss)
+            lost = _sum(self._lost.get(row, _NOTHING), self._sources[source_leaf].next_loss)
             siblings.update(row, key(session.state, row, lost) if key is not None else ())
 
     def _worst_leaf(self, row: int) -> int | None:
         """The leaf below a queue that would give next, None when none is left."""
-        while (below := self._below.get(row)) is not None:
-            if not below.order:
+        while (children := self._children.get(row)) is not None:
+            if not children.order:
                 return None
-            row = below.worst()
+            row = children.worst()
         return row
 
-    def _siblings(self, parent: int) -> Siblings:
+    def _siblings(self, parent: int) -> RankedSiblings:
         if parent < 0:
             return self._roots
-        found = self._below.get(parent)
-        if found is None:
-            found = self._below[parent] = Siblings(self._session.rules.bound_tie(self._session.state))
-        return found
+        siblings = self._children.get(parent)
+        if siblings is None:
+            siblings = self._children[parent] = RankedSiblings(self._session.rules.queue_tie_in(self._session.state))
+        return siblings

@@ -24,34 +24,34 @@ from pykai.core.model.shapes import Shape, pod_affinity_terms
 Anchor = tuple[str, str | None] | None
 
 #: As much as the API server lets a preference weigh.
-MOST_WEIGHT = 100
+MAX_WEIGHT = 100
 
 #: Terms kept at a time, half a kilobyte each.
-MOST_TERMS = 100_000
+MAX_TERMS = 100_000
 
 
-def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Whether a label selector selects these labels; no selector selects nothing, an empty one everything."""
     if selector is None:
         return False
-    for key, wanted in selector.match_labels.items():
-        if labels.get(key) != wanted:
+    for key, expected in selector.match_labels.items():
+        if labels.get(key) != expected:
             return False
     for requirement in selector.match_expressions:
         value, values = labels.get(requirement.key), requirement.values
         operator = requirement.operator
-        met = (
+        matches = (
             (operator == "In" and value is not None and value in values)
             or (operator == "NotIn" and (value is None or value not in values))
             or (operator == "Exists" and value is not None)
             or (operator == "DoesNotExist" and value is None)
         )
-        if not met:
+        if not matches:
             return False
     return True
 
 
-class Scope(NamedTuple):
+class NamespaceScope(NamedTuple):
     """Which namespaces a term is about."""
 
     named: frozenset[str]
@@ -60,19 +60,19 @@ class Scope(NamedTuple):
     selector: bytes = b""
 
 
-class Term:
+class AffinityTerm:
     """One term.  Compared by identity: equal terms are the same object while the store lives."""
 
-    __slots__ = ("anchors", "excludes", "scope", "selector", "topology_key")
+    __slots__ = ("anchors", "excluding_labels", "scope", "selector", "topology_key")
 
-    def __init__(self, topology_key: str, scope: Scope, selector: LabelSelector | None) -> None:
+    def __init__(self, topology_key: str, scope: NamespaceScope, selector: LabelSelector | None) -> None:
         self.topology_key = topology_key
         self.scope = scope
         self.selector = selector
         #: labels of which a pod must have one to be left out, where it is selected without any label
-        self.excludes: tuple[Anchor, ...] = ()
+        self.excluding_labels: tuple[Anchor, ...] = ()
         if selector is not None:
-            self.excludes = tuple(
+            self.excluding_labels = tuple(
                 (each.key, value)
                 for each in selector.match_expressions
                 for value in (each.values if each.operator == "NotIn" else (None,))
@@ -85,16 +85,16 @@ def _anchors(selector: LabelSelector | None) -> tuple[Anchor, ...]:
     if selector is None:
         # It selects no pod, and no label is called that.
         return (("", None),)
-    found: list[Anchor] = list(selector.match_labels.items())
+    anchors: list[Anchor] = list(selector.match_labels.items())
     for each in selector.match_expressions:
         if each.operator == "In" and len(each.values) == 1:
-            found.append((each.key, each.values[0]))
+            anchors.append((each.key, each.values[0]))
         elif each.operator in ("In", "Exists"):
-            found.append((each.key, None))
+            anchors.append((each.key, None))
         elif each.operator not in ("NotIn", "DoesNotExist"):
             # An unknown operator selects nothing.
-            found.append(("", None))
-    return tuple(found)
+            anchors.append(("", None))
+    return tuple(anchors)
 
 
 def anchors_of(labels: Mapping[str, str]) -> list[Anchor]:
@@ -106,15 +106,15 @@ class ShapeTerms(NamedTuple):
     """What a shape says about other pods."""
 
     #: required affinity, one of each
-    near: tuple[Term, ...]
+    affinity: tuple[AffinityTerm, ...]
     #: required anti-affinity, one of each
-    far: tuple[Term, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
     #: preferred terms with their weights, negative for anti-affinity
-    preferred: tuple[tuple[Term, int], ...]
+    preferred: tuple[tuple[AffinityTerm, int], ...]
 
 
 #: Terms of one shape under one anchor, with their weights; anti-affinity has none.
-Entries = list[tuple[Term, int]]
+WeightedTerms = list[tuple[AffinityTerm, int]]
 
 
 class TermStore:
@@ -122,92 +122,92 @@ class TermStore:
 
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
-        self._terms: dict[tuple[str, Scope, bytes], Term] = {}
+        self._terms: dict[tuple[str, NamespaceScope, bytes], AffinityTerm] = {}
         self._by_shape: dict[int, ShapeTerms] = {}
         #: canonical bytes -> selector of namespaces
         self.namespace_selectors: dict[bytes, LabelSelector] = {}
         #: anchor -> shape -> terms of running pods of that shape
-        self.anchored: dict[Anchor, dict[int, Entries]] = {}
-        self._held: set[int] = set()
+        self.terms_by_anchor: dict[Anchor, dict[int, WeightedTerms]] = {}
+        self._held_shapes: set[int] = set()
         #: terms read so far
-        self.read = 0
+        self.terms_read = 0
 
-    def begin(self, held: Mapping[int, Shape]) -> None:
+    def start_cycle(self, held_shapes: Mapping[int, Shape]) -> None:
         """Start a cycle in which pods of these shapes are on nodes; where too much was kept, start over."""
-        if len(self._terms) > MOST_TERMS:
+        if len(self._terms) > MAX_TERMS:
             self._terms.clear()
             self._by_shape.clear()
             self.namespace_selectors.clear()
-            self.anchored.clear()
-            self._held.clear()
-        for gone in self._held - held.keys():
-            self._release(gone)
-        for shape in held.values():
-            self.hold(shape)
+            self.terms_by_anchor.clear()
+            self._held_shapes.clear()
+        for gone in self._held_shapes - held_shapes.keys():
+            self._remove_holder(gone)
+        for shape in held_shapes.values():
+            self.add_holder(shape)
 
-    def hold(self, shape: Shape) -> None:
+    def add_holder(self, shape: Shape) -> None:
         """A pod of this shape is on a node: from now on its terms can select others."""
-        if shape.id not in self._held:
-            self._held.add(shape.id)
-            for term, weight in _holding(self.of(shape)):
-                self.anchored.setdefault(_first(term), {}).setdefault(shape.id, []).append((term, weight))
+        if shape.id not in self._held_shapes:
+            self._held_shapes.add(shape.id)
+            for term, weight in _terms_about_others(self.terms_of(shape)):
+                self.terms_by_anchor.setdefault(_index_anchor(term), {}).setdefault(shape.id, []).append((term, weight))
 
-    def _release(self, shape_id: int) -> None:
-        self._held.discard(shape_id)
-        for term, _ in _holding(self._by_shape[shape_id]):
-            there = self.anchored.get(_first(term))
-            if there is not None:
-                there.pop(shape_id, None)
-                if not there:
-                    del self.anchored[_first(term)]
+    def _remove_holder(self, shape_id: int) -> None:
+        self._held_shapes.discard(shape_id)
+        for term, _ in _terms_about_others(self._by_shape[shape_id]):
+            by_shape = self.terms_by_anchor.get(_index_anchor(term))
+            if by_shape is not None:
+                by_shape.pop(shape_id, None)
+                if not by_shape:
+                    del self.terms_by_anchor[_index_anchor(term)]
 
-    def of(self, shape: Shape) -> ShapeTerms:
+    def terms_of(self, shape: Shape) -> ShapeTerms:
         """The terms of a shape."""
-        found = self._by_shape.get(shape.id)
-        if found is None:
+        shape_terms = self._by_shape.get(shape.id)
+        if shape_terms is None:
             namespace = shape.namespace
-            near, far = pod_affinity_terms(shape.affinity)
-            found = self._by_shape[shape.id] = ShapeTerms(
-                tuple(dict.fromkeys(self._term(term, namespace) for term in near)),
-                tuple(dict.fromkeys(self._term(term, namespace) for term in far)),
+            affinity, anti_affinity = pod_affinity_terms(shape.affinity)
+            shape_terms = self._by_shape[shape.id] = ShapeTerms(
+                tuple(dict.fromkeys(self._term(term, namespace) for term in affinity)),
+                tuple(dict.fromkeys(self._term(term, namespace) for term in anti_affinity)),
                 tuple((self._term(term, namespace), weight) for term, weight in _preferred(shape.affinity)),
             )
-        return found
+        return shape_terms
 
-    def keep(self, used: Set[Shape]) -> None:
+    def retain_only(self, used: Set[Shape]) -> None:
         """Forget the terms of all shapes but these."""
         kept = {shape.id for shape in used}
         for gone in self._by_shape.keys() - kept:
-            if gone in self._held:
-                self._release(gone)
+            if gone in self._held_shapes:
+                self._remove_holder(gone)
             del self._by_shape[gone]
-        terms = {term for known in self._by_shape.values() for term in (*known.near, *known.far)}
+        terms = {term for known in self._by_shape.values() for term in (*known.affinity, *known.anti_affinity)}
         terms.update(term for known in self._by_shape.values() for term, _ in known.preferred)
         self._terms = {key: term for key, term in self._terms.items() if term in terms}
 
-    def _term(self, term: PodAffinityTerm, namespace: str) -> Term:
+    def _term(self, term: PodAffinityTerm, namespace: str) -> AffinityTerm:
         named = frozenset(term.namespaces)
-        wanted = term.namespace_selector
-        if wanted is None:
-            scope = Scope(named or frozenset((namespace,)))
+        namespace_selector = term.namespace_selector
+        if namespace_selector is None:
+            scope = NamespaceScope(named or frozenset((namespace,)))
         else:
-            encoded = self._encoder.encode(wanted)
-            self.namespace_selectors[encoded] = wanted
-            scope = Scope(named, True, encoded)
+            encoded = self._encoder.encode(namespace_selector)
+            self.namespace_selectors[encoded] = namespace_selector
+            scope = NamespaceScope(named, True, encoded)
         key = (term.topology_key, scope, self._encoder.encode(term.label_selector))
-        found = self._terms.get(key)
-        if found is None:
-            self.read += 1
-            found = self._terms[key] = Term(term.topology_key, scope, term.label_selector)
-        return found
+        stored = self._terms.get(key)
+        if stored is None:
+            self.terms_read += 1
+            stored = self._terms[key] = AffinityTerm(term.topology_key, scope, term.label_selector)
+        return stored
 
 
-def _holding(terms: ShapeTerms) -> Iterable[tuple[Term, int]]:
-    yield from ((term, 0) for term in terms.far)
+def _terms_about_others(terms: ShapeTerms) -> Iterable[tuple[AffinityTerm, int]]:
+    yield from ((term, 0) for term in terms.anti_affinity)
     yield from terms.preferred
 
 
-def _first(term: Term) -> Anchor:
+def _index_anchor(term: AffinityTerm) -> Anchor:
     return term.anchors[0] if term.anchors else None
 
 
@@ -216,11 +216,11 @@ def _preferred(affinity: Affinity | None) -> list[tuple[PodAffinityTerm, int]]:
     the most it would, or as nothing."""
     if affinity is None:
         return []
-    found: list[tuple[PodAffinityTerm, int]] = []
-    for side, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1)):
-        if side is None:
+    preferred: list[tuple[PodAffinityTerm, int]] = []
+    for affinity_side, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1)):
+        if affinity_side is None:
             continue
-        for item in side.preferred:
+        for item in affinity_side.preferred:
             if item.weight > 0:
-                found.append((item.pod_affinity_term, sign * min(item.weight, MOST_WEIGHT)))
-    return found
+                preferred.append((item.pod_affinity_term, sign * min(item.weight, MAX_WEIGHT)))
+    return preferred

@@ -31,16 +31,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 CPU, MEMORY, PODS = 0, 1, 2
 # Pods are an amount like any other, one for each (cycle:NOD-6).
-_FIRST_AXES = ("cpu", "memory", "pods")
+_FIXED_AXES = ("cpu", "memory", "pods")
 
 #: Amounts stop here.  A thousand of the largest still add up in an int64, and each is exact as a float.
-MOST = 2**53
+MAX_AMOUNT = 2**53
 
 #: A demand no node can meet: stands for names that no node offers.
-NOWHERE = 2**62
+UNSATISFIABLE = 2**62
 
 #: A demand no node can fail to meet: stands for "not asked for" in a compare over all axes (cycle:R-4, Do better).
-UNASKED = -(2**62)
+NOT_REQUESTED = -(2**62)
 
 _WHOLE_UNITS = frozenset(("memory", "pods", "ephemeral-storage", "storage"))
 #: Three digits are more slices than any GPU has; a name with more is nobody's profile and must not overflow a sum.
@@ -77,7 +77,7 @@ def is_tracked(name: str) -> bool:
 def amount(name: str, raw: str | int | float) -> int:
     """The amount in the unit of its axis: milli for cpu and unknown scalars, whole for the rest."""
     value = whole(raw) if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name) else milli(raw)
-    return max(-MOST, min(MOST, value))
+    return max(-MAX_AMOUNT, min(MAX_AMOUNT, value))
 
 
 class Axes:
@@ -94,7 +94,7 @@ class Axes:
         self.gpu_axes: list[int] = []
         #: axes of MIG slices
         self.mig_axes: list[int] = []
-        for name in _FIRST_AXES:
+        for name in _FIXED_AXES:
             self.axis(name)
 
     def __len__(self) -> int:
@@ -102,9 +102,9 @@ class Axes:
 
     def axis(self, name: str) -> int:
         """The axis of a resource that a node offers, a new one if the name was never seen."""
-        known = self.index.get(name)
-        if known is not None:
-            return known
+        existing = self.index.get(name)
+        if existing is not None:
+            return existing
         axis = len(self.names)
         self.names.append(name)
         self.index[name] = axis

@@ -1,8 +1,8 @@
 """What a claim asks for, as a value: equal specs are equal, so pods made from one template share all work.
 
-`ClaimAsk.of` resolves device classes right away: an alternative carries the selectors of its class followed by its own
-(gpu:D-20), and the configuration of its class.  What cannot be granted on any node (an unknown class, an unknown mode,
-too many devices, shares of a device) is a `Refusal` instead of an ask.
+`ClaimRequest.of` resolves device classes right away: an alternative carries the selectors of its class followed by its
+own (gpu:D-20), and the configuration of its class.  What cannot be granted on any node (an unknown class, an unknown
+mode, too many devices, shares of a device) is a `Refusal` instead of an ask.
 
 A request is a list of alternatives, best first; `exactly` is a list of one.
 """
@@ -25,12 +25,12 @@ from pykai.api.resource import (
 )
 
 #: Devices one claim may be given (gpu:D-21); the API server takes no longer list.
-MOST_RESULTS: Final = 32
+MAX_RESULTS: Final = 32
 #: A namespace with this label set to "true" may look at devices that others use.
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
-class Features(NamedTuple):
+class DraFeatures(NamedTuple):
     """What goes beyond KAI Scheduler and may be switched off (gpu:D-23)."""
 
     #: a claim may have a prioritised list (`firstAvailable`); otherwise it is refused
@@ -40,7 +40,7 @@ class Features(NamedTuple):
 
 
 #: Everything switched on.
-FEATURES: Final = Features()
+ALL_FEATURES: Final = DraFeatures()
 
 
 class PodClaim(NamedTuple):
@@ -51,7 +51,7 @@ class PodClaim(NamedTuple):
     #: namespace/name where it matters which claim it is: the pod names it, or it has its devices already; else ""
     key: str = ""
     #: None when it cannot be read
-    ask: ClaimAsk | None = None
+    request: ClaimRequest | None = None
     #: GPUs it costs a queue
     gpus: int = 0
     #: a shared claim of GPUs must say whose it is (gpu:D-9); `queue` is what it says
@@ -61,19 +61,19 @@ class PodClaim(NamedTuple):
     problem: str = ""
 
 
-class Refusal(NamedTuple):
+class ClaimRefusal(NamedTuple):
     """Why claims get no devices; `text` is empty when the devices simply do not suffice (gpu:D-10)."""
 
     text: str = ""
 
-    def on(self, node: str) -> str:
+    def text_on(self, node: str) -> str:
         """The sentence for one node."""
         if not self.text:
             return f"cannot allocate all DRA claims on node {node}"
         return f"cannot allocate DRA claims on node {node}: {self.text}"
 
 
-class Config(NamedTuple):
+class DriverConfig(NamedTuple):
     """Parameters for a driver, as text that compares."""
 
     driver: str
@@ -82,7 +82,7 @@ class Config(NamedTuple):
     requests: tuple[str, ...] = ()
 
 
-class Bears(NamedTuple):
+class DeviceTaintToleration(NamedTuple):
     """A toleration of device taints."""
 
     key: str
@@ -91,7 +91,7 @@ class Bears(NamedTuple):
     effect: str
     seconds: int | None
 
-    def wire(self) -> Toleration:
+    def as_toleration(self) -> Toleration:
         """The same in the shape node taints are matched with."""
         return Toleration(key=self.key, operator=self.operator, value=self.value, effect=self.effect)
 
@@ -105,20 +105,20 @@ class Alternative(NamedTuple):
     #: CEL expressions, those of the class first
     selectors: tuple[str, ...]
     #: how many devices; 0 = all that are selected
-    wanted: int
+    device_count: int
     #: look at devices that others hold, take none
-    admin: bool
-    tolerations: tuple[Bears, ...]
-    class_config: tuple[Config, ...]
+    admin_access: bool
+    tolerations: tuple[DeviceTaintToleration, ...]
+    class_config: tuple[DriverConfig, ...]
 
 
-class RequestAsk(NamedTuple):
+class RequestAlternatives(NamedTuple):
     name: str
     #: best first
     alternatives: tuple[Alternative, ...]
 
 
-class Constraint(NamedTuple):
+class AttributeConstraint(NamedTuple):
     """Devices agree in an attribute, or differ in it."""
 
     #: names of requests (with all their alternatives) or of single alternatives, none means all
@@ -128,20 +128,20 @@ class Constraint(NamedTuple):
 
     def covers(self, name: str) -> bool:
         """Whether devices of the request or alternative of this name are concerned."""
-        return names(self.requests, name)
+        return lists_request(self.requests, name)
 
 
-def names(requests: tuple[str, ...], name: str) -> bool:
+def lists_request(requests: tuple[str, ...], name: str) -> bool:
     """Whether a list of requests means this request or alternative; an empty list means every one."""
     return not requests or name in requests or name.partition("/")[0] in requests
 
 
-class ClaimAsk(NamedTuple):
+class ClaimRequest(NamedTuple):
     """A claim to the allocator."""
 
-    requests: tuple[RequestAsk, ...]
-    constraints: tuple[Constraint, ...] = ()
-    config: tuple[Config, ...] = ()
+    requests: tuple[RequestAlternatives, ...]
+    constraints: tuple[AttributeConstraint, ...] = ()
+    config: tuple[DriverConfig, ...] = ()
 
     @classmethod
     def of(
@@ -149,36 +149,38 @@ class ClaimAsk(NamedTuple):
         spec: ResourceClaimSpec,
         classes: Mapping[str, DeviceClass],
         claim: str = "",
-        features: Features = FEATURES,
-    ) -> ClaimAsk | Refusal:
+        features: DraFeatures = ALL_FEATURES,
+    ) -> ClaimRequest | ClaimRefusal:
         """The ask of a spec, with classes resolved; `claim` is `namespace/name` for texts."""
         requests = []
         for request in spec.devices.requests:
             if request.first_available and not features.prioritized_lists:
-                return Refusal(f"claim {claim} request {request.name}: prioritised lists are switched off")
+                return ClaimRefusal(f"claim {claim} request {request.name}: prioritised lists are switched off")
             alternatives = []
-            for name, wanted in _alternatives(request):
-                read = _alternative(name, wanted, classes, claim)
-                if isinstance(read, Refusal):
-                    return read
-                alternatives.append(read)
+            for name, wire_request in _alternatives(request):
+                resolved = _alternative(name, wire_request, classes, claim)
+                if isinstance(resolved, ClaimRefusal):
+                    return resolved
+                alternatives.append(resolved)
             if not alternatives:
-                return Refusal(f"claim {claim} request {request.name} names no devices")
-            requests.append(RequestAsk(request.name, tuple(alternatives)))
-        if sum(min(way.wanted or 1 for way in request.alternatives) for request in requests) > MOST_RESULTS:
-            return Refusal(f"claim {claim} asks for more than {MOST_RESULTS} devices")
+                return ClaimRefusal(f"claim {claim} request {request.name} names no devices")
+            requests.append(RequestAlternatives(request.name, tuple(alternatives)))
+        if sum(min(way.device_count or 1 for way in request.alternatives) for request in requests) > MAX_RESULTS:
+            return ClaimRefusal(f"claim {claim} asks for more than {MAX_RESULTS} devices")
         constraints = []
         for constraint in spec.devices.constraints:
             attribute = constraint.match_attribute or constraint.distinct_attribute
             if not attribute:
-                return Refusal(f"claim {claim} has a constraint of a kind that is not supported")
-            constraints.append(Constraint(tuple(constraint.requests), attribute, not constraint.match_attribute))
+                return ClaimRefusal(f"claim {claim} has a constraint of a kind that is not supported")
+            constraints.append(
+                AttributeConstraint(tuple(constraint.requests), attribute, not constraint.match_attribute)
+            )
         return cls(tuple(requests), tuple(constraints), _config(spec.devices.config))
 
     @property
-    def admin(self) -> bool:
-        """Whether some request wants administrative access; see `may_administer`."""
-        return any(way.admin for way in self.alternatives())
+    def wants_admin_access(self) -> bool:
+        """Whether some request wants administrative access; see `allows_admin_access`."""
+        return any(way.admin_access for way in self.alternatives())
 
     def alternatives(self) -> Iterator[Alternative]:
         """All alternatives of all requests."""
@@ -186,7 +188,7 @@ class ClaimAsk(NamedTuple):
             yield from request.alternatives
 
 
-def may_administer(namespace_labels: Mapping[str, str]) -> bool:
+def allows_admin_access(namespace_labels: Mapping[str, str]) -> bool:
     """Whether claims of a namespace with these labels may have administrative access."""
     return namespace_labels.get(ADMIN_ACCESS_LABEL) == "true"
 
@@ -199,45 +201,49 @@ def _alternatives(request: DeviceRequest) -> Iterator[tuple[str, ExactDeviceRequ
 
 
 def _alternative(
-    name: str, wanted: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass], claim: str
-) -> Alternative | Refusal:
-    device_class = classes.get(wanted.device_class_name)
+    name: str, wire_request: ExactDeviceRequest | DeviceSubRequest, classes: Mapping[str, DeviceClass], claim: str
+) -> Alternative | ClaimRefusal:
+    device_class = classes.get(wire_request.device_class_name)
     if device_class is None:
-        return Refusal(f"device class {wanted.device_class_name} does not exist for claim {claim} request {name}")
-    if wanted.allocation_mode not in ("", "ExactCount", "All"):
-        return Refusal(f"claim {claim} request {name}: allocation mode {wanted.allocation_mode} is not supported")
-    if wanted.capacity is not None and wanted.capacity.requests:
-        return Refusal(f"claim {claim} request {name}: shares of a device (capacity) are not supported")
+        return ClaimRefusal(
+            f"device class {wire_request.device_class_name} does not exist for claim {claim} request {name}"
+        )
+    if wire_request.allocation_mode not in ("", "ExactCount", "All"):
+        return ClaimRefusal(
+            f"claim {claim} request {name}: allocation mode {wire_request.allocation_mode} is not supported"
+        )
+    if wire_request.capacity is not None and wire_request.capacity.requests:
+        return ClaimRefusal(f"claim {claim} request {name}: shares of a device (capacity) are not supported")
     selectors: list[str] = []
-    for selector in [*device_class.spec.selectors, *wanted.selectors]:
+    for selector in [*device_class.spec.selectors, *wire_request.selectors]:
         if selector.cel is None:
-            return Refusal(f"claim {claim} request {name} has a selector of a kind that is not supported")
+            return ClaimRefusal(f"claim {claim} request {name} has a selector of a kind that is not supported")
         selectors.append(selector.cel.expression)
     return Alternative(
         name=name,
-        device_class=wanted.device_class_name,
+        device_class=wire_request.device_class_name,
         selectors=tuple(selectors),
-        wanted=0 if wanted.allocation_mode == "All" else max(wanted.count, 1),
-        admin=isinstance(wanted, ExactDeviceRequest) and wanted.admin_access,
+        device_count=0 if wire_request.allocation_mode == "All" else max(wire_request.count, 1),
+        admin_access=isinstance(wire_request, ExactDeviceRequest) and wire_request.admin_access,
         tolerations=tuple(
-            Bears(item.key, item.operator, item.value, item.effect, item.toleration_seconds)
-            for item in wanted.tolerations
+            DeviceTaintToleration(item.key, item.operator, item.value, item.effect, item.toleration_seconds)
+            for item in wire_request.tolerations
         ),
         class_config=_config(device_class.spec.config),
     )
 
 
-def _config(configs: Iterable[DeviceConfiguration]) -> tuple[Config, ...]:
+def _config(configs: Iterable[DeviceConfiguration]) -> tuple[DriverConfig, ...]:
     return tuple(
-        Config(config.opaque.driver, _parameters(config.opaque.parameters), tuple(config.requests))
+        DriverConfig(config.opaque.driver, _parameters(config.opaque.parameters), tuple(config.requests))
         for config in configs
         if config.opaque is not None
     )
 
 
-def _parameters(given: object) -> bytes:
+def _parameters(parameters: object) -> bytes:
     try:
-        return msgspec.json.encode(given)
+        return msgspec.json.encode(parameters)
     except RecursionError:
         # Nested beyond all reason: no driver gets it, and nobody is stopped by it.
         return b"null"

@@ -25,20 +25,20 @@ from pykai.api.scheduling import ContainerExtendedResourceRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
 
 #: What texts call the claim before the binder has created it (gpu:D-16).
-CLAIM_NAME: Final = "<extended-resources>"
+EXTENDED_CLAIM_NAME: Final = "<extended-resources>"
 
 
 @dataclass(frozen=True, slots=True)
-class Backing:
+class ExtendedResourceMap:
     """Which device class serves which extended resource (gpu:D-13)."""
 
     explicit: Mapping[str, str]
     classes: frozenset[str]
 
     @classmethod
-    def of(cls, classes: Iterable[DeviceClass]) -> Backing:
+    def of(cls, classes: Iterable[DeviceClass]) -> ExtendedResourceMap:
         """The map of these classes; where several claim one name, the newest has it, then the smaller name."""
-        ordered = sorted(classes, key=lambda item: (-_created(item), item.metadata.name))
+        ordered = sorted(classes, key=lambda item: (-_created_ns(item), item.metadata.name))
         explicit: dict[str, str] = {}
         for item in ordered:
             if item.spec.extended_resource_name:
@@ -47,11 +47,11 @@ class Backing:
 
     def class_of(self, resource: str) -> str | None:
         """The class behind a resource, None when it has none."""
-        found = self.explicit.get(resource)
-        if found is None and resource.startswith(names.DEVICE_CLASS_RESOURCE_PREFIX):
+        device_class = self.explicit.get(resource)
+        if device_class is None and resource.startswith(names.DEVICE_CLASS_RESOURCE_PREFIX):
             implicit = resource.removeprefix(names.DEVICE_CLASS_RESOURCE_PREFIX)
-            found = implicit if implicit in self.classes else None
-        return found
+            device_class = implicit if implicit in self.classes else None
+        return device_class
 
 
 class ExtendedRequests(NamedTuple):
@@ -65,7 +65,7 @@ class ExtendedRequests(NamedTuple):
         return ResourceClaimSpec(devices=DeviceClaim(requests=list(self.requests)))
 
 
-def backed_resources(pod: PodSpec, backing: Backing) -> tuple[str, ...]:
+def dra_backed_resources(pod: PodSpec, resource_map: ExtendedResourceMap) -> tuple[str, ...]:
     """Resources of a pod that have a class behind them, in order; none when the pod is not concerned (gpu:D-14)."""
     return tuple(
         sorted(
@@ -73,7 +73,7 @@ def backed_resources(pod: PodSpec, backing: Backing) -> tuple[str, ...]:
                 resource
                 for container in _containers(pod)
                 for resource in container.resources.requests
-                if _amount(container, resource) and backing.class_of(resource) is not None
+                if _amount(container, resource) and resource_map.class_of(resource) is not None
             }
         )
     )
@@ -84,18 +84,18 @@ def served_by_claims(resources: Iterable[str], allocatable: Mapping[str, int]) -
     return tuple(resource for resource in resources if not allocatable.get(resource))
 
 
-def device_requests(pod: PodSpec, backing: Backing, resources: Collection[str]) -> ExtendedRequests:
+def device_requests(pod: PodSpec, resource_map: ExtendedResourceMap, resources: Collection[str]) -> ExtendedRequests:
     """Requests and mappings for resources that are served by claims (gpu:D-15)."""
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in sorted(resources):
-        device_class = backing.class_of(resource)
+        device_class = resource_map.class_of(resource)
         if device_class is not None:
-            _serve(pod, resource, device_class, requests, mappings)
+            _append_requests(pod, resource, device_class, requests, mappings)
     return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
 
 
-def _serve(
+def _append_requests(
     pod: PodSpec,
     resource: str,
     device_class: str,
@@ -103,33 +103,33 @@ def _serve(
     mappings: list[ContainerExtendedResourceRequest],
 ) -> None:
     """Append what one resource needs."""
-    wanting = [
+    requesting = [
         (number, container, amount)
         for number, container in enumerate(_containers(pod))
         if (amount := _amount(container, resource)) > 0
     ]
-    lasting = [item for item in wanting if _lasts(pod, item[0])]
-    for number, container, amount in lasting:
+    long_running = [item for item in requesting if _is_long_running(pod, item[0])]
+    for number, container, amount in long_running:
         name = _name(number, container, resource)
         requests.append(_request(name, device_class, amount))
         mappings.append(_mapping(container, resource, name))
     missing: list[tuple[int, str]] = []
-    passing: list[tuple[Container, str | None]] = []
-    for number, container, amount in wanting:
-        if _lasts(pod, number):
+    init_mappings: list[tuple[Container, str | None]] = []
+    for number, container, amount in requesting:
+        if _is_long_running(pod, number):
             continue
-        for later, other, covered in lasting:
+        for later, other, covered in long_running:
             if later >= number and amount > 0:
-                passing.append((container, _name(later, other, resource)))
+                init_mappings.append((container, _name(later, other, resource)))
                 amount -= covered
         if amount > 0:
             missing.append((amount, _name(number, container, resource)))
-            passing.append((container, None))
+            init_mappings.append((container, None))
     # Init containers run one at a time: what suffices for the greediest suffices for each.
     most, shared = max(missing, key=lambda item: item[0], default=(0, ""))
     if most:
         requests.append(_request(shared, device_class, most))
-    mappings += [_mapping(container, resource, shared if name is None else name) for container, name in passing]
+    mappings += [_mapping(container, resource, shared if name is None else name) for container, name in init_mappings]
 
 
 def _containers(pod: PodSpec) -> Iterator[Container]:
@@ -137,7 +137,7 @@ def _containers(pod: PodSpec) -> Iterator[Container]:
     yield from pod.containers
 
 
-def _lasts(pod: PodSpec, number: int) -> bool:
+def _is_long_running(pod: PodSpec, number: int) -> bool:
     """Whether a container lives as long as the pod: a regular one, or a sidecar."""
     return number >= len(pod.init_containers) or pod.init_containers[number].restart_policy == "Always"
 
@@ -163,7 +163,7 @@ def _mapping(container: Container, resource: str, request: str) -> ContainerExte
     return ContainerExtendedResourceRequest(container_name=container.name, resource_name=resource, request_name=request)
 
 
-def _created(item: DeviceClass) -> int:
+def _created_ns(item: DeviceClass) -> int:
     """When the class was created; an unreadable time counts as the oldest."""
     try:
         return parse_timestamp(item.metadata.creation_timestamp or "")

@@ -18,7 +18,7 @@ from pykai.api.scheduling import DEEPEST_SUBGROUP, MOST_SUBGROUPS, PodGroup, Sub
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.model.problems import Problem
 
-Report = Callable[[Problem], None]
+ProblemReporter = Callable[[Problem], None]
 
 _PREEMPTIBILITIES = ("", names.PREEMPTIBLE, names.NON_PREEMPTIBLE, names.SEMI_PREEMPTIBLE)
 
@@ -44,7 +44,7 @@ class Branch:
     topology: TopologyConstraint | None = None
 
     @property
-    def needed(self) -> int:
+    def min_children(self) -> int:
         """Children that must be satisfied (cycle:PG-5)."""
         return len(self.children) if self.min_sub_group is None else self.min_sub_group
 
@@ -84,7 +84,7 @@ class Group:
     #: how many subgroups the tree has, inner ones included
     subgroups: int
     #: one leaf that must be satisfied: the tree of a group without subgroups
-    plain: bool
+    has_single_leaf: bool
 
     @property
     def in_cycle(self) -> bool:
@@ -100,11 +100,13 @@ def _names_topology(node: Branch | Leaf) -> bool:
     return isinstance(node, Branch) and any(_names_topology(child) for child in node.children)
 
 
-def _plain_root(minimum: int, topology: TopologyConstraint | None = None, min_sub_group: int | None = None) -> Branch:
+def _single_leaf_root(
+    minimum: int, topology: TopologyConstraint | None = None, min_sub_group: int | None = None
+) -> Branch:
     return Branch("", min_sub_group, (Leaf(names.DEFAULT_SUBGROUP, minimum),), topology)
 
 
-def build_root(podgroup: PodGroup) -> tuple[Branch, str]:
+def build_subgroup_tree(podgroup: PodGroup) -> tuple[Branch, str]:
     """The subgroup tree and, if the object's own tree is invalid, what is wrong with it (cycle:PG-1, PG-2, PG-3).
 
     Statements: topo:T-1 to T-3; workloads:PS-2.
@@ -116,30 +118,30 @@ def build_root(podgroup: PodGroup) -> tuple[Branch, str]:
     entries = spec.sub_groups
     if not entries:
         minimum = 1 if spec.min_member is None else max(0, spec.min_member)
-        return _plain_root(minimum, topology), ""
+        return _single_leaf_root(minimum, topology), ""
 
     error = _tree_error(entries)
     if error:
-        return _plain_root(1, topology), error
+        return _single_leaf_root(1, topology), error
     children_of: dict[str, list[SubGroup]] = {}
     for entry in entries:
         children_of.setdefault((entry.parent or "").lower(), []).append(entry)
 
     # Children are built before their parents, deepest first, so depth is not bounded by recursion.
     built: dict[str, Leaf | Branch] = {}
-    for entry in reversed(_top_down(children_of)):
-        below = children_of.get(entry.name)
-        if below:
+    for entry in reversed(_parents_first(children_of)):
+        child_entries = children_of.get(entry.name)
+        if child_entries:
             built[entry.name] = Branch(
                 entry.name,
                 _at_least_zero(entry.min_sub_group),
-                tuple(built[child.name] for child in below),
+                tuple(built[child.name] for child in child_entries),
                 entry.topology_constraint,
             )
         else:
             built[entry.name] = Leaf(entry.name, max(0, entry.min_member or 0), entry.topology_constraint)
-    tops = tuple(built[entry.name] for entry in children_of[""])
-    return Branch("", _at_least_zero(spec.min_sub_group), tops, topology), ""
+    top_level = tuple(built[entry.name] for entry in children_of[""])
+    return Branch("", _at_least_zero(spec.min_sub_group), top_level, topology), ""
 
 
 def _at_least_zero(value: int | None) -> int | None:
@@ -167,19 +169,19 @@ def _tree_error(entries: list[SubGroup]) -> str:
     levels = {"": 0}
     for name in parents:
         path: dict[str, None] = {}
-        above = name
-        while above not in levels:
-            if above in path:
-                return f'subgroup "{above}" is its own ancestor'
-            path[above] = None
-            above = parents[above]
-        levels.update({each: level for level, each in enumerate(reversed(path), levels[above] + 1)})
+        ancestor = name
+        while ancestor not in levels:
+            if ancestor in path:
+                return f'subgroup "{ancestor}" is its own ancestor'
+            path[ancestor] = None
+            ancestor = parents[ancestor]
+        levels.update({each: level for level, each in enumerate(reversed(path), levels[ancestor] + 1)})
         if levels[name] > DEEPEST_SUBGROUP:
             return f'subgroup "{name}" is nested deeper than {DEEPEST_SUBGROUP} levels'
     return ""
 
 
-def _top_down(children_of: dict[str, list[SubGroup]]) -> list[SubGroup]:
+def _parents_first(children_of: dict[str, list[SubGroup]]) -> list[SubGroup]:
     order: list[SubGroup] = []
     level = list(children_of.get("", ()))
     while level:
@@ -189,23 +191,23 @@ def _top_down(children_of: dict[str, list[SubGroup]]) -> list[SubGroup]:
 
 
 def _leaves(root: Branch) -> tuple[Leaf, ...]:
-    found: list[Leaf] = []
+    leaves: list[Leaf] = []
     stack: list[Leaf | Branch] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, Leaf):
-            found.append(node)
+            leaves.append(node)
         else:
             stack.extend(reversed(node.children))
-    return tuple(found)
+    return tuple(leaves)
 
 
-def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
+def read_group(podgroup: PodGroup, node_pool_key: str, report: ProblemReporter) -> Group:
     """The engine's view of a PodGroup; fields that cannot be read are reported and count as absent (cycle:SNP-16)."""
     meta, spec = podgroup.metadata, podgroup.spec
     subject = f"PodGroup/{meta.namespace}/{meta.name}"
 
-    def instant(text: str | None, field: str) -> int | None:
+    def read_timestamp(text: str | None, field: str) -> int | None:
         if not text:
             return None
         try:
@@ -214,22 +216,22 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
             report(Problem(subject, field, f"{error}; treated as absent"))
             return None
 
-    def span(text: str | None, field: str, instead: str) -> int | None:
+    def read_duration(text: str | None, field: str, fallback: str) -> int | None:
         if not text:
             return None
         try:
             return parse_duration(text)
         except DurationError as error:
-            report(Problem(subject, field, f"{error}; {instead}"))
+            report(Problem(subject, field, f"{error}; {fallback}"))
             return None
 
-    def stamp(key: str) -> int | None:
-        return instant(meta.annotations.get(key), f"metadata.annotations[{key}]")
+    def read_timestamp_annotation(key: str) -> int | None:
+        return read_timestamp(meta.annotations.get(key), f"metadata.annotations[{key}]")
 
-    root, tree_error = build_root(podgroup)
+    root, tree_error = build_subgroup_tree(podgroup)
     if tree_error:
         report(Problem(subject, "spec.subGroups", f"{tree_error}; the group waits until this is mended"))
-    delay_ns = span(spec.preemption_delay, "spec.preemptionDelay", "no delay is used")
+    delay_ns = read_duration(spec.preemption_delay, "spec.preemptionDelay", "no delay is used")
     if delay_ns is not None and delay_ns < 0:
         report(Problem(subject, "spec.preemptionDelay", f"{spec.preemption_delay!r} is negative; no delay is used"))
     if (spec.preemptibility or "") not in _PREEMPTIBILITIES:
@@ -245,7 +247,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         name=meta.name,
         uid=meta.uid,
         queue=spec.queue or "",
-        creation_ns=instant(meta.creation_timestamp, "metadata.creationTimestamp") or 0,
+        creation_ns=read_timestamp(meta.creation_timestamp, "metadata.creationTimestamp") or 0,
         priority_class=spec.priority_class_name or "",
         preemptibility=spec.preemptibility or "",
         root=root,
@@ -253,10 +255,10 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         leaves=leaves,
         tree_error=tree_error,
         min_member=sum(leaf.minimum for leaf in leaves),
-        last_start_ns=stamp(names.LAST_START_TIMESTAMP_ANNOTATION),
-        last_eviction_ns=stamp(names.LAST_EVICTION_TIMESTAMP_ANNOTATION),
-        stale_since_ns=stamp(names.STALE_TIMESTAMP_ANNOTATION),
-        staleness_grace_ns=span(
+        last_start_ns=read_timestamp_annotation(names.LAST_START_TIMESTAMP_ANNOTATION),
+        last_eviction_ns=read_timestamp_annotation(names.LAST_EVICTION_TIMESTAMP_ANNOTATION),
+        stale_since_ns=read_timestamp_annotation(names.STALE_TIMESTAMP_ANNOTATION),
+        staleness_grace_ns=read_duration(
             spec.staleness_grace_period, "spec.stalenessGracePeriod", "the scheduler's default is used"
         ),
         preemption_delay_ns=delay_ns,
@@ -266,7 +268,7 @@ def read_group(podgroup: PodGroup, node_pool_key: str, report: Report) -> Group:
         node_pool=labels.get(node_pool_key) if node_pool_key else None,
         names_topology=_names_topology(root),
         subgroups=0 if tree_error else len(spec.sub_groups),
-        plain=root.min_sub_group is None and len(root.children) == 1 and isinstance(root.children[0], Leaf),
+        has_single_leaf=root.min_sub_group is None and len(root.children) == 1 and isinstance(root.children[0], Leaf),
     )
 
 

@@ -9,7 +9,7 @@ from pykai.api import names
 from pykai.api.core import Node
 from pykai.api.quantity import QuantityError
 from pykai.core.model.axes import amount, is_gpu, is_mig, is_tracked
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 
 #: Conditions that must not be anything but False (cycle:9.1 step 10), in the order they are looked at.
@@ -23,7 +23,7 @@ UNKNOWN_GPU_MIB = names.UNKNOWN_GPU_MEMORY_MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
+class NodeTaint:
     """A taint that can keep pods away."""
 
     key: str
@@ -37,16 +37,16 @@ class NodeFacts:
 
     name: str
     labels: dict[str, str]
-    taints: tuple[Taint, ...]
+    taints: tuple[NodeTaint, ...]
     #: resource name -> amount in axis units; zero amounts are left out (cycle:R-2)
     allocatable: tuple[tuple[str, int], ...]
     #: why no pod may start here, "" when it may
-    blocked: str
+    unschedulable_reason: str
     #: MiB of one GPU, floored to a multiple of 100
     gpu_mib: int
     #: MiB of one GPU as the label says
     gpu_label_mib: int
-    gpu_mib_known: bool
+    has_gpu_memory_label: bool
     #: devices by label, else by allocatable
     gpu_count: int
     mig_enabled: bool
@@ -63,13 +63,13 @@ class NodeFacts:
         """The same node with so many GPUs in its slices."""
         if count == self.dra_gpus:
             return self
-        own = {name: amount for name, amount in self.allocatable if name != names.DRA_GPU}
+        amounts = {name: amount for name, amount in self.allocatable if name != names.DRA_GPU}
         if count:
-            own[names.DRA_GPU] = count
-        devices = sum(amount for name, amount in own.items() if is_gpu(name))
+            amounts[names.DRA_GPU] = count
+        devices = sum(amount for name, amount in amounts.items() if is_gpu(name))
         return replace(
             self,
-            allocatable=tuple(sorted(own.items())),
+            allocatable=tuple(sorted(amounts.items())),
             gpu_count=self.gpu_count - self.dra_gpus + count,
             cpu_only=not self.mig_enabled and devices == 0,
             dra_gpus=count,
@@ -80,7 +80,7 @@ def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and _INTEGER.fullmatch(text) else None
 
 
-def _blocked(node: Node) -> str:
+def _unschedulable_reason(node: Node) -> str:
     if node.spec.unschedulable:
         return "node is unschedulable"
     conditions = {c.type: c.status for c in node.status.conditions}
@@ -97,7 +97,7 @@ def _parse_bool(text: str) -> bool:
     return text in ("1", "t", "T", "TRUE", "true", "True")
 
 
-def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
+def read_node(node: Node, mig_label: str, report: ProblemReporter) -> NodeFacts:
     """The engine's view of a Node; amounts that cannot be read are reported and count as absent (cycle:NOD-4)."""
     name = node.metadata.name
     labels = node.metadata.labels
@@ -115,8 +115,8 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
 
     whole_gpus = {resource: count for resource, count in amounts.items() if is_gpu(resource)}
     memory = _integer(labels.get(names.GPU_MEMORY_NODE_LABEL))
-    known = memory is not None and memory > 0
-    label_mib = memory if memory is not None and known else UNKNOWN_GPU_MIB
+    has_memory_label = memory is not None and memory > 0
+    label_mib = memory if memory is not None and has_memory_label else UNKNOWN_GPU_MIB
     if label_mib >= names.GPU_MEMORY_BYTES_FROM:
         label_mib //= 1 << 20
     gpu_mib = max(label_mib - label_mib % names.GPU_MEMORY_STEP_MIB, UNKNOWN_GPU_MIB)
@@ -129,12 +129,12 @@ def read_node(node: Node, mig_label: str, report: Report) -> NodeFacts:
     return NodeFacts(
         name=name,
         labels=labels,
-        taints=tuple(Taint(t.key, t.value or "", t.effect) for t in node.spec.taints),
+        taints=tuple(NodeTaint(t.key, t.value or "", t.effect) for t in node.spec.taints),
         allocatable=tuple(sorted(amounts.items())),
-        blocked=_blocked(node),
+        unschedulable_reason=_unschedulable_reason(node),
         gpu_mib=gpu_mib,
         gpu_label_mib=max(label_mib, gpu_mib),
-        gpu_mib_known=known,
+        has_gpu_memory_label=has_memory_label,
         gpu_count=count if count is not None else allocatable_gpus,
         mig_enabled=mig_enabled,
         mig_strategy=strategy if mig_enabled and strategy in ("single", "mixed") else "",

@@ -20,45 +20,50 @@ from pykai.api.core import Pod
 from pykai.api.quantity import QuantityError
 from pykai.api.scheduling import BindRequest, NumaZonePlacement
 from pykai.core.model.axes import amount, is_tracked
-from pykai.core.model.groups import Report
-from pykai.core.model.numarequests import Need
+from pykai.core.model.groups import ProblemReporter
+from pykai.core.model.numarequests import ZoneNeed
 from pykai.core.model.problems import Problem
 
 #: Zone id -> what the pod has of it, in the order it was written down.
-Record = tuple[tuple[str, Need], ...]
+ZoneRecord = tuple[tuple[str, ZoneNeed], ...]
 
 _DECODER = msgspec.json.Decoder(list[NumaZonePlacement])
 
 
-def read_record(pod: Pod, request: BindRequest | None, asked: Need, report: Report) -> Record:
+def read_zone_record(
+    pod: Pod, bind_request: BindRequest | None, requested: ZoneNeed, report: ProblemReporter
+) -> ZoneRecord:
     """The record that counts, up to what the pod asks for; () when there is none."""
     subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
-    for source, content in _sources(pod, request):
+    for source, content in _sources(pod, bind_request):
         try:
-            return _within(asked, _read(_DECODER.decode(content) if isinstance(content, str) else content))
+            return _bounded(requested, _read(_DECODER.decode(content) if isinstance(content, str) else content))
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             report(Problem(subject, source, f"no NUMA placement: {error}; the next record of the pod is used, if any"))
     return ()
 
 
-def _sources(pod: Pod, request: BindRequest | None) -> Iterator[tuple[str, str | Sequence[NumaZonePlacement]]]:
+def _sources(pod: Pod, bind_request: BindRequest | None) -> Iterator[tuple[str, str | Sequence[NumaZonePlacement]]]:
     annotations = pod.metadata.annotations
     observed = annotations.get(names.NUMA_OBSERVED_ANNOTATION)
     if observed is not None:
         yield f"metadata.annotations[{names.NUMA_OBSERVED_ANNOTATION}]", observed
-    if request is not None and request.spec.predicted_numa_zones:
-        yield f"BindRequest {request.metadata.name}: spec.predictedNUMAZones", request.spec.predicted_numa_zones
+    if bind_request is not None and bind_request.spec.predicted_numa_zones:
+        yield (
+            f"BindRequest {bind_request.metadata.name}: spec.predictedNUMAZones",
+            bind_request.spec.predicted_numa_zones,
+        )
     predicted = annotations.get(names.NUMA_PREDICTED_ANNOTATION)
     if predicted is not None:
         yield f"metadata.annotations[{names.NUMA_PREDICTED_ANNOTATION}]", predicted
 
 
-def _read(placements: Sequence[NumaZonePlacement]) -> Record:
-    found: dict[str, dict[str, int]] = {}
+def _read(placements: Sequence[NumaZonePlacement]) -> ZoneRecord:
+    amounts_by_zone: dict[str, dict[str, int]] = {}
     for placement in placements:
         if not placement.zone:
             raise ValueError("a zone without a name")
-        there = found.setdefault(placement.zone, {})
+        zone_amounts = amounts_by_zone.setdefault(placement.zone, {})
         for name, raw in placement.amount.items():
             if not is_tracked(name):
                 continue
@@ -68,10 +73,10 @@ def _read(placements: Sequence[NumaZonePlacement]) -> Record:
                 raise ValueError(f"zone {placement.zone}, {name}: {error}") from None
             if value < 0:
                 raise ValueError(f"zone {placement.zone}, {name}: less than nothing ({raw})")
-            there[name] = there.get(name, 0) + value
+            zone_amounts[name] = zone_amounts.get(name, 0) + value
     record = tuple(
         (zone, tuple(sorted((name, value) for name, value in there.items() if value)))
-        for zone, there in found.items()
+        for zone, there in amounts_by_zone.items()
         if any(there.values())
     )
     if not record:
@@ -79,9 +84,9 @@ def _read(placements: Sequence[NumaZonePlacement]) -> Record:
     return record
 
 
-def _within(asked: Need, record: Record) -> Record:
+def _bounded(requested: ZoneNeed, record: ZoneRecord) -> ZoneRecord:
     """The record up to these amounts, the zones that were written down first taking theirs first."""
-    left = dict(asked)
+    left = dict(requested)
     bounded = []
     for zone, need in record:
         taken = tuple((name, min(value, left.get(name, 0))) for name, value in need)

@@ -14,10 +14,10 @@ from itertools import chain
 
 from pykai.api.core import Container, Pod, ResourceRequirements
 from pykai.api.quantity import QuantityError, RawQuantity, nano
-from pykai.core.model.axes import MOST, amount, is_gpu, is_tracked
+from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_tracked
 
 #: What one unit needs: (resource, amount in axis units), amounts above zero, sorted by name.
-Need = tuple[tuple[str, int], ...]
+ZoneNeed = tuple[tuple[str, int], ...]
 
 _MILLI_CORES = 1000
 #: What Kubernetes looks at to tell the class of a pod.
@@ -25,68 +25,68 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class NumaAsk:
+class NumaRequest:
     """What a pod needs of zones."""
 
     #: of the QoS class Guaranteed, so its cores and memory are aligned too
     guaranteed: bool
     #: the pod as one unit
-    pod: Need
+    pod: ZoneNeed
     #: containers that run side by side, in the order they are given their zones
-    concurrent: tuple[Need, ...] = ()
+    concurrent: tuple[ZoneNeed, ...] = ()
     #: containers that run alone before the others
-    serial: tuple[Need, ...] = ()
+    serial: tuple[ZoneNeed, ...] = ()
 
-    def units(self, pod_scope: bool) -> tuple[tuple[Need, ...], tuple[Need, ...]]:
+    def units(self, pod_scope: bool) -> tuple[tuple[ZoneNeed, ...], tuple[ZoneNeed, ...]]:
         """Units that keep what they get, and units that only have to fit (gpu:N-5)."""
         return ((self.pod,), ()) if pod_scope else (self.concurrent, self.serial)
 
 
-def is_gated(name: str) -> bool:
+def is_guaranteed_only(name: str) -> bool:
     """Whether only Guaranteed pods have this aligned (gpu:N-7); everything else is a device."""
     return name in _QOS_RESOURCES or name.startswith("hugepages-")
 
 
-def read_ask(pod: Pod, *, shared: bool) -> NumaAsk | None:
+def read_numa_request(pod: Pod, *, shared: bool) -> NumaRequest | None:
     """The ask of a pod, None when no node would align it.  Whole GPUs of a pod that shares one do not count."""
     guaranteed = _is_guaranteed(pod)
 
     def need(container: Container) -> dict[str, int]:
-        found: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for name, raw in container.resources.requests.items():
-            if not is_tracked(name) or (is_gated(name) and not guaranteed) or (shared and is_gpu(name)):
+            if not is_tracked(name) or (is_guaranteed_only(name) and not guaranteed) or (shared and is_gpu(name)):
                 continue
             value = amount(name, raw)
             if value > 0 and (name != "cpu" or value % _MILLI_CORES == 0):
-                found[name] = value
-        return found
+                amounts[name] = value
+        return amounts
 
     regular = [need(container) for container in pod.spec.containers]
     sidecars: list[dict[str, int]] = []
     ordinary: list[dict[str, int]] = []
     peak: dict[str, int] = {}
     for container in pod.spec.init_containers:
-        own = need(container)
+        container_need = need(container)
         if container.restart_policy == "Always":
-            sidecars.append(own)
+            sidecars.append(container_need)
         else:
-            ordinary.append(own)
+            ordinary.append(container_need)
             # It runs beside the sidecars declared before it.
-            peak = _highest(peak, _sum((*sidecars, own)))
-    whole = _highest(peak, _sum((*sidecars, *regular)))
-    if not guaranteed and not whole:
+            peak = _maximum(peak, _sum((*sidecars, container_need)))
+    pod_need = _maximum(peak, _sum((*sidecars, *regular)))
+    if not guaranteed and not pod_need:
         return None
-    return NumaAsk(
+    return NumaRequest(
         guaranteed,
-        _need(whole),
+        _need(pod_need),
         tuple(_need(own) for own in (*sidecars, *regular)),
         tuple(_need(own) for own in ordinary),
     )
 
 
-def _need(amounts: Mapping[str, int]) -> Need:
+def _need(amounts: Mapping[str, int]) -> ZoneNeed:
     # However many absurd containers there are, their sum stays a number that columns can hold.
-    return tuple(sorted((name, min(value, MOST)) for name, value in amounts.items()))
+    return tuple(sorted((name, min(value, MAX_AMOUNT)) for name, value in amounts.items()))
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -96,7 +96,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _highest(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _maximum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 

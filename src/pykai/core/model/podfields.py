@@ -14,56 +14,56 @@ from typing import Final
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 from pykai.core.model.shapes import GpuKind, Shape, read_fraction, read_integer
 
-_INSTEAD: Final = {
+_FALLBACK_TEXTS: Final = {
     GpuKind.NONE: "the pod gets no GPU",
     GpuKind.WHOLE: "the pod gets the whole GPUs that it requests",
     GpuKind.FRACTION: f"{names.GPU_FRACTION_ANNOTATION} is used",
     GpuKind.MEMORY: f"{names.GPU_MEMORY_ANNOTATION} is used",
     GpuKind.MIG: "the pod gets its other MIG slices",
 }
-_LONGEST_VALUE: Final = 60
+_MAX_SHOWN_VALUE: Final = 60
 
 
-def report_unread(pod: Pod, shape: Shape, report: Report) -> None:
+def report_unreadable_fields(pod: Pod, shape: Shape, report: ProblemReporter) -> None:
     """Report what cannot be used of the labels and annotations of a pod that waits."""
     meta = pod.metadata
     for key, value in meta.annotations.items():
-        if key in _READERS:
-            expected, usable = _READERS[key]
+        if key in _VALIDATORS:
+            expected, is_valid = _VALIDATORS[key]
         elif key.startswith(names.MIG_PREFIX):
-            expected, usable = _A_COUNT
+            expected, is_valid = _POSITIVE_COUNT
         else:
             continue
-        if not usable(value):
-            instead = _INSTEAD[shape.gpu.kind]
+        if not is_valid(value):
+            fallback = _FALLBACK_TEXTS[shape.gpu.kind]
             if key == names.GPU_NUM_DEVICES_ANNOTATION and shape.shared:
-                instead = "the pod shares one GPU"
-            report(_problem(pod, f"metadata.annotations[{key}]", value, expected, instead))
+                fallback = "the pod shares one GPU"
+            report(_problem(pod, f"metadata.annotations[{key}]", value, expected, fallback))
     priority = meta.labels.get(names.TASK_PRIORITY_LABEL)
     if priority is not None and read_integer(priority) is None:
         field = f"metadata.labels[{names.TASK_PRIORITY_LABEL}]"
-        instead = "the pod comes after those of its group that have a number"
-        report(_problem(pod, field, priority, "a whole number", instead))
+        fallback = "the pod comes after those of its group that have a number"
+        report(_problem(pod, field, priority, "a whole number", fallback))
 
 
-def _problem(pod: Pod, field: str, value: str, expected: str, instead: str) -> Problem:
-    shown = repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
+def _problem(pod: Pod, field: str, value: str, expected: str, fallback: str) -> Problem:
+    shown = repr(value if len(value) <= _MAX_SHOWN_VALUE else value[:_MAX_SHOWN_VALUE] + "...")
     subject = f"Pod/{pod.metadata.namespace}/{pod.metadata.name}"
-    return Problem(subject, field, f"{shown} is not {expected}; {instead}")
+    return Problem(subject, field, f"{shown} is not {expected}; {fallback}")
 
 
 def _is_count(text: str) -> bool:
     return (read_integer(text) or 0) > 0
 
 
-_A_COUNT: Final = ("a whole number above 0", _is_count)
+_POSITIVE_COUNT: Final = ("a whole number above 0", _is_count)
 #: Annotation -> what it should be, and whether a value is that.
-_READERS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
+_VALIDATORS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
     names.GPU_FRACTION_ANNOTATION: ("a number above 0 and at most 1", lambda text: read_fraction(text) is not None),
     names.GPU_MEMORY_ANNOTATION: ("a whole number of MiB above 0", _is_count),
-    names.GPU_NUM_DEVICES_ANNOTATION: _A_COUNT,
+    names.GPU_NUM_DEVICES_ANNOTATION: _POSITIVE_COUNT,
 }

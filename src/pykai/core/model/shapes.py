@@ -33,22 +33,22 @@ from pykai.api.core import (
     TopologySpreadConstraint,
 )
 from pykai.api.quantity import QuantityError
-from pykai.core.model.axes import MOST, amount, is_gpu, is_mig, is_tracked, mig_gpus
+from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_mig, is_tracked, mig_gpus
 from pykai.core.model.claimrequests import PodClaim
-from pykai.core.model.numarequests import NumaAsk, read_ask
-from pykai.core.model.volumerequests import VolumeAsk
+from pykai.core.model.numarequests import NumaRequest, read_numa_request
+from pykai.core.model.volumerequests import VolumeRequest
 
 #: Sums of absurd requests stop here (design: saturate, never overflow).
-SATURATED = MOST
+MAX_REQUEST = MAX_AMOUNT
 
 #: What a topology spread constraint does where it cannot be met: keep the pod waiting, or only prefer other nodes.
 HARD_SPREAD, SOFT_SPREAD = "DoNotSchedule", "ScheduleAnyway"
 
 #: Raw specs remembered, a kilobyte each; those of pods that share GPUs differ in every pod.
-_MOST_RAW_SPECS = 10_000
+_MAX_RAW_SPECS = 10_000
 #: The API server mounts the token of the service account under this name and five random letters in every pod; with
 #: them no two pods would be written alike, though they mean the same.
-_TOKEN_VOLUME = "kube-api-access-"
+_TOKEN_VOLUME_PREFIX = "kube-api-access-"
 
 
 class GpuKind(IntEnum):
@@ -70,7 +70,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuAsk:
+class GpuRequest:
     """The GPU part of a request."""
 
     kind: GpuKind = GpuKind.NONE
@@ -85,17 +85,17 @@ class GpuAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedReferences:
     """What other objects make of the references of a pod, once they are looked up."""
 
-    volumes: tuple[VolumeAsk, ...] = ()
+    volumes: tuple[VolumeRequest, ...] = ()
     claims: tuple[PodClaim, ...] = ()
     #: its containers with those requests only that a device class stands behind, and the names of these
-    extended: PodSpec | None = None
-    backed: tuple[str, ...] = ()
+    dra_backed_spec: PodSpec | None = None
+    dra_backed: tuple[str, ...] = ()
 
 
-NOTHING_RESOLVED = Resolved()
+NO_REFERENCES = ResolvedReferences()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +106,7 @@ class Shape:
     requests: tuple[tuple[str, int], ...]
     #: the part of `requests` that is pod overhead, for explanations
     overhead: tuple[tuple[str, int], ...] = ()
-    gpu: GpuAsk = GpuAsk()
+    gpu: GpuRequest = GpuRequest()
     #: hundredths of a GPU this shape costs its queue, gpu-memory requests excluded (cycle:R-6)
     gpu_hundredths: int = 0
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -124,17 +124,17 @@ class Shape:
     #: the pod's namespace where the ask depends on it (config maps, pod affinity, spread, claims), else ""
     namespace: str = ""
     #: what its persistent volume claims amount to
-    volumes: tuple[VolumeAsk, ...] = ()
+    volumes: tuple[VolumeRequest, ...] = ()
     #: what it claims of devices (gpu:11)
     claims: tuple[PodClaim, ...] = ()
     #: extended resources that a device class stands behind: left out of `requests`, served by the claim books
-    backed: tuple[tuple[str, int], ...] = ()
+    dra_backed: tuple[tuple[str, int], ...] = ()
     #: the containers that want them
-    extended: PodSpec | None = None
+    dra_backed_spec: PodSpec | None = None
     #: what the engine cannot honour yet; a pod of such a shape is refused rather than misplaced
     unsupported: tuple[str, ...] = ()
     #: what it needs of NUMA zones, None when no node would align it (gpu:12.2)
-    numa: NumaAsk | None = None
+    numa: NumaRequest | None = None
     #: no GPU of any form (gpu:G-13)
     cpu_only: bool = True
     #: shares its devices with others: a fraction or an amount of GPU memory (gpu:G-13)
@@ -153,10 +153,10 @@ class RequestError(ValueError):
 
 def _add(into: dict[str, int], other: Mapping[str, int]) -> None:
     for name, value in other.items():
-        into[name] = min(into.get(name, 0) + value, SATURATED)
+        into[name] = min(into.get(name, 0) + value, MAX_REQUEST)
 
 
-def _raise(into: dict[str, int], other: Mapping[str, int]) -> None:
+def _raise_to_max(into: dict[str, int], other: Mapping[str, int]) -> None:
     for name, value in other.items():
         if value > into.get(name, 0):
             into[name] = value
@@ -193,9 +193,9 @@ def _pod_requests(pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
         else:
             # An ordinary init container runs beside the sidecars declared before it, alone otherwise.
             _add(own, sidecars)
-            _raise(peaks, own)
+            _raise_to_max(peaks, own)
     _add(total, sidecars)
-    _raise(total, peaks)
+    _raise_to_max(total, peaks)
     if spec.resources is not None and spec.resources.requests:
         # Pod-level requests replace the sum of the containers, resource by resource (cycle:TSK-1, Do better).
         total.update(_read_list(spec.resources.requests, "spec.resources.requests"))
@@ -234,7 +234,7 @@ def hundredths(portion: float) -> int:
     return floor(portion * 100 + 0.5)
 
 
-def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
+def _gpu_request(pod: Pod, requests: dict[str, int]) -> tuple[GpuRequest, int]:
     """The GPU ask and its cost; takes the GPU names out of `requests` when sharing replaces them (gpu:G-2 to G-11)."""
     annotations = pod.metadata.annotations
     memory = read_integer(annotations.get(names.GPU_MEMORY_ANNOTATION))
@@ -245,26 +245,26 @@ def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
         for key, value in annotations.items()
         if key.startswith(names.MIG_PREFIX) and (count := read_integer(value)) is not None
     }
-    devices = min(sum(count for name, count in requests.items() if is_gpu(name)), SATURATED)
+    devices = min(sum(count for name, count in requests.items() if is_gpu(name)), MAX_REQUEST)
     kind = GpuKind.WHOLE if devices > 0 else GpuKind.NONE
-    ask = GpuAsk(kind, devices, 1.0 if devices else 0.0)
-    cost = min(devices * 100, SATURATED)
+    gpu_request = GpuRequest(kind, devices, 1.0 if devices else 0.0)
+    cost = min(devices * 100, MAX_REQUEST)
 
     shared = portion is not None or (memory is not None and memory > 0)
     if shared:
         for name in [name for name in requests if is_gpu(name)]:
             del requests[name]
         count = read_integer(annotations.get(names.GPU_NUM_DEVICES_ANNOTATION))
-        several = count is not None
+        has_device_count = count is not None
         devices = max(1, count) if count is not None else 1
         if portion is not None:
             # Fraction wins over memory; the memory survives only in the several-devices form (gpu:G-6, G-7).
-            kept = memory if several and memory is not None and memory > 0 else 0
-            ask = GpuAsk(GpuKind.FRACTION, devices, portion, kept)
+            memory_mib = memory if has_device_count and memory is not None and memory > 0 else 0
+            gpu_request = GpuRequest(GpuKind.FRACTION, devices, portion, memory_mib)
         else:
             assert memory is not None
-            ask = GpuAsk(GpuKind.MEMORY, devices, 0.0, memory)
-        cost = min(hundredths(ask.portion) * devices, SATURATED)
+            gpu_request = GpuRequest(GpuKind.MEMORY, devices, 0.0, memory)
+        cost = min(hundredths(gpu_request.portion) * devices, MAX_REQUEST)
 
     slices = {name: count for name, count in requests.items() if is_mig(name) and count > 0}
     if legacy:
@@ -274,24 +274,24 @@ def _gpu_ask(pod: Pod, requests: dict[str, int]) -> tuple[GpuAsk, int]:
         slices = legacy
     if slices and (legacy or not shared):
         kind_cost = sum(mig_gpus(name) * count for name, count in slices.items()) * 100
-        ask = GpuAsk(GpuKind.MIG, 0, 0.0, 0, legacy_mig=bool(legacy))
-        cost = min(kind_cost + sum(100 * count for name, count in requests.items() if is_gpu(name)), SATURATED)
-    return ask, cost
+        gpu_request = GpuRequest(GpuKind.MIG, 0, 0.0, 0, legacy_mig=bool(legacy))
+        cost = min(kind_cost + sum(100 * count for name, count in requests.items() if is_gpu(name)), MAX_REQUEST)
+    return gpu_request, cost
 
 
 def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Ports held while the pod runs; an ordinary init container is gone by then (cycle:FLT-2 NodePorts)."""
     sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
-    found = {
+    host_ports = {
         HostPort(port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)
         for container in (*pod.spec.containers, *sidecars)
         for port in container.ports
         if port.host_port > 0
     }
-    return tuple(sorted(found))
+    return tuple(sorted(host_ports))
 
 
-def hold_ports(held: dict[HostPort, int], ports: Iterable[HostPort], sign: int) -> None:
+def count_ports(held: dict[HostPort, int], ports: Iterable[HostPort], sign: int) -> None:
     """Count a pod's host ports in (sign 1) or out (-1) of those held on a node."""
     for port in ports:
         held[port] = held.get(port, 0) + sign
@@ -348,32 +348,36 @@ def pod_affinity_terms(affinity: Affinity | None) -> tuple[tuple[PodAffinityTerm
     """Required affinity terms and required anti-affinity terms."""
     if affinity is None:
         return (), ()
-    near = affinity.pod_affinity
-    far = affinity.pod_anti_affinity
+    pod_affinity = affinity.pod_affinity
+    anti_affinity = affinity.pod_anti_affinity
     return (
-        tuple(near.required) if near is not None else (),
-        tuple(far.required) if far is not None else (),
+        tuple(pod_affinity.required) if pod_affinity is not None else (),
+        tuple(anti_affinity.required) if anti_affinity is not None else (),
     )
 
 
 def _tolerations(listed: Iterable[Toleration]) -> tuple[Toleration, ...]:
     """Tolerations without order and repetition, which mean nothing, and without how long they hold."""
-    known = {(t.key, t.operator or "Equal", t.value, t.effect) for t in listed}
+    distinct = {(t.key, t.operator or "Equal", t.value, t.effect) for t in listed}
     return tuple(
-        Toleration(key=key, operator=op, value=value, effect=effect) for key, op, value, effect in sorted(known)
+        Toleration(key=key, operator=op, value=value, effect=effect) for key, op, value, effect in sorted(distinct)
     )
 
 
-def _gather(pod: Pod, resolved: Resolved) -> Shape:
+def _read_shape(pod: Pod, resolved: ResolvedReferences) -> Shape:
     """The shape of a pod, without a number yet."""
     spec = pod.spec
     requests, overhead = _pod_requests(pod)
-    gpu, cost = _gpu_ask(pod, requests)
-    claimed = sum(claim.gpus for claim in resolved.claims)
-    administers = any(claim.ask is not None and claim.ask.admin for claim in resolved.claims)
-    backed = tuple((name, requests.pop(name)) for name in resolved.backed if requests.get(name, 0) > 0)
+    gpu, cost = _gpu_request(pod, requests)
+    claimed_gpus = sum(claim.gpus for claim in resolved.claims)
+    wants_admin_access = any(
+        claim.request is not None and claim.request.wants_admin_access for claim in resolved.claims
+    )
+    backed = tuple((name, requests.pop(name)) for name in resolved.dra_backed if requests.get(name, 0) > 0)
     affinity = spec.affinity
-    interpod = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+    has_pod_affinity = affinity is not None and (
+        affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
+    )
     config_maps = _config_maps(pod)
     spread = tuple(
         constraint
@@ -384,22 +388,22 @@ def _gather(pod: Pod, resolved: Resolved) -> Shape:
         requests=tuple(sorted((name, value) for name, value in requests.items() if value > 0)),
         overhead=tuple(sorted(overhead.items())),
         gpu=gpu,
-        gpu_hundredths=min(cost + 100 * claimed, SATURATED),
+        gpu_hundredths=min(cost + 100 * claimed_gpus, MAX_REQUEST),
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=_required_node_terms(affinity),
         tolerations=_tolerations(spec.tolerations),
         host_ports=_host_ports(pod),
-        affinity=affinity if interpod else None,
+        affinity=affinity if has_pod_affinity else None,
         preferred_nodes=_preferred_node_terms(affinity),
         spread=spread,
         config_maps=config_maps,
-        namespace=pod.metadata.namespace if config_maps or interpod or spread or administers else "",
+        namespace=pod.metadata.namespace if config_maps or has_pod_affinity or spread or wants_admin_access else "",
         volumes=resolved.volumes,
         claims=resolved.claims,
-        backed=backed,
-        extended=resolved.extended if backed else None,
-        numa=read_ask(pod, shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)),
-        cpu_only=gpu.kind is GpuKind.NONE and not claimed,
+        dra_backed=backed,
+        dra_backed_spec=resolved.dra_backed_spec if backed else None,
+        numa=read_numa_request(pod, shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)),
+        cpu_only=gpu.kind is GpuKind.NONE and not claimed_gpus,
         shared=gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY),
     )
 
@@ -416,42 +420,42 @@ class ShapeRegister:
     shapes: list[Shape] = field(default_factory=list)
     #: whether any of them has a topology spread constraint that refuses nodes
     has_hard_spread: bool = False
-    _given: int = 0
+    _next_id: int = 0
     _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
     _by_meaning: dict[bytes, Shape] = field(default_factory=dict)
     _encoder: msgspec.msgpack.Encoder = field(default_factory=lambda: msgspec.msgpack.Encoder(order="deterministic"))
 
-    def shape_of(self, pod: Pod, resolved: Resolved = NOTHING_RESOLVED) -> Shape:
+    def shape_of(self, pod: Pod, resolved: ResolvedReferences = NO_REFERENCES) -> Shape:
         """The shape of a pod; raises RequestError when a request cannot be read."""
         try:
             raw = self._encoder.encode((self._raw_parts(pod), resolved))
         except OverflowError:
             # A request written as a number beyond 64 bits, which the bytes cannot hold; what it means saturates.
-            return self._intern(_gather(pod, resolved))
+            return self._intern(_read_shape(pod, resolved))
         for volume in pod.spec.volumes:
-            if volume.name.startswith(_TOKEN_VOLUME):
-                raw = raw.replace(volume.name.encode(), _TOKEN_VOLUME.encode())
-        known = self._by_bytes.get(raw)
-        if known is None:
-            known = self._intern(_gather(pod, resolved))
-            if len(self._by_bytes) >= _MOST_RAW_SPECS:
+            if volume.name.startswith(_TOKEN_VOLUME_PREFIX):
+                raw = raw.replace(volume.name.encode(), _TOKEN_VOLUME_PREFIX.encode())
+        shape = self._by_bytes.get(raw)
+        if shape is None:
+            shape = self._intern(_read_shape(pod, resolved))
+            if len(self._by_bytes) >= _MAX_RAW_SPECS:
                 self._by_bytes.clear()
-            self._by_bytes[raw] = known
-        return known
+            self._by_bytes[raw] = shape
+        return shape
 
     @property
-    def specs_remembered(self) -> int:
+    def cached_specs(self) -> int:
         """How many ways of writing a pod are known by their bytes."""
         return len(self._by_bytes)
 
-    def keep(self, used: Set[Shape]) -> None:
+    def retain_only(self, used: Set[Shape]) -> None:
         """Forget all shapes but these; they keep their numbers, and no number is given twice."""
         self.shapes = [shape for shape in self.shapes if shape in used]
         self.has_hard_spread = any(shape.has_spread(HARD_SPREAD) for shape in self.shapes)
         self._by_bytes = {raw: shape for raw, shape in self._by_bytes.items() if shape in used}
         self._by_meaning = {meaning: shape for meaning, shape in self._by_meaning.items() if shape in used}
 
-    def unreadable(self) -> Shape:
+    def unreadable_shape(self) -> Shape:
         """The shape of pods whose requests cannot be read: it costs nothing and is never placed."""
         return self._intern(Shape((("pods", 1),), unsupported=("a request that cannot be read",)))
 
@@ -459,7 +463,7 @@ class ShapeRegister:
     def _raw_parts(pod: Pod) -> tuple[object, ...]:
         spec = pod.spec
         annotations = pod.metadata.annotations
-        asks = [item for item in annotations.items() if _shapes_gpu(item[0])]
+        gpu_annotations = [item for item in annotations.items() if _affects_gpu_request(item[0])]
         return (
             spec.containers,
             spec.init_containers,
@@ -471,25 +475,25 @@ class ShapeRegister:
             spec.volumes,
             spec.resource_claims,
             spec.topology_spread_constraints,
-            asks,
+            gpu_annotations,
             pod.status.qos_class,
             pod.metadata.namespace,
         )
 
-    def _intern(self, found: Shape) -> Shape:
+    def _intern(self, shape: Shape) -> Shape:
         """The one shape of this meaning: its values without the number."""
-        meaning = self._encoder.encode(found)
-        known = self._by_meaning.get(meaning)
-        if known is None:
-            known = replace(found, id=self._given)
-            self._given += 1
-            self.shapes.append(known)
-            self.has_hard_spread = self.has_hard_spread or known.has_spread(HARD_SPREAD)
-            self._by_meaning[meaning] = known
-        return known
+        meaning = self._encoder.encode(shape)
+        interned = self._by_meaning.get(meaning)
+        if interned is None:
+            interned = replace(shape, id=self._next_id)
+            self._next_id += 1
+            self.shapes.append(interned)
+            self.has_hard_spread = self.has_hard_spread or interned.has_spread(HARD_SPREAD)
+            self._by_meaning[meaning] = interned
+        return interned
 
 
-_SHAPING_ANNOTATIONS = frozenset(
+_GPU_REQUEST_ANNOTATIONS = frozenset(
     (
         names.GPU_FRACTION_ANNOTATION,
         names.GPU_MEMORY_ANNOTATION,
@@ -499,5 +503,5 @@ _SHAPING_ANNOTATIONS = frozenset(
 )
 
 
-def _shapes_gpu(key: str) -> bool:
-    return key in _SHAPING_ANNOTATIONS or key.startswith(names.MIG_PREFIX)
+def _affects_gpu_request(key: str) -> bool:
+    return key in _GPU_REQUEST_ANNOTATIONS or key.startswith(names.MIG_PREFIX)

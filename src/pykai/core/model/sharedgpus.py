@@ -18,20 +18,20 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pykai.core.model.axes import IntArray
-from pykai.core.model.shapes import GpuAsk
-from pykai.core.model.status import Status
+from pykai.core.model.shapes import GpuRequest
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.vectors import FREE, IDLE, Vector, charge_planes
 from pykai.core.model.vectors import RELEASING as RELEASING_PLANE
 
 #: How a task holds its node: the rows of the accounting table in cycle:4.
 LIVE, RELEASING, PIPELINED = 0, 1, 2
 #: How a reservation pod holds its device: it stays, or it goes.
-RESERVED, CLOSING = 3, 4
+RESERVED, RESERVATION_TERMINATING = 3, 4
 
-_HOLDINGS = {Status.RELEASING: RELEASING, Status.PIPELINED: PIPELINED}
+_HOLDINGS = {TaskStatus.RELEASING: RELEASING, TaskStatus.PIPELINED: PIPELINED}
 
 
-def holding_of(status: Status) -> int:
+def holding_of(status: TaskStatus) -> int:
     """How a task in this status holds its node."""
     return _HOLDINGS.get(status, LIVE)
 
@@ -49,14 +49,14 @@ class DeviceUse(NamedTuple):
     #: memory of releasing tenants less that promised to pipelined ones; may be negative (gpu:S-7)
     releasing_mib: int = 0
     #: reservation pods that stay
-    reserved: int = 0
+    reservations: int = 0
     #: reservation pods that go, or whose node is silent
-    closing: int = 0
+    reservations_terminating: int = 0
 
     @property
     def idle_gpus(self) -> int:
         """Change of the node's idle GPUs caused by this device."""
-        return -max(self.reserved + self.closing, 1 if self.live or self.releasing else 0)
+        return -max(self.reservations + self.reservations_terminating, 1 if self.live or self.releasing else 0)
 
     @property
     def releasing_gpus(self) -> int:
@@ -65,7 +65,7 @@ class DeviceUse(NamedTuple):
 
     def with_tenant(self, holding: int, mib: int, sign: int) -> DeviceUse:
         """The device after a tenant came (sign 1) or left (sign -1) (gpu:S-4, S-5)."""
-        live, releasing, pipelined, used, allocated, freed, reserved, closing = self
+        live, releasing, pipelined, used, allocated, freed, reservations, reservations_terminating = self
         used += sign * mib
         if holding == LIVE:
             live += sign
@@ -78,106 +78,106 @@ class DeviceUse(NamedTuple):
             pipelined += sign
             freed -= sign * mib
         elif holding == RESERVED:
-            reserved += sign
+            reservations += sign
         else:
-            closing += sign
-        return DeviceUse(live, releasing, pipelined, used, allocated, freed, reserved, closing)
+            reservations_terminating += sign
+        return DeviceUse(live, releasing, pipelined, used, allocated, freed, reservations, reservations_terminating)
 
     @property
-    def unused(self) -> bool:
+    def has_no_tenant(self) -> bool:
         """No tenant at all."""
         return not (self.live or self.releasing or self.pipelined)
 
     @property
-    def vacant(self) -> bool:
+    def is_only_reserved(self) -> bool:
         """Nobody but a reservation pod that stays: who joins it may start at once, although no GPU is idle."""
-        return self.reserved > 0 and self.unused
+        return self.reservations > 0 and self.has_no_tenant
 
-    def has_room(self, mib: int, gpu_mib: int) -> bool:
+    def fits_tenant(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant counting what is being released (gpu:F-3).
 
         A device that is released altogether is reached as a whole GPU instead, and so is one without tenants.
         """
-        room = self.room(gpu_mib)
-        return room is not None and room >= mib
+        free_mib = self.joinable_mib(gpu_mib)
+        return free_mib is not None and free_mib >= mib
 
-    def room(self, gpu_mib: int) -> int | None:
+    def joinable_mib(self, gpu_mib: int) -> int | None:
         """MiB for tenants that join, counting what is being released; None when it cannot be joined."""
         if self.used_mib == 0 or self.allocated_mib == self.releasing_mib:
             return None
         return gpu_mib - self.allocated_mib + self.releasing_mib
 
-    def has_idle_room(self, mib: int, gpu_mib: int) -> bool:
+    def fits_tenant_now(self, mib: int, gpu_mib: int) -> bool:
         """Room for a tenant right now (gpu:F-7); a device born by a pipelined tenant has none."""
-        there = self.live > 0 or self.releasing > 0 or self.reserved > 0
-        return there and gpu_mib - self.allocated_mib - mib >= 0
+        is_occupied = self.live > 0 or self.releasing > 0 or self.reservations > 0
+        return is_occupied and gpu_mib - self.allocated_mib - mib >= 0
 
 
 FREE_DEVICE = DeviceUse()
 
 
-def tenant_mib(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+def tenant_mib(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
     """Memory one device gives this ask on a node (gpu:C-2).
 
     A request for all the memory the node advertises is a request for the whole device, although the engine's own
     figure is floored to a multiple of 100 (gpu:C-1, Do better).
     """
-    if ask.memory_mib > 0:
-        return min(ask.memory_mib, gpu_mib) if ask.memory_mib <= label_mib else ask.memory_mib
-    return int(ask.portion * gpu_mib)
+    if request.memory_mib > 0:
+        return min(request.memory_mib, gpu_mib) if request.memory_mib <= label_mib else request.memory_mib
+    return int(request.portion * gpu_mib)
 
 
-def portion_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+def portion_hundredths(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
     """Portion of one device on a node in hundredths, rounded up for memory asks (gpu:C-3)."""
-    if ask.memory_mib > 0:
-        return -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
-    return int(ask.portion * 100 + 0.5)
+    if request.memory_mib > 0:
+        return -(-100 * tenant_mib(request, gpu_mib, label_mib) // gpu_mib)
+    return int(request.portion * 100 + 0.5)
 
 
-def quota_hundredths(ask: GpuAsk, gpu_mib: int, label_mib: int) -> int:
+def quota_hundredths(request: GpuRequest, gpu_mib: int, label_mib: int) -> int:
     """What the per-node quota check charges for a shared ask (gpu:C-9)."""
-    return ask.devices * -(-100 * tenant_mib(ask, gpu_mib, label_mib) // gpu_mib)
+    return request.devices * -(-100 * tenant_mib(request, gpu_mib, label_mib) // gpu_mib)
 
 
-def fits_device(ask: GpuAsk, gpu_mib: int, label_mib: int) -> bool:
+def fits_device(request: GpuRequest, gpu_mib: int, label_mib: int) -> bool:
     """Whether one device of the node is big enough at all (gpu:C-4); more than a whole device never is."""
-    return tenant_mib(ask, gpu_mib, label_mib) <= gpu_mib
+    return tenant_mib(request, gpu_mib, label_mib) <= gpu_mib
 
 
-class Seat(NamedTuple):
+class DeviceTenant(NamedTuple):
     """A tenant's place: memory it takes of each device, and how it holds it."""
 
     mib: int
     holding: int
 
 
-def reservation_seat(status: Status) -> Seat:
+def reservation_tenant(status: TaskStatus) -> DeviceTenant:
     """The place of a reservation pod: no tenant may join one that is on its way out."""
-    return Seat(0, RESERVED if status in (Status.BOUND, Status.RUNNING) else CLOSING)
+    return DeviceTenant(0, RESERVED if status in (TaskStatus.BOUND, TaskStatus.RUNNING) else RESERVATION_TERMINATING)
 
 
-def reservation_charge(vector: Vector, status: Status, axis: int) -> tuple[IntArray, bool]:
+def reservation_charge(vector: Vector, status: TaskStatus, axis: int) -> tuple[IntArray, bool]:
     """What a reservation pod takes of [plane, axis] of its node, and whether it holds the device of a group besides.
 
     `axis` is that of the GPUs which the node shares, -1 when there are none or the pod names no group.  GPUs that are
     held for no group are being released: nobody can use them, and nobody will miss the pod.
     """
     gpus = vector.gpus
-    seated = axis >= 0 and bool(gpus[axis] > 0)
-    if seated:
+    holds_device = axis >= 0 and bool(gpus[axis] > 0)
+    if holds_device:
         gpus = gpus.copy()
         gpus[axis] -= 1
     planes = charge_planes(vector.reservation_charge, holding_of(status)) + charge_planes(gpus, RELEASING)
-    return planes, seated
+    return planes, holds_device
 
 
-def seat(
+def assign_devices(
     columns: IntArray,
     axis: int,
     row: int,
     devices: dict[str, DeviceUse],
     groups: Iterable[str],
-    tenant: Seat,
+    tenant: DeviceTenant,
     sign: int,
 ) -> None:
     """Seat a tenant on shared devices of a node (sign 1) or take it off them (-1).
@@ -188,10 +188,10 @@ def seat(
     """
     for group in groups:
         after = devices.get(group, FREE_DEVICE).with_tenant(tenant.holding, tenant.mib, sign)
-        put_device(columns, axis, row, devices, group, after)
+        set_device(columns, axis, row, devices, group, after)
 
 
-def put_device(
+def set_device(
     columns: IntArray, axis: int, row: int, devices: dict[str, DeviceUse], group: str, after: DeviceUse
 ) -> None:
     """Make a device what it is from now on; a free one is forgotten."""

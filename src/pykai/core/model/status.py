@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Status(IntEnum):
+class TaskStatus(IntEnum):
     """State of a task; the comments of cycle:1.1 say what each means (gpu:C-11)."""
 
     PENDING = 0
@@ -29,50 +29,52 @@ class Status(IntEnum):
 
 
 #: The names the wire and the recorded cases use.
-STATUS_NAMES: dict[str, Status] = {
-    "Pending": Status.PENDING,
-    "Gated": Status.GATED,
-    "Allocated": Status.ALLOCATED,
-    "Pipelined": Status.PIPELINED,
-    "Binding": Status.BINDING,
-    "Bound": Status.BOUND,
-    "Running": Status.RUNNING,
-    "Releasing": Status.RELEASING,
-    "StuckInReleasing": Status.STUCK_IN_RELEASING,
-    "Succeeded": Status.SUCCEEDED,
-    "Failed": Status.FAILED,
-    "Unknown": Status.UNKNOWN,
-    "Deleted": Status.DELETED,
+STATUS_NAMES: dict[str, TaskStatus] = {
+    "Pending": TaskStatus.PENDING,
+    "Gated": TaskStatus.GATED,
+    "Allocated": TaskStatus.ALLOCATED,
+    "Pipelined": TaskStatus.PIPELINED,
+    "Binding": TaskStatus.BINDING,
+    "Bound": TaskStatus.BOUND,
+    "Running": TaskStatus.RUNNING,
+    "Releasing": TaskStatus.RELEASING,
+    "StuckInReleasing": TaskStatus.STUCK_IN_RELEASING,
+    "Succeeded": TaskStatus.SUCCEEDED,
+    "Failed": TaskStatus.FAILED,
+    "Unknown": TaskStatus.UNKNOWN,
+    "Deleted": TaskStatus.DELETED,
 }
 
 
-def _table(*members: Status) -> tuple[bool, ...]:
-    return tuple(status in members for status in Status)
+def _table(*members: TaskStatus) -> tuple[bool, ...]:
+    return tuple(status in members for status in TaskStatus)
 
 
 #: Exists and is not on its way out.
 ALIVE = _table(
-    Status.PENDING,
-    Status.GATED,
-    Status.ALLOCATED,
-    Status.PIPELINED,
-    Status.BINDING,
-    Status.BOUND,
-    Status.RUNNING,
+    TaskStatus.PENDING,
+    TaskStatus.GATED,
+    TaskStatus.ALLOCATED,
+    TaskStatus.PIPELINED,
+    TaskStatus.BINDING,
+    TaskStatus.BOUND,
+    TaskStatus.RUNNING,
 )
 #: Holds resources of a node, terminating tasks included.
 ACTIVE_USED = _table(
-    Status.ALLOCATED,
-    Status.PIPELINED,
-    Status.BINDING,
-    Status.BOUND,
-    Status.RUNNING,
-    Status.RELEASING,
-    Status.STUCK_IN_RELEASING,
+    TaskStatus.ALLOCATED,
+    TaskStatus.PIPELINED,
+    TaskStatus.BINDING,
+    TaskStatus.BOUND,
+    TaskStatus.RUNNING,
+    TaskStatus.RELEASING,
+    TaskStatus.STUCK_IN_RELEASING,
 )
 #: Holds resources and will go on holding them.
-ACTIVE_ALLOCATED = _table(Status.ALLOCATED, Status.PIPELINED, Status.BINDING, Status.BOUND, Status.RUNNING)
+ACTIVE_ALLOCATED = _table(
+    TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING
+)
 #: Holds resources until it has gone.
-LEAVING = _table(Status.RELEASING, Status.STUCK_IN_RELEASING)
+TERMINATING = _table(TaskStatus.RELEASING, TaskStatus.STUCK_IN_RELEASING)
 #: Counts as allocated to its queue when a cycle starts (queues:Q-103).
-QUEUE_ALLOCATED = _table(Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING)
+QUEUE_ALLOCATED = _table(TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND, TaskStatus.RUNNING)

@@ -20,19 +20,19 @@ from pykai.api.meta import ObjectMeta
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import BindRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.model.extendedresources import CLAIM_NAME
-from pykai.core.model.groups import Report
-from pykai.core.model.numarecords import Record, read_record
-from pykai.core.model.podfields import report_unread
+from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
+from pykai.core.model.groups import ProblemReporter
+from pykai.core.model.numarecords import ZoneRecord, read_zone_record
+from pykai.core.model.podfields import report_unreadable_fields
 from pykai.core.model.shapes import Shape
-from pykai.core.model.status import ACTIVE_USED, LEAVING, Status
+from pykai.core.model.status import ACTIVE_USED, TERMINATING, TaskStatus
 
 #: What Go reads as an integer; eighteen digits are as many as surely fit 64 bits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 _PHASES = {
-    "Succeeded": Status.SUCCEEDED,
-    "Failed": Status.FAILED,
+    "Succeeded": TaskStatus.SUCCEEDED,
+    "Failed": TaskStatus.FAILED,
 }
 
 
@@ -46,7 +46,7 @@ class Task:
     uid: str
     creation_ns: int
     shape: Shape
-    status: Status
+    status: TaskStatus
     #: node the pod is on or being bound to, "" when none
     node: str
     #: shared GPUs the pod is on; a reservation pod: the one it holds for others
@@ -56,11 +56,11 @@ class Task:
     subgroup: str
     labels: dict[str, str]
     #: the pod asks for this scheduler
-    ours: bool
+    for_this_scheduler: bool
     #: holds a GPU for others, whose charge is theirs (gpu:S-2)
-    reservation: bool
+    is_reservation: bool
     #: reservation or scale-adjust pod of our own making: not a foreign load (queues:Q-102)
-    utility: bool
+    is_utility: bool
     #: when the grace period of a deletion ends, None while not being deleted
     deletion_ns: int | None
     running: bool
@@ -70,7 +70,7 @@ class Task:
     ray_head: bool
     task_priority: tuple[int, int]
     #: in which NUMA zones of its node it lies, () when nobody has written it down (gpu:N-15)
-    numa_record: Record = ()
+    numa_record: ZoneRecord = ()
     #: key of the claim behind each of the shape's claims, "" where there is none (gpu:D-5)
     claim_keys: tuple[str, ...] = ()
     #: key of the claim behind its extended resources, "" while there is none
@@ -87,34 +87,34 @@ class Task:
     @property
     def holds_node(self) -> bool:
         """Whether the pod uses resources of its node; an Unknown pod may still run there (cycle:SNP-9, Do better)."""
-        return bool(self.node) and (ACTIVE_USED[self.status] or self.status is Status.UNKNOWN)
+        return bool(self.node) and (ACTIVE_USED[self.status] or self.status is TaskStatus.UNKNOWN)
 
-    def lasts(self, stuck_after_ns: int) -> bool:
+    def terminates_slowly(self, stuck_after_ns: int) -> bool:
         """Whether the pod leaves and will not have gone soon: it is stuck, or somebody else gave it a long time."""
-        if not LEAVING[self.status]:
+        if not TERMINATING[self.status]:
             return False
-        if self.overdue or self.status is Status.STUCK_IN_RELEASING:
+        if self.overdue or self.status is TaskStatus.STUCK_IN_RELEASING:
             return True
         return self.evicted_for is None and self.deletion_grace_ns > stuck_after_ns
 
 
 #: What may change in a pod without anybody here reading it.
-_UNREAD = frozenset(("resource_version", "owner_references", "conditions", "start_time"))
+_IGNORED_FIELDS = frozenset(("resource_version", "owner_references", "conditions", "start_time"))
 
 
-def _all_read(kind: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
-    return attrgetter(*(name for name in kind.__struct_fields__ if name not in _UNREAD))
+def _relevant_fields(kind: type[Struct]) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in _IGNORED_FIELDS))
 
 
-_META, _STATUS = _all_read(ObjectMeta), _all_read(PodStatus)
-_FACTS = attrgetter(*(field.name for field in fields(Task)))
+_RELEVANT_METADATA, _RELEVANT_STATUS = _relevant_fields(ObjectMeta), _relevant_fields(PodStatus)
+_TASK_FACTS = attrgetter(*(field.name for field in fields(Task)))
 
 
-def reads_alike(pod: Pod, other: Pod) -> bool:
+def is_equivalent_pod(pod: Pod, other: Pod) -> bool:
     """Whether two versions of a pod surely mean the same here; cheap, for the many that tell of conditions only."""
     return (
-        _STATUS(pod.status) == _STATUS(other.status)
-        and _META(pod.metadata) == _META(other.metadata)
+        _RELEVANT_STATUS(pod.status) == _RELEVANT_STATUS(other.status)
+        and _RELEVANT_METADATA(pod.metadata) == _RELEVANT_METADATA(other.metadata)
         and pod.spec == other.spec
         and (pod.status.conditions is other.status.conditions or evicted_for(pod) == evicted_for(other))
     )
@@ -122,7 +122,7 @@ def reads_alike(pod: Pod, other: Pod) -> bool:
 
 def same_facts(task: Task, other: Task) -> bool:
     """Whether two tasks say the same."""
-    return bool(_FACTS(task) == _FACTS(other))
+    return bool(_TASK_FACTS(task) == _TASK_FACTS(other))
 
 
 def by_age(task: Task) -> tuple[int, str, str]:
@@ -130,7 +130,7 @@ def by_age(task: Task) -> tuple[int, str, str]:
     return (task.creation_ns, task.uid, task.key)
 
 
-def order_by_priority_label(text: str | None) -> tuple[int, int]:
+def priority_label_key(text: str | None) -> tuple[int, int]:
     """Sort key of the task-priority label: higher first, then unreadable, then absent (cycle:8.5)."""
     if text is None:
         return (2, 0)
@@ -153,47 +153,47 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in _PHASES
 
 
-def _status(pod: Pod, request: BindRequest | None) -> Status:
+def _status(pod: Pod, bind_request: BindRequest | None) -> TaskStatus:
     phase = pod.status.phase
     deleting = pod.metadata.deletion_timestamp is not None
     if phase == "Running":
-        return Status.RELEASING if deleting else Status.RUNNING
+        return TaskStatus.RELEASING if deleting else TaskStatus.RUNNING
     if phase == "Pending":
         if deleting:
-            return Status.RELEASING
+            return TaskStatus.RELEASING
         if pod.spec.node_name:
-            return Status.BOUND
-        if request is not None:
-            return Status.BINDING
-        return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
-    return _PHASES.get(phase, Status.UNKNOWN)
+            return TaskStatus.BOUND
+        if bind_request is not None:
+            return TaskStatus.BINDING
+        return TaskStatus.GATED if pod.spec.scheduling_gates else TaskStatus.PENDING
+    return _PHASES.get(phase, TaskStatus.UNKNOWN)
 
 
-def _gpu_groups(labels: dict[str, str], request: BindRequest | None) -> tuple[str, ...]:
-    if request is not None and request.spec.selected_gpu_groups:
-        return tuple(request.spec.selected_gpu_groups)
-    plain = labels.get(names.GPU_GROUP_LABEL)
+def _gpu_groups(labels: dict[str, str], bind_request: BindRequest | None) -> tuple[str, ...]:
+    if bind_request is not None and bind_request.spec.selected_gpu_groups:
+        return tuple(bind_request.spec.selected_gpu_groups)
+    single = labels.get(names.GPU_GROUP_LABEL)
     # The binder writes only prefixed labels on pods with several devices (gpu:G-12, Do better).
     prefixed = sorted(value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX))
-    found = ([plain] if plain else []) + [group for group in prefixed if group != plain]
-    return tuple(found)
+    groups = ([single] if single else []) + [group for group in prefixed if group != single]
+    return tuple(groups)
 
 
-def _reserved(labels: dict[str, str]) -> tuple[str, ...]:
+def _reserved_group(labels: dict[str, str]) -> tuple[str, ...]:
     """The group for which a reservation pod holds its GPU."""
     group = labels.get(names.GPU_GROUP_LABEL)
     return (group,) if group else ()
 
 
-def _claim_allocations(request: BindRequest) -> tuple[tuple[str, AllocationResult], ...]:
-    found = [(entry.name, entry.allocation) for entry in request.spec.resource_claim_allocations]
-    extended = request.spec.extended_resource_claim_allocation
+def _claim_allocations(bind_request: BindRequest) -> tuple[tuple[str, AllocationResult], ...]:
+    allocations = [(entry.name, entry.allocation) for entry in bind_request.spec.resource_claim_allocations]
+    extended = bind_request.spec.extended_resource_claim_allocation
     if extended is not None:
-        found.append((CLAIM_NAME, extended.allocation))
-    return tuple((name, allocation) for name, allocation in found if allocation is not None)
+        allocations.append((EXTENDED_CLAIM_NAME, extended.allocation))
+    return tuple((name, allocation) for name, allocation in allocations if allocation is not None)
 
 
-def instant_or_zero(text: str | None) -> int:
+def timestamp_or_zero(text: str | None) -> int:
     """A timestamp in nanoseconds; absent or unreadable is the beginning of time (oldest)."""
     if not text:
         return 0
@@ -206,11 +206,11 @@ def instant_or_zero(text: str | None) -> int:
 def read_task(
     pod: Pod,
     shape: Shape,
-    request: BindRequest | None,
-    forced: Status | None,
+    bind_request: BindRequest | None,
+    assumed_status: TaskStatus | None,
     scheduler_name: str,
     reservation_app: str,
-    report: Report,
+    report: ProblemReporter,
     claim_keys: tuple[str, ...] = (),
     extended_key: str = "",
     *,
@@ -221,41 +221,47 @@ def read_task(
     labels = meta.labels
     annotations = meta.annotations
     app = labels.get(names.APP_LABEL)
-    node = spec.node_name or (request.spec.selected_node if request is not None else "")
+    node = spec.node_name or (bind_request.spec.selected_node if bind_request is not None else "")
     group_name = annotations.get(names.POD_GROUP_ANNOTATION)
     role = labels.get(names.KUBEFLOW_ROLE_LABEL)
-    ours = spec.scheduler_name == scheduler_name
+    for_this_scheduler = spec.scheduler_name == scheduler_name
     # Anyone can write a label: a member of a group is work, which pays for its GPUs and can be evicted.
-    reservation = app == reservation_app and not group_name
-    if ours and not node:
-        report_unread(pod, shape, report)
+    is_reservation = app == reservation_app and not group_name
+    if for_this_scheduler and not node:
+        report_unreadable_fields(pod, shape, report)
     return Task(
         key=f"{meta.namespace}/{meta.name}",
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        creation_ns=instant_or_zero(meta.creation_timestamp),
+        creation_ns=timestamp_or_zero(meta.creation_timestamp),
         shape=shape,
-        status=forced if forced is not None else _status(pod, request),
+        status=assumed_status if assumed_status is not None else _status(pod, bind_request),
         node=node,
-        gpu_groups=_reserved(labels) if reservation else _gpu_groups(labels, request) if shape.shared else (),
+        gpu_groups=_reserved_group(labels)
+        if is_reservation
+        else _gpu_groups(labels, bind_request)
+        if shape.shared
+        else (),
         group_key=f"{meta.namespace}/{group_name}" if group_name else "",
         # cycle:TSK-5; topo:T-4; workloads:PS-1.
         subgroup=labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP,
         labels=labels,
-        ours=ours,
-        reservation=reservation,
-        utility=app in (reservation_app, names.SCALE_ADJUST_APP, names.SCALING_POD_APP),
-        deletion_ns=instant_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
+        for_this_scheduler=for_this_scheduler,
+        is_reservation=is_reservation,
+        is_utility=app in (reservation_app, names.SCALE_ADJUST_APP, names.SCALING_POD_APP),
+        deletion_ns=timestamp_or_zero(meta.deletion_timestamp) if meta.deletion_timestamp is not None else None,
         running=pod.status.phase == "Running",
         nominated_node=pod.status.nominated_node_name,
         kubeflow_master=role in names.KUBEFLOW_FIRST_ROLES,
         ray_head=labels.get(names.RAY_NODE_TYPE_LABEL) == names.RAY_HEAD,
-        task_priority=order_by_priority_label(labels.get(names.TASK_PRIORITY_LABEL)),
-        numa_record=read_record(pod, request, shape.numa.pod, report) if node and shape.numa is not None else (),
+        task_priority=priority_label_key(labels.get(names.TASK_PRIORITY_LABEL)),
+        numa_record=read_zone_record(pod, bind_request, shape.numa.pod, report)
+        if node and shape.numa is not None
+        else (),
         claim_keys=claim_keys,
         extended_key=extended_key,
-        claim_allocations=_claim_allocations(request) if request is not None else (),
+        claim_allocations=_claim_allocations(bind_request) if bind_request is not None else (),
         deletion_grace_ns=(meta.deletion_grace_period_seconds or 0) * 1_000_000_000,
         overdue=overdue,
         evicted_for=evicted_for(pod),

@@ -1,6 +1,6 @@
 """Shapes as vectors over the axes, made once per shape.
 
-`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `UNASKED`, so one
+`demand` is compared with a node's free or idle column: an axis the shape does not ask for holds `NOT_REQUESTED`, so one
 compare over all axes tests only what was asked for (cycle:R-4, Do better).  A shape that asks for something no node
 offers asks for more pod slots than there are: such a name has no axis to say it on.  `charges[holding]` is what a task
 of the shape adds to the four node planes while it is live, releasing or pipelined there: the accounting table of
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.api.core import PodAffinityTerm
-from pykai.core.model.axes import CPU, MEMORY, NOWHERE, PODS, UNASKED, Axes, IntArray, is_gpu
+from pykai.core.model.axes import CPU, MEMORY, NOT_REQUESTED, PODS, UNSATISFIABLE, Axes, IntArray, is_gpu
 from pykai.core.model.shapes import Shape
 
 #: Planes of the node columns, `columns[plane, axis, node]`.  FREE is IDLE + RELEASING, kept so that the most frequent
@@ -27,7 +27,7 @@ PLANES = 4
 _SIGNS = np.array([[-1, -1, 0], [0, 1, -1], [-1, 0, -1], [1, 1, 1]], dtype=np.int64)
 
 
-class Burden(NamedTuple):
+class EvaluationCost(NamedTuple):
     """What makes a shape costly to look at, besides how many nodes there are (`yielding.py`)."""
 
     #: terms about other pods, nodes and devices, and spread constraints
@@ -39,46 +39,50 @@ class Burden(NamedTuple):
 
 
 #: What a term counts that no label narrows down: nearly every pod is one of those it selects.
-_LOOSE = 16
+_UNSELECTIVE_WEIGHT = 16
 
 
 #: What a term about nodes counts: each is a column of its own.
-_NODE_TERM = 3
+_NODE_TERM_WEIGHT = 3
 #: Bytes of a CEL selector that count as much as a term: it must be compiled.
-_BYTES_A_TERM = 4
+_BYTES_PER_TERM = 4
 
 
-def _weight(term: PodAffinityTerm) -> int:
+def _term_weight(term: PodAffinityTerm) -> int:
     selector = term.label_selector
     if selector is None or selector.match_labels:
         return 1
-    return _LOOSE if all(each.operator in ("NotIn", "DoesNotExist") for each in selector.match_expressions) else 1
+    return (
+        _UNSELECTIVE_WEIGHT
+        if all(each.operator in ("NotIn", "DoesNotExist") for each in selector.match_expressions)
+        else 1
+    )
 
 
 #: Names of resources that cost nothing: pods ask for a handful.
-_FREE_NAMES = 16
+_FREE_RESOURCE_NAMES = 16
 
 
-def _burden(shape: Shape) -> Burden | None:
+def _evaluation_cost(shape: Shape) -> EvaluationCost | None:
     """None for most; it follows from the shape alone, whatever nodes offer."""
-    terms = _NODE_TERM * (len(shape.node_terms or ()) + len(shape.preferred_nodes)) + len(shape.spread)
+    terms = _NODE_TERM_WEIGHT * (len(shape.node_terms or ()) + len(shape.preferred_nodes)) + len(shape.spread)
     if shape.affinity is not None:
         for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
             if side is not None:
-                terms += sum([_weight(term) for term in side.required])
-                terms += sum([_weight(item.pod_affinity_term) for item in side.preferred])
+                terms += sum([_term_weight(term) for term in side.required])
+                terms += sum([_term_weight(item.pod_affinity_term) for item in side.preferred])
     for claim in shape.claims:
-        if claim.ask is not None:
+        if claim.request is not None:
             terms += sum(
                 [
-                    1 + len(expression) // _BYTES_A_TERM
-                    for request in claim.ask.requests
+                    1 + len(expression) // _BYTES_PER_TERM
+                    for request in claim.request.requests
                     for alternative in request.alternatives
                     for expression in alternative.selectors
                 ]
             )
-    names = max(0, len(shape.requests) - _FREE_NAMES)
-    return Burden(terms, names, shape.shared) if terms or names or shape.shared else None
+    names = max(0, len(shape.requests) - _FREE_RESOURCE_NAMES)
+    return EvaluationCost(terms, names, shape.shared) if terms or names or shape.shared else None
 
 
 class Vector:
@@ -86,14 +90,14 @@ class Vector:
 
     __slots__ = (
         "amounts",
-        "asked",
-        "burden",
         "charge",
         "charges",
         "cpu",
         "demand",
+        "evaluation_cost",
         "gpus",
         "memory",
+        "requested",
         "reservation_charge",
         "shape",
         "taken",
@@ -102,7 +106,7 @@ class Vector:
     def __init__(self, shape: Shape, axes: Axes) -> None:
         size = len(axes)
         charge = np.zeros(size, dtype=np.int64)
-        demand = np.full((size, 1), UNASKED, dtype=np.int64)
+        demand = np.full((size, 1), NOT_REQUESTED, dtype=np.int64)
         without_gpus = np.zeros(size, dtype=np.int64)
         offered = sorted((axes.index[name], name, value) for name, value in shape.requests if name in axes.index)
         for axis, name, value in offered:
@@ -114,10 +118,10 @@ class Vector:
         #: (axis, amount) a task takes of a node, ascending
         self.taken: tuple[tuple[int, int], ...] = tuple((axis, value) for axis, _, value in offered)
         #: (axis, amount) the shape asks for, ascending
-        self.asked: tuple[tuple[int, int], ...] = self.taken
+        self.requested: tuple[tuple[int, int], ...] = self.taken
         if any(name not in axes.index and value > 0 for name, value in shape.requests):
-            demand[PODS, 0] = NOWHERE
-            self.asked = tuple((axis, NOWHERE if axis == PODS else value) for axis, value in self.taken)
+            demand[PODS, 0] = UNSATISFIABLE
+            self.requested = tuple((axis, UNSATISFIABLE if axis == PODS else value) for axis, value in self.taken)
         #: amount per axis, [axes]
         self.charge: IntArray = charge
         #: the same without GPUs: that of a reservation pod is held for its tenants (gpu:S-2)
@@ -128,7 +132,7 @@ class Vector:
         self.demand: IntArray = demand
         #: change of [plane, axis] per holding, flattened: one stride is quicker than two
         self.charges: tuple[IntArray, ...] = tuple(charge_planes(charge, holding).ravel() for holding in range(3))
-        self.burden = _burden(shape)
+        self.evaluation_cost = _evaluation_cost(shape)
         self.cpu: int = int(charge[CPU])
         self.memory: int = int(charge[MEMORY])
         #: cpu milli, memory bytes, GPU hundredths a task costs its queue, gpu-memory left out
@@ -140,10 +144,10 @@ def charge_planes(charge: IntArray, holding: int) -> IntArray:
     return np.outer(_SIGNS[:, holding], charge)
 
 
-def fits_within(held: list[int], asked: tuple[tuple[int, int], ...]) -> bool:
+def fits_amounts(available: list[int], requested: tuple[tuple[int, int], ...]) -> bool:
     """Whether one node that holds so much per axis has what is asked; the scalar twin of comparing with `demand`."""
-    for axis, amount in asked:  # noqa: SIM110  (a generator here costs twice the time, for every repaired row)
-        if held[axis] < amount:
+    for axis, amount in requested:  # noqa: SIM110  (a generator here costs twice the time, for every repaired row)
+        if available[axis] < amount:
             return False
     return True
 
@@ -157,7 +161,7 @@ class Vectors(dict[Shape, Vector]):
         super().__init__()
         self._axes = axes
 
-    def keep(self, used: Set[Shape]) -> None:
+    def retain_only(self, used: Set[Shape]) -> None:
         """Forget the vectors of all shapes but these."""
         for shape in self.keys() - used:
             del self[shape]

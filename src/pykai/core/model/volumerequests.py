@@ -20,38 +20,38 @@ from pykai.api.storage import TopologySelectorTerm
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
-class Requirement(NamedTuple):
+class LabelRequirement(NamedTuple):
     """One expression over labels or fields."""
 
     key: str
     operator: str
     values: tuple[str, ...]
 
-    def as_wire(self) -> NodeSelectorRequirement:
+    def as_node_requirement(self) -> NodeSelectorRequirement:
         """The expression as node selectors spell it."""
         return NodeSelectorRequirement(key=self.key, operator=self.operator, values=self.values)
 
 
-class PlaceTerm(NamedTuple):
+class NodeTerm(NamedTuple):
     """Expressions over labels and fields of a node that must all hold."""
 
-    expressions: tuple[Requirement, ...]
-    fields: tuple[Requirement, ...] = ()
+    expressions: tuple[LabelRequirement, ...]
+    fields: tuple[LabelRequirement, ...] = ()
 
     def as_term(self) -> NodeSelectorTerm:
         """The term as node selectors spell it."""
         return NodeSelectorTerm(
-            match_expressions=tuple(found.as_wire() for found in self.expressions),
-            match_fields=tuple(found.as_wire() for found in self.fields),
+            match_expressions=tuple(found.as_node_requirement() for found in self.expressions),
+            match_fields=tuple(found.as_node_requirement() for found in self.fields),
         )
 
 
 #: Nodes of which one of the terms holds; None = every node, () = none.
-Place = tuple[PlaceTerm, ...] | None
+AccessibleNodes = tuple[NodeTerm, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeAsk:
+class VolumeRequest:
     """One claim of a pod."""
 
     #: why no node can serve it, "" when one may
@@ -61,17 +61,17 @@ class VolumeAsk:
     #: the volume it is bound to is not there
     lost: bool = False
     #: which nodes reach the volume it is bound to
-    place: Place = None
+    accessible_from: AccessibleNodes = None
     #: zone labels of that volume with their values
     zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
     #: CSI driver that attaches it, "" when none does
     driver: str = ""
     #: key of the claim if several pods use it, else ""
-    shared: str = ""
+    shared_key: str = ""
     #: no two pods may use it at a time
-    once: bool = False
+    single_pod_only: bool = False
     #: made for this pod and gone with it: gives its size back to its class
-    own: bool = False
+    is_ephemeral: bool = False
     storage_class: str = ""
     #: bytes a waiting claim, or one of its own, asks for
     size: int = 0
@@ -79,9 +79,9 @@ class VolumeAsk:
     volume_mode: str = ""
     attributes_class: str = ""
     #: labels a volume must have; None = any
-    selector: tuple[Requirement, ...] | None = None
+    selector: tuple[LabelRequirement, ...] | None = None
     #: volumes kept for this very claim
-    reserved: tuple[str, ...] = ()
+    reserved_volumes: tuple[str, ...] = ()
     #: node on which its volume is being made
     selected_node: str = ""
 
@@ -91,44 +91,46 @@ class VolumeAsk:
         return not self.bound and not self.problem
 
 
-def requirements(listed: Iterable[NodeSelectorRequirement | LabelSelectorRequirement]) -> tuple[Requirement, ...]:
+def as_requirements(
+    listed: Iterable[NodeSelectorRequirement | LabelSelectorRequirement],
+) -> tuple[LabelRequirement, ...]:
     """Expressions as values that can be compared and hashed."""
-    return tuple(Requirement(found.key, found.operator, tuple(found.values)) for found in listed)
+    return tuple(LabelRequirement(found.key, found.operator, tuple(found.values)) for found in listed)
 
 
-def selector_requirements(selector: LabelSelector) -> tuple[Requirement, ...]:
+def selector_requirements(selector: LabelSelector) -> tuple[LabelRequirement, ...]:
     """A label selector as expressions; none for one that selects everything."""
-    equal = tuple(Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
-    return equal + requirements(selector.match_expressions)
+    equal = tuple(LabelRequirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items()))
+    return equal + as_requirements(selector.match_expressions)
 
 
-def place_of_selector(selector: NodeSelector | None) -> Place:
+def nodes_of_selector(selector: NodeSelector | None) -> AccessibleNodes:
     """Where a node affinity lets a volume be used."""
     if selector is None:
         return None
     return tuple(
-        PlaceTerm(requirements(term.match_expressions), requirements(term.match_fields))
+        NodeTerm(as_requirements(term.match_expressions), as_requirements(term.match_fields))
         for term in selector.node_selector_terms
     )
 
 
-def place_of_labels(selector: LabelSelector | None) -> Place:
+def nodes_of_labels(selector: LabelSelector | None) -> AccessibleNodes:
     """Nodes a label selector selects: all if it is empty, none if it is absent."""
     if selector is None:
         return ()
     wanted = selector_requirements(selector)
-    return (PlaceTerm(wanted),) if wanted else None
+    return (NodeTerm(wanted),) if wanted else None
 
 
-def place_of_topologies(terms: Iterable[TopologySelectorTerm]) -> Place:
+def nodes_of_topologies(terms: Iterable[TopologySelectorTerm]) -> AccessibleNodes:
     """Where a class lets volumes be made: anywhere unless it says."""
-    found = tuple(
-        PlaceTerm(tuple(Requirement(e.key, "In", tuple(e.values)) for e in term.match_label_expressions))
+    node_terms = tuple(
+        NodeTerm(tuple(LabelRequirement(e.key, "In", tuple(e.values)) for e in term.match_label_expressions))
         for term in terms
     )
-    return found or None
+    return node_terms or None
 
 
-def zones_of(labels: dict[str, str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def zone_labels(labels: dict[str, str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The zone labels of a volume; one may name several zones."""
     return tuple((key, tuple(labels[key].split("__"))) for key in sorted(names.ZONE_LABELS) if key in labels)

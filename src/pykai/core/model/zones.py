@@ -22,14 +22,14 @@ from pykai.api import names
 from pykai.api.numa import NodeResourceTopology, Zone
 from pykai.api.quantity import QuantityError, RawQuantity
 from pykai.core.model.axes import amount, is_tracked
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 
 #: Amounts as [zone][resource].
-Grid = tuple[tuple[int, ...], ...]
+ZoneGrid = tuple[tuple[int, ...], ...]
 
 #: Zones of a node, and resources they name, that are looked at; a kubelet takes eight zones unless told otherwise.
-MOST_ZONES, MOST_RESOURCES = 64, 64
+MAX_ZONES, MAX_ZONE_RESOURCES = 64, 64
 
 _NUMBER = re.compile(r"[0-9]+$", re.ASCII)
 
@@ -43,7 +43,7 @@ class ZonePolicy(IntEnum):
     SINGLE = 3
 
     @property
-    def refuses(self) -> bool:
+    def rejects_unaligned(self) -> bool:
         """Whether it turns such a pod away (gpu:N-8)."""
         return self >= ZonePolicy.RESTRICTED
 
@@ -54,7 +54,7 @@ _POLICIES = {
     "single-numa-node": ZonePolicy.SINGLE,
 }
 #: What older daemons write: policy, and whether the scope is the pod (gpu:N-2).
-_LEGACY = {
+_LEGACY_POLICIES = {
     "SingleNUMANodePodLevel": (ZonePolicy.SINGLE, True),
     "SingleNUMANodeContainerLevel": (ZonePolicy.SINGLE, False),
     "RestrictedPodLevel": (ZonePolicy.RESTRICTED, True),
@@ -67,7 +67,7 @@ _LEGACY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ZoneLayout:
     """What is fixed about the zones of a node."""
 
     #: ids in order: the number of a zone is its place here
@@ -77,25 +77,25 @@ class Layout:
     pod_scope: bool
     #: names that some zone reports, sorted
     resources: tuple[str, ...]
-    allocatable: Grid
+    allocatable: ZoneGrid
 
 
 @dataclass(frozen=True, slots=True)
 class NodeZones:
     """The zones of one node."""
 
-    layout: Layout
+    layout: ZoneLayout
     #: what the daemon last saw unused
-    available: Grid
+    available: ZoneGrid
 
 
 @lru_cache(maxsize=4096)
-def _shared(layout: Layout) -> Layout:
+def _interned(layout: ZoneLayout) -> ZoneLayout:
     """The one object for equal layouts."""
     return layout
 
 
-def _order(zone: Zone) -> tuple[int, int, str]:
+def _zone_order(zone: Zone) -> tuple[int, int, str]:
     """By the number at the end of the name, those without one last (gpu:N-1)."""
     number = _NUMBER.search(zone.name)
     return (0, int(number.group()[-18:]), zone.name) if number else (1, 0, zone.name)
@@ -107,45 +107,48 @@ def _policy(topology: NodeResourceTopology) -> tuple[ZonePolicy, bool]:
     if policy:
         return _POLICIES.get(policy, ZonePolicy.NONE), attributes.get(names.NUMA_SCOPE_ATTRIBUTE) == "pod"
     legacy = topology.topology_policies[0] if topology.topology_policies else ""
-    return _LEGACY.get(legacy, (ZonePolicy.NONE, False))
+    return _LEGACY_POLICIES.get(legacy, (ZonePolicy.NONE, False))
 
 
-def read_zones(topology: NodeResourceTopology, report: Report) -> NodeZones | None:
+def read_zones(topology: NodeResourceTopology, report: ProblemReporter) -> NodeZones | None:
     """The zones of the node of the same name, None when it has none."""
     subject = f"NodeResourceTopology/{topology.metadata.name}"
 
-    def read(path: str, name: str, raw: RawQuantity) -> int:
+    def read_amount(path: str, name: str, raw: RawQuantity) -> int:
         try:
             return max(0, amount(name, raw))
         except QuantityError as error:
             report(Problem(subject, path, f"{error}; counted as 0"))
             return 0
 
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    for zone in sorted((zone for zone in topology.zones if zone.type == names.NUMA_ZONE_TYPE_NODE), key=_order):
-        if zone.name in found:
+    resources_by_zone: dict[str, dict[str, tuple[int, int]]] = {}
+    for zone in sorted((zone for zone in topology.zones if zone.type == names.NUMA_ZONE_TYPE_NODE), key=_zone_order):
+        if zone.name in resources_by_zone:
             report(Problem(subject, f"zones[{zone.name}]", "a second zone of this name; ignored"))
             continue
-        found[zone.name] = {
+        resources_by_zone[zone.name] = {
             resource.name: (
-                read(f"zones[{zone.name}].{resource.name}.allocatable", resource.name, resource.allocatable),
-                read(f"zones[{zone.name}].{resource.name}.available", resource.name, resource.available),
+                read_amount(f"zones[{zone.name}].{resource.name}.allocatable", resource.name, resource.allocatable),
+                read_amount(f"zones[{zone.name}].{resource.name}.available", resource.name, resource.available),
             )
             for resource in zone.resources
             if is_tracked(resource.name)
         }
-    if not found:
+    if not resources_by_zone:
         return None
     policy, pod_scope = _policy(topology)
-    resources = tuple(sorted({name for zone in found.values() for name in zone}))
-    for what, number, most in (("zones", len(found), MOST_ZONES), ("resources", len(resources), MOST_RESOURCES)):
+    resources = tuple(sorted({name for zone in resources_by_zone.values() for name in zone}))
+    for what, number, most in (
+        ("zones", len(resources_by_zone), MAX_ZONES),
+        ("resources", len(resources), MAX_ZONE_RESOURCES),
+    ):
         if number > most:
             text = f"{number} {what}, more than the {most} that are looked at; the node counts as one without zones"
             report(Problem(subject, "zones", text))
             return None
     nothing = (0, 0)
 
-    def grid(side: int) -> Grid:
-        return tuple(tuple(zone.get(name, nothing)[side] for name in resources) for zone in found.values())
+    def grid(side: int) -> ZoneGrid:
+        return tuple(tuple(zone.get(name, nothing)[side] for name in resources) for zone in resources_by_zone.values())
 
-    return NodeZones(_shared(Layout(tuple(found), policy, pod_scope, resources, grid(0))), grid(1))
+    return NodeZones(_interned(ZoneLayout(tuple(resources_by_zone), policy, pod_scope, resources, grid(0))), grid(1))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Rows
+from pykai.core.hooks import PlacementRequest, Rows
 from pykai.core.model.axes import IntArray
 from pykai.core.model.sharedgpus import quota_hundredths
 from pykai.core.placing.fit import gpu_sizes
-from pykai.core.queueing.queueledger import Amounts, Refusal
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
 from pykai.core.queueing.queuetree import GPU, RESOURCE_NAMES, QueueTree
 from pykai.core.report.decisions import OverCapacity
 from pykai.core.report.sentences import reason_of, refusal_text
 
 
-def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptible: bool) -> OverCapacity:
+def over_capacity(tree: QueueTree, refusal: CapacityRefusal, amounts: QueueAmounts, preemptible: bool) -> OverCapacity:
     """A refusal of the books as a record for people."""
     scale = 100.0 if refusal.resource == GPU else 1.0
     return OverCapacity(
@@ -28,37 +28,37 @@ def over_capacity(tree: QueueTree, refusal: Refusal, amounts: Amounts, preemptib
         requested=refusal.requested / scale,
         asked=(amounts[0], amounts[1], amounts[2] / 100.0),
         preemptible=preemptible,
-        leaving=refusal.leaving / scale,
+        leaving=refusal.terminating / scale,
     )
 
 
-def _amounts_at(ask: Ask, gpu_mib: int, label_mib: int) -> Amounts:
-    return (ask.vector.cpu, ask.vector.memory, quota_hundredths(ask.shape.gpu, gpu_mib, label_mib))
+def _amounts_at(request: PlacementRequest, gpu_mib: int, label_mib: int) -> QueueAmounts:
+    return (request.vector.cpu, request.vector.memory, quota_hundredths(request.shape.gpu, gpu_mib, label_mib))
 
 
-def _refusal_at(state: State, ask: Ask, gpu_mib: int, label_mib: int) -> Refusal | None:
+def _refusal_at(state: State, request: PlacementRequest, gpu_mib: int, label_mib: int) -> CapacityRefusal | None:
     if state.quota_gate is None:
         return None
-    return state.quota_gate(state, ask.gang, _amounts_at(ask, gpu_mib, label_mib))
+    return state.quota_gate(state, request.gang, _amounts_at(request, gpu_mib, label_mib))
 
 
-def node_over_capacity(state: State, ask: Ask, rows: Rows) -> IntArray:
+def over_capacity_codes(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
     """[rows] 1 where the portion a shared request has there is more than its queue may take.
 
     A node matters only through the memory of its GPUs, so each size is asked about once.  Other requests cost the same
     everywhere and were settled before any node was looked at.
     """
     codes, sizes = gpu_sizes(state.snapshot.nodes)
-    refused: IntArray = np.array([_refusal_at(state, ask, *size) is not None for size in sizes], dtype=np.int64)
-    found: IntArray = refused[codes[rows]]
-    return found
+    refused: IntArray = np.array([_refusal_at(state, request, *size) is not None for size in sizes], dtype=np.int64)
+    codes_by_row: IntArray = refused[codes[rows]]
+    return codes_by_row
 
 
-def describe_over_capacity(state: State, ask: Ask, code: int, row: int) -> str:
+def describe_over_capacity(state: State, request: PlacementRequest, code: int, row: int) -> str:
     """The text of `node_over_capacity` for one node."""
     facts = state.snapshot.nodes.facts[row]
-    refusal = _refusal_at(state, ask, facts.gpu_mib, facts.gpu_label_mib)
+    refusal = _refusal_at(state, request, facts.gpu_mib, facts.gpu_label_mib)
     assert refusal is not None
-    amounts = _amounts_at(ask, facts.gpu_mib, facts.gpu_label_mib)
-    record = over_capacity(state.snapshot.tree, refusal, amounts, ask.gang.preemptible)
+    amounts = _amounts_at(request, facts.gpu_mib, facts.gpu_label_mib)
+    record = over_capacity(state.snapshot.tree, refusal, amounts, request.gang.preemptible)
     return f"node does not have enough capacity. Reason: {reason_of(record)}, Details: {refusal_text(record)}"

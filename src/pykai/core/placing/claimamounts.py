@@ -1,7 +1,7 @@
 """What claims of devices do to the columns of nodes, for bounds: GPUs of slices, resources that device classes back.
 
-They are no part of what a shape asks of a node (`Vector.asked`), because it depends on the node who serves them: one
-that does not offer a resource itself may serve it by a claim, and counts as unlimited.  A task needs at least the
+They are no part of what a shape asks of a node (`Vector.requested`), because it depends on the node who serves them:
+one that does not offer a resource itself may serve it by a claim, and counts as unlimited.  A task needs at least the
 devices that can be nothing but GPUs of its node, and a victim frees at most the devices its claims hold; those of a
 shared claim are counted for each of its users.  Both are generous, so no set of victims that suffices is thrown away.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykai.core.cycle.state import State
-from pykai.core.ledgers.claims.ledger import ClaimBooks
+from pykai.core.ledgers.claims.ledger import ClaimLedger
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 
 
-class Need(NamedTuple):
+class ClaimedAmount(NamedTuple):
     """What every task of a kind takes of a column."""
 
     axis: int
@@ -26,21 +26,21 @@ class Need(NamedTuple):
     offered: BoolArray
 
 
-def claimed_by(state: State, shape: Shape) -> list[Need]:
+def claimed_amounts(state: State, shape: Shape) -> list[ClaimedAmount]:
     """What a task of this shape takes at least."""
     return [
-        Need(axis, amount, (state.allocatable[axis] > 0) | strictly)
-        for book in state.books
-        if isinstance(book, ClaimBooks) and book.concerns(shape)
+        ClaimedAmount(axis, amount, (state.allocatable[axis] > 0) | strictly)
+        for book in state.discrete_ledgers
+        if isinstance(book, ClaimLedger) and book.concerns(shape)
         for axis, amount, strictly in book.takes_at_least(shape)
     ]
 
 
-def freed_by(state: State, task: Task) -> tuple[tuple[int, int], ...]:
+def freed_amounts(state: State, task: Task) -> tuple[tuple[int, int], ...]:
     """What a task that goes gives back at most: axis and amount."""
-    if not task.shape.claims and not task.shape.backed:
+    if not task.shape.claims and not task.shape.dra_backed:
         return ()
-    grants = state.seat_of(task).grants
+    grants = state.placement_of(task).grants
     return tuple(
-        freed for book, content in grants if isinstance(book, ClaimBooks) for freed in book.frees_at_most(content)
+        freed for book, content in grants if isinstance(book, ClaimLedger) for freed in book.frees_at_most(content)
     )

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Rules
+from pykai.core.hooks import PlacementRequest, Rules
 from pykai.core.model.axes import PODS, is_gpu, is_mig
 from pykai.core.model.shapes import GpuKind
-from pykai.core.placing.fit import big_enough, devices_with_room, whole_gpus
-from pykai.core.placing.reasons import PODS_EXCEEDED, check_refusals, short_of
-from pykai.core.report.sentences import amount_text, number
+from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus
+from pykai.core.placing.reasons import PODS_EXCEEDED, check_refusals, is_short_of
+from pykai.core.report.sentences import amount_text, format_number
 
 _SHORT = "Node didn't have enough resources: "
 _ALL = slice(None)
@@ -28,9 +28,9 @@ def _gpus(value: float) -> str:
 
 def _amount(name: str, value: int) -> str:
     if name == "cpu":
-        return number(value / 1000.0)
+        return format_number(value / 1000.0)
     if name == "memory":
-        return number(value / 1e9)
+        return format_number(value / 1e9)
     return _gpus(value) if is_gpu(name) else amount_text(name, value)
 
 
@@ -40,9 +40,9 @@ def _word(name: str) -> str:
     return "GPUs" if is_gpu(name) else name
 
 
-def _short(state: State, name: str, row: int, wanted: int, several: bool) -> str:
+def _shortage_text(state: State, name: str, row: int, wanted: int, is_multi_pod: bool) -> str:
     word = _word(name)
-    if several:
+    if is_multi_pod:
         return f"{_SHORT}{word}, taking all considerations into account"
     axis = state.snapshot.axes.index.get(name)
     used, offered = (0, 0) if axis is None else (int(state.used[axis, row]), int(state.allocatable[axis, row]))
@@ -54,49 +54,49 @@ def _short(state: State, name: str, row: int, wanted: int, several: bool) -> str
     return f"{what}, requested: {requested}, used: {in_use}, capacity: {capacity}"
 
 
-def _place(state: State, request: tuple[str, int]) -> int:
+def _axis_position(state: State, request: tuple[str, int]) -> int:
     """In the order of the axes; what no node offers comes last."""
     return state.snapshot.axes.index.get(request[0], len(state.snapshot.axes))
 
 
-def _short_of_devices(state: State, ask: Ask, row: int, several: bool) -> str:
-    if several:
+def _device_shortage_text(state: State, request: PlacementRequest, row: int, is_multi_pod: bool) -> str:
+    if is_multi_pod:
         return f"{_SHORT}GPUs, taking all considerations into account"
-    gpu = ask.shape.gpu
+    gpu = request.shape.gpu
     axes = state.snapshot.axes.gpu_axes
     used = sum(int(state.used[axis, row]) for axis in axes) + len(state.devices.get(row, ()))
     capacity = sum(int(state.allocatable[axis, row]) for axis in axes)
-    portion = state.amounts_on(ask.shape, row)[2] / 100.0 / gpu.devices
+    portion = state.amounts_on(request.shape, row)[2] / 100.0 / gpu.devices
     requested = f"{gpu.devices} X {_gpus(portion)}" if gpu.devices > 1 else _gpus(portion)
     return f"{_SHORT}GPUs, requested: {requested}, used: {_gpus(used)}, capacity: {_gpus(capacity)}"
 
 
-def node_details(state: State, rules: Rules, ask: Ask, *, several: bool) -> dict[str, str]:
+def node_details(state: State, rules: Rules, request: PlacementRequest, *, is_multi_pod: bool) -> dict[str, str]:
     """Node -> why it refuses; nodes that refuse nothing are left out.  `several`: the job has more than one pod."""
     nodes = state.snapshot.nodes
-    found: dict[int, list[str]] = {}
-    for name, wanted in sorted(ask.shape.requests, key=partial(_place, state)):
+    texts_by_row: dict[int, list[str]] = {}
+    for name, wanted in sorted(request.shape.requests, key=partial(_axis_position, state)):
         if name != "pods":
-            for row in np.flatnonzero(short_of(state, name, wanted)).tolist():
-                found.setdefault(row, []).append(_short(state, name, row, wanted, several))
-    if ask.shape.shared:
-        count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
-        small = ~big_enough(nodes, ask.shape)
-        for row in np.flatnonzero(small | (count < ask.shape.gpu.devices)).tolist():
-            if small[row] and ask.shape.gpu.kind is GpuKind.MEMORY:
+            for row in np.flatnonzero(is_short_of(state, name, wanted)).tolist():
+                texts_by_row.setdefault(row, []).append(_shortage_text(state, name, row, wanted, is_multi_pod))
+    if request.shape.shared:
+        count = np.maximum(whole_gpus(state, state.free, _ALL), 0) + devices_with_room(state, request.shape, _ALL)
+        too_small = ~device_fits_request(nodes, request.shape)
+        for row in np.flatnonzero(too_small | (count < request.shape.gpu.devices)).tolist():
+            if too_small[row] and request.shape.gpu.kind is GpuKind.MEMORY:
                 text = (
                     f"{_SHORT}Each gpu on the node has a gpu memory capacity of {nodes.facts[row].gpu_mib} Mib. "
-                    f"{ask.shape.gpu.memory_mib} Mib of gpu memory has been requested"
+                    f"{request.shape.gpu.memory_mib} Mib of gpu memory has been requested"
                 )
             else:
-                text = _short_of_devices(state, ask, row, several)
-            found.setdefault(row, []).append(text)
-    left = np.ones(len(nodes), dtype=np.bool_)
-    left[list(found)] = False
-    for row in np.flatnonzero(left & (state.free[PODS] < 1)).tolist():
-        found[row] = [PODS_EXCEEDED]
-        left[row] = False
-    for text, rows in check_refusals(state, rules, ask, left):
+                text = _device_shortage_text(state, request, row, is_multi_pod)
+            texts_by_row.setdefault(row, []).append(text)
+    undecided = np.ones(len(nodes), dtype=np.bool_)
+    undecided[list(texts_by_row)] = False
+    for row in np.flatnonzero(undecided & (state.free[PODS] < 1)).tolist():
+        texts_by_row[row] = [PODS_EXCEEDED]
+        undecided[row] = False
+    for text, rows in check_refusals(state, rules, request, undecided):
         for row in rows:
-            found[row] = [text.replace("{pod}", ask.task.key)]
-    return {nodes.names[row]: ", ".join(found[row]) for row in sorted(found)}
+            texts_by_row[row] = [text.replace("{pod}", request.task.key)]
+    return {nodes.names[row]: ", ".join(texts_by_row[row]) for row in sorted(texts_by_row)}

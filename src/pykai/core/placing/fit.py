@@ -15,11 +15,11 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import NodeTable, Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Rows
+from pykai.core.hooks import PlacementRequest, Rows
 from pykai.core.model.axes import BoolArray, IntArray
-from pykai.core.model.shapes import GpuAsk, Shape
+from pykai.core.model.shapes import GpuRequest, Shape
 from pykai.core.model.sharedgpus import fits_device, tenant_mib
-from pykai.core.model.vectors import fits_within
+from pykai.core.model.vectors import fits_amounts
 
 _ALL = slice(None)
 
@@ -45,11 +45,11 @@ def gpu_sizes(nodes: NodeTable) -> tuple[IntArray, list[tuple[int, int]]]:
     return nodes.remember("gpu sizes", make)
 
 
-def _by_gpu_size(nodes: NodeTable, ask: GpuAsk, measure: Callable[[GpuAsk, int, int], int]) -> IntArray:
+def _by_gpu_size(nodes: NodeTable, gpu_request: GpuRequest, measure: Callable[[GpuRequest, int, int], int]) -> IntArray:
     """[node] something that depends on the memory of a node's GPUs alone, worked out once per size."""
     codes, sizes = gpu_sizes(nodes)
-    found: IntArray = np.array([measure(ask, *size) for size in sizes], dtype=np.int64)[codes]
-    return found
+    values: IntArray = np.array([measure(gpu_request, *size) for size in sizes], dtype=np.int64)[codes]
+    return values
 
 
 def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
@@ -57,7 +57,7 @@ def tenant_mibs(nodes: NodeTable, shape: Shape) -> IntArray:
     return nodes.remember(("tenant mib", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, tenant_mib))
 
 
-def big_enough(nodes: NodeTable, shape: Shape) -> BoolArray:
+def device_fits_request(nodes: NodeTable, shape: Shape) -> BoolArray:
     """[node] whether one device can hold the ask at all (gpu:C-4)."""
     return nodes.remember(("big enough", shape.gpu), lambda: _by_gpu_size(nodes, shape.gpu, fits_device) > 0)
 
@@ -67,13 +67,13 @@ def row_numbers(rows: Rows, size: int) -> range | list[int]:
     return range(*rows.indices(size)) if isinstance(rows, slice) else rows.tolist()
 
 
-class _Rooms:
+class _SharedGpuRoom:
     """Room on the shared GPUs of all nodes, following the rows that change.
 
     A tenant may ask for a different part of a GPU with every pod, and each of them asks about every node.
     """
 
-    __slots__ = ("_by_row", "_seen", "rooms", "rows", "vacant")
+    __slots__ = ("_by_row", "_seen", "free_mib", "only_reserved", "rows")
 
     def __init__(self) -> None:
         self._seen = -1
@@ -81,40 +81,42 @@ class _Rooms:
         self._by_row: dict[int, list[int]] = {}
         #: [device] its node row and MiB free
         self.rows: IntArray = np.zeros(0, dtype=np.int64)
-        self.rooms: IntArray = np.zeros(0, dtype=np.int64)
+        self.free_mib: IntArray = np.zeros(0, dtype=np.int64)
         #: node row -> GPUs with nothing but a reservation pod
-        self.vacant: dict[int, int] = {}
+        self.only_reserved: dict[int, int] = {}
 
-    def refresh(self, state: State) -> _Rooms:
+    def refresh(self, state: State) -> _SharedGpuRoom:
         """Bring it up to date."""
-        touched = state.touched
+        touched = state.changed_rows
         if self._seen == len(touched):
             return self
         changed = set(state.devices) if self._seen < 0 else set(touched[self._seen :])
         self._seen = len(touched)
-        different = False
+        has_changed = False
         for row in changed:
-            there = state.devices.get(row, {})
+            devices = state.devices.get(row, {})
             gpu_mib = state.snapshot.nodes.facts[row].gpu_mib
-            rooms = [room for device in there.values() if (room := device.room(gpu_mib)) is not None]
-            if rooms != self._by_row.get(row, []):
-                self._by_row[row] = rooms
-                different = True
-            self.vacant[row] = sum([device.vacant for device in there.values()])
-        if different:
+            free_mib = [
+                joinable for device in devices.values() if (joinable := device.joinable_mib(gpu_mib)) is not None
+            ]
+            if free_mib != self._by_row.get(row, []):
+                self._by_row[row] = free_mib
+                has_changed = True
+            self.only_reserved[row] = sum([device.is_only_reserved for device in devices.values()])
+        if has_changed:
             self.rows = np.repeat(
                 np.fromiter(self._by_row, np.int64, len(self._by_row)),
                 np.fromiter(map(len, self._by_row.values()), np.int64, len(self._by_row)),
             )
-            self.rooms = np.fromiter(chain.from_iterable(self._by_row.values()), np.int64, len(self.rows))
+            self.free_mib = np.fromiter(chain.from_iterable(self._by_row.values()), np.int64, len(self.rows))
         return self
 
 
-def _rooms(state: State) -> _Rooms:
-    found = state.snapshot.memo.get(_Rooms)
-    if not isinstance(found, _Rooms):
-        found = state.snapshot.memo[_Rooms] = _Rooms()
-    return found.refresh(state)
+def _shared_gpu_room(state: State) -> _SharedGpuRoom:
+    shared_gpu_room = state.snapshot.memo.get(_SharedGpuRoom)
+    if not isinstance(shared_gpu_room, _SharedGpuRoom):
+        shared_gpu_room = state.snapshot.memo[_SharedGpuRoom] = _SharedGpuRoom()
+    return shared_gpu_room.refresh(state)
 
 
 def devices_with_room(state: State, shape: Shape, rows: Rows) -> IntArray:
@@ -124,15 +126,15 @@ def devices_with_room(state: State, shape: Shape, rows: Rows) -> IntArray:
         return np.zeros(len(row_numbers(rows, len(nodes))), dtype=np.int64)
     mibs = tenant_mibs(nodes, shape)
     if isinstance(rows, slice) and rows == _ALL:
-        known = _rooms(state)
-        return np.bincount(known.rows[known.rooms >= mibs[known.rows]], minlength=len(nodes))
+        gpu_room = _shared_gpu_room(state)
+        return np.bincount(gpu_room.rows[gpu_room.free_mib >= mibs[gpu_room.rows]], minlength=len(nodes))
     numbers = row_numbers(rows, len(nodes))
     counts = np.zeros(len(numbers), dtype=np.int64)
     for position, row in enumerate(numbers):
-        there = state.devices.get(row)
-        if there:
+        devices = state.devices.get(row)
+        if devices:
             mib, gpu_mib = int(mibs[row]), nodes.facts[row].gpu_mib
-            counts[position] = sum(device.has_room(mib, gpu_mib) for device in there.values())
+            counts[position] = sum(device.fits_tenant(mib, gpu_mib) for device in devices.values())
     return counts
 
 
@@ -143,7 +145,7 @@ def whole_gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
     return np.where(axes >= 0, plane[axes, numbers], 0)
 
 
-def _vacant_devices(state: State, rows: Rows) -> IntArray:
+def _only_reserved_devices(state: State, rows: Rows) -> IntArray:
     """[rows] how many GPUs have nothing but a reservation pod.
 
     Those that were promised since are counted too: whether there are enough beside promises, what is free tells.
@@ -151,34 +153,34 @@ def _vacant_devices(state: State, rows: Rows) -> IntArray:
     numbers = row_numbers(rows, len(state.snapshot.nodes))
     counts = np.zeros(len(numbers), dtype=np.int64)
     if isinstance(rows, slice) and rows == _ALL:
-        for row, count in _rooms(state).vacant.items():
+        for row, count in _shared_gpu_room(state).only_reserved.items():
             counts[row] = count
         return counts
     for position, row in enumerate(numbers):
-        there = state.devices.get(row)
-        if there:
-            counts[position] = sum(device.vacant for device in there.values())
+        devices = state.devices.get(row)
+        if devices:
+            counts[position] = sum(device.is_only_reserved for device in devices.values())
     return counts
 
 
-def _enough_devices(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
-    shape = ask.shape
+def _has_enough_devices(state: State, plane: IntArray, request: PlacementRequest, rows: Rows) -> BoolArray:
+    shape = request.shape
     count = np.maximum(whole_gpus(state, plane, rows), 0) + devices_with_room(state, shape, rows)
     if plane is state.idle and state.devices:
-        count += _vacant_devices(state, rows)
-    return (count >= shape.gpu.devices) & big_enough(state.snapshot.nodes, shape)[rows]
+        count += _only_reserved_devices(state, rows)
+    return (count >= shape.gpu.devices) & device_fits_request(state.snapshot.nodes, shape)[rows]
 
 
-def fits_in(state: State, plane: IntArray, ask: Ask, rows: Rows) -> BoolArray:
+def fits_plane(state: State, plane: IntArray, request: PlacementRequest, rows: Rows) -> BoolArray:
     """[rows] whether the ask fits what one plane ([axis, node], free or idle) holds (cycle:NOD-3)."""
-    fits: BoolArray = np.all(plane[:, rows] >= ask.vector.demand, axis=0)
-    if ask.shape.shared:
-        fits &= _enough_devices(state, plane, ask, rows)
+    fits: BoolArray = np.all(plane[:, rows] >= request.vector.demand, axis=0)
+    if request.shape.shared:
+        fits &= _has_enough_devices(state, plane, request, rows)
     return fits
 
 
-def fits_idle_row(state: State, ask: Ask, row: int) -> bool:
+def fits_idle_row(state: State, request: PlacementRequest, row: int) -> bool:
     """Whether the ask can start on a node right now (cycle:NOD-2)."""
-    if ask.shape.shared:
-        return bool(fits_in(state, state.idle, ask, slice(row, row + 1))[0])
-    return fits_within(state.idle[:, row].tolist(), ask.vector.asked)
+    if request.shape.shared:
+        return bool(fits_plane(state, state.idle, request, slice(row, row + 1))[0])
+    return fits_amounts(state.idle[:, row].tolist(), request.vector.requested)

@@ -13,40 +13,46 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask
+from pykai.core.hooks import PlacementRequest
 from pykai.core.model.axes import PODS
 from pykai.core.model.sharedgpus import DeviceUse, tenant_mib
 from pykai.core.placing.fit import fits_idle_row, shared_axes
 
 
-class Seating(NamedTuple):
+class DeviceAssignment(NamedTuple):
     """Devices chosen for a shared request."""
 
     groups: tuple[str, ...]
     #: some of it is not idle yet: the task may only be pipelined
     pipelined: bool
     #: how many of the groups are new, each needing a reservation pod
-    fresh: int
+    new_groups: int
 
 
-def new_group(state: State, ask: Ask, index: int) -> str:
+def new_gpu_group(state: State, request: PlacementRequest, index: int) -> str:
     """A new device id in the form of a UUID, the same for the same pod, device and cycle."""
-    task = ask.task
+    task = request.task
     digest = blake2b(f"{state.snapshot.now_ns}/{task.key}/{task.uid}/{index}".encode(), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:]}"
 
 
-def _own_devices(state: State, ask: Ask, row: int, devices: dict[str, DeviceUse]) -> list[str]:
+def _devices_to_keep(state: State, request: PlacementRequest, row: int, devices: dict[str, DeviceUse]) -> list[str]:
     """Devices of the node that a task was told to leave and that would be free without it."""
-    leaving = state.leaving.get(ask.task.key) if state.leaving else None
-    if leaving is None or leaving.row != row:
+    evicted_from = state.evicted_from.get(request.task.key) if state.evicted_from else None
+    if evicted_from is None or evicted_from.row != row:
         return []
-    return [group for group in leaving.gpu_groups if not (devices[group].live or devices[group].pipelined)]
+    return [group for group in evicted_from.gpu_groups if not (devices[group].live or devices[group].pipelined)]
 
 
 def choose_devices(
-    state: State, ask: Ask, row: int, *, pipeline_only: bool, may_stay: bool = True, roomiest: bool = False
-) -> Seating | None:
+    state: State,
+    request: PlacementRequest,
+    row: int,
+    *,
+    pipeline_only: bool,
+    allow_stay: bool = True,
+    most_free_first: bool = False,
+) -> DeviceAssignment | None:
     """Devices for a shared request on one node, None when there are too few.
 
     Without `may_stay` the answer is that of any task of the shape, wherever it was.  `roomiest` takes the devices with
@@ -56,56 +62,58 @@ def choose_devices(
     axis = int(shared_axes(state.snapshot)[row])
     if axis < 0:
         return None
-    count = ask.shape.gpu.devices
-    mib = tenant_mib(ask.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+    count = request.shape.gpu.devices
+    mib = tenant_mib(request.shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
     devices = state.devices.get(row, {})
 
     def score(device: DeviceUse | None) -> float:
-        if roomiest:
+        if most_free_first:
             return 0.0 if device is None else -float(device.used_mib)
-        return sum(scorer(state, ask, row, device) for scorer in state.gpu_scores)
+        return sum(scorer(state, request, row, device) for scorer in state.gpu_scores)
 
-    ranked = sorted((-score(device), group) for group, device in devices.items() if device.has_room(mib, facts.gpu_mib))
-    whole = max(int(state.free[axis, row]), 0)
-    whole_score = -score(None) if whole else 0.0
+    ranked = sorted(
+        (-score(device), group) for group, device in devices.items() if device.fits_tenant(mib, facts.gpu_mib)
+    )
+    whole_gpus = max(int(state.free[axis, row]), 0)
+    whole_score = -score(None) if whole_gpus else 0.0
     idle_whole = int(state.idle[axis, row])
-    startable = not pipeline_only and fits_idle_row(state, ask, row)
+    can_start_now = not pipeline_only and fits_idle_row(state, request, row)
 
     groups: list[str] = []
-    fresh = number = 0
-    own = _own_devices(state, ask, row, devices) if may_stay else []
-    vacant = sorted((group for group, device in devices.items() if device.vacant), reverse=True)
-    pipelined = not startable
+    new_groups = number = 0
+    keepable = _devices_to_keep(state, request, row, devices) if allow_stay else []
+    only_reserved = sorted((group for group, device in devices.items() if device.is_only_reserved), reverse=True)
+    pipelined = not can_start_now
     position = 0
     while len(groups) < count:
-        take_shared = position < len(ranked) and (fresh >= whole or ranked[position][0] <= whole_score)
+        take_shared = position < len(ranked) and (new_groups >= whole_gpus or ranked[position][0] <= whole_score)
         if take_shared:
             group = ranked[position][1]
             position += 1
-            pipelined |= not devices[group].has_idle_room(mib, facts.gpu_mib)
+            pipelined |= not devices[group].fits_tenant_now(mib, facts.gpu_mib)
             groups.append(group)
-        elif own:
+        elif keepable:
             # It may stay on the device it was told to leave, which nobody else holds or was promised.
-            groups.append(own.pop())
-            whole -= 1
+            groups.append(keepable.pop())
+            whole_gpus -= 1
             pipelined = True
-        elif vacant and fresh < whole:
-            groups.append(vacant.pop())
-            whole -= 1
-        elif fresh < whole:
+        elif only_reserved and new_groups < whole_gpus:
+            groups.append(only_reserved.pop())
+            whole_gpus -= 1
+        elif new_groups < whole_gpus:
             # A pod that comes back under its old uid must not find its old name on a device of others.
-            while (name := new_group(state, ask, number)) in devices:
+            while (name := new_gpu_group(state, request, number)) in devices:
                 number += 1
             groups.append(name)
             number += 1
-            fresh += 1
+            new_groups += 1
             # A device is never promised twice: beyond the idle ones only those being released are left.
-            pipelined |= fresh > idle_whole
+            pipelined |= new_groups > idle_whole
         else:
             return None
     # Every device that is not shared yet needs a reservation pod, and that a slot beside the pod's own.
-    pipelined |= state.idle.item(PODS, row) < 1 + fresh
-    if roomiest and state.free.item(PODS, row) < 1 + fresh:
+    pipelined |= state.idle.item(PODS, row) < 1 + new_groups
+    if most_free_first and state.free.item(PODS, row) < 1 + new_groups:
         # The check of slots looked at the devices the plugins prefer.
         return None
-    return Seating(tuple(groups), pipelined, fresh)
+    return DeviceAssignment(tuple(groups), pipelined, new_groups)

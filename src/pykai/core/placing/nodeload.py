@@ -15,22 +15,22 @@ from pykai.api.core import Node, Pod
 from pykai.api.quantity import QuantityError
 from pykai.core.model.axes import amount
 from pykai.core.model.shapes import HostPort, RequestError, Shape, ShapeRegister
-from pykai.core.placing.ports import conflict
+from pykai.core.placing.ports import ports_conflict
 
-_NOTHING = Shape(())
+_EMPTY_SHAPE = Shape(())
 #: Shapes that a register holds before it is emptied: here they are only looked at.
-_MOST_SHAPES = 4096
+_MAX_SHAPES = 4096
 
 
-def shape_or_nothing(pod: Pod, register: ShapeRegister) -> Shape:
+def shape_or_empty(pod: Pod, register: ShapeRegister) -> Shape:
     """The shape of a pod as far as its own spec tells it."""
     try:
         return register.shape_of(pod)
     except RequestError:
-        return _NOTHING
+        return _EMPTY_SHAPE
 
 
-class Load:
+class NodeLoad:
     """The pods of one node, added up."""
 
     def __init__(self, register: ShapeRegister) -> None:
@@ -38,27 +38,27 @@ class Load:
         self.used: Counter[str] = Counter()
         self._ports: list[HostPort] = []
         self._register = register
-        if len(register.shapes) > _MOST_SHAPES:
-            register.keep(frozenset())
+        if len(register.shapes) > _MAX_SHAPES:
+            register.retain_only(frozenset())
 
     def add(self, pod: Pod) -> None:
         """One more pod."""
-        shape = shape_or_nothing(pod, self._register)
-        for resource, asked in shape.requests:
-            self.used[resource] += asked
+        shape = shape_or_empty(pod, self._register)
+        for resource, requested in shape.requests:
+            self.used[resource] += requested
         self._ports += shape.host_ports
 
-    def shortage(self, node: Node, wanted: Counter[str], shape: Shape) -> str:
+    def shortage(self, node: Node, requests: Counter[str], shape: Shape) -> str:
         """What the node has too little of for a pod that wants so much, "" when it has enough."""
-        for resource, asked in sorted(wanted.items()):
-            if asked and resource in node.status.allocatable:
-                has, used = capacity(node, resource), self.used[resource]
-                if used + asked > has:
-                    return f"{resource}: {used} of {has} are in use, {asked} are wanted"
-        return "a host port is in use" if shape.host_ports and conflict(shape.host_ports, self._ports) else ""
+        for resource, requested in sorted(requests.items()):
+            if requested and resource in node.status.allocatable:
+                allocatable, used = node_capacity(node, resource), self.used[resource]
+                if used + requested > allocatable:
+                    return f"{resource}: {used} of {allocatable} are in use, {requested} are wanted"
+        return "a host port is in use" if shape.host_ports and ports_conflict(shape.host_ports, self._ports) else ""
 
 
-def capacity(node: Node, resource: str) -> int:
+def node_capacity(node: Node, resource: str) -> int:
     """How much of a resource a node has, in axis units; none where that cannot be read."""
     try:
         return amount(resource, node.status.allocatable.get(resource, 0))

@@ -1,8 +1,8 @@
 """Nodes ranked for a shape, kept right by repairing only the rows that changed.
 
 A `Ranking` holds one score per node, minus infinity where the ask does not fit; the best node is the first maximum.  It
-is made once per shape (and whatever else the plugins' `ask_key` names) and repaired lazily: it remembers how far it has
-read the state's list of touched rows.  A placement touches one row, so a pod costs one repaired row and one argmax,
+is made once per shape (and whatever else the plugins' `cache_key` names) and repaired lazily: it remembers how far it
+has read the state's list of touched rows.  A placement touches one row, so a pod costs one repaired row and one argmax,
 however many nodes there are.
 """
 
@@ -14,10 +14,10 @@ from math import inf
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, NodeSet, Planes, Rows, Rules, Scope
+from pykai.core.hooks import NodeSet, PlacementRequest, Planes, Rows, Rules, Scope
 from pykai.core.model.axes import BoolArray, FloatArray
-from pykai.core.model.vectors import FREE, fits_within
-from pykai.core.placing.fit import fits_in
+from pykai.core.model.vectors import FREE, fits_amounts
+from pykai.core.placing.fit import fits_plane
 
 _ALL = slice(None)
 
@@ -26,38 +26,38 @@ _FEW_ROWS = 16
 
 #: Rankings kept at a time, and rows in all of them; asks and node sets that differ from task to task must not eat the
 #: memory.
-_MOST_RANKINGS = 2048
-_MOST_ROWS = 6_000_000
+_MAX_RANKINGS = 2048
+_MAX_ROWS = 6_000_000
 
 
 class Ranking:
     """Scores of all nodes for one kind of ask (cycle:PERF-2, PERF-3; topo:T-34)."""
 
     __slots__ = (
-        "_ask",
-        "_by_row",
         "_checks",
         "_context",
+        "_context_readers",
         "_fixed",
+        "_repairs_by_row",
+        "_request",
         "_row_checks",
         "_row_functions",
         "_row_scores",
         "_seen",
-        "_tellers",
         "allowed",
         "scores",
     )
 
-    def __init__(self, state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> None:
+    def __init__(self, state: State, rules: Rules, request: PlacementRequest, nodes: NodeSet) -> None:
         size = len(state.snapshot.nodes)
-        self._ask = ask
-        self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(ask)]
-        self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(ask)]
+        self._request = request
+        self._checks = [c for c in rules.checks if c.scope is Scope.ROW and c.applies(request)]
+        self._row_scores = [s for s in rules.scores if s.scope is Scope.ROW and s.applies(request)]
         #: rows can be repaired one by one without NumPy, which is quicker for a single row
         self._row_functions = [s.at for s in self._row_scores if s.at is not None]
         self._row_checks = [c.at for c in self._checks if c.at is not None]
-        self._by_row = (
-            not ask.shape.shared
+        self._repairs_by_row = (
+            not request.shape.shared
             and len(self._row_checks) == len(self._checks)
             and len(self._row_functions) == len(self._row_scores)
         )
@@ -66,25 +66,25 @@ class Ranking:
         if nodes.scores is not None:
             self.allowed &= nodes.scores > -np.inf
         for check in rules.checks:
-            if check.scope is Scope.NODES and check.applies(ask):
-                self.allowed &= check.evaluate(state, ask, _ALL) == 0
+            if check.scope is Scope.NODES and check.applies(request):
+                self.allowed &= check.evaluate(state, request, _ALL) == 0
         #: [node] the part of the score that cannot change in this cycle
         self._fixed: FloatArray = np.zeros(size) if nodes.scores is None else nodes.scores.copy()
         for score in rules.scores:
-            if score.scope is Scope.NODES and score.applies(ask):
-                self._fixed += score.evaluate(state, ask, _ALL, None)
+            if score.scope is Scope.NODES and score.applies(request):
+                self._fixed += score.evaluate(state, request, _ALL, None)
         #: [node] the score, -inf where the ask does not fit
         self.scores: FloatArray = np.full(size, -np.inf)
-        tellers = [None if s.context is None else s.context(state, ask, nodes) for s in self._row_scores]
+        context_readers = [None if s.context is None else s.context(state, request, nodes) for s in self._row_scores]
         #: what the scores depend on besides their row: a function each, None where there is nothing
-        self._tellers: list[Callable[[], Hashable] | None] = tellers
+        self._context_readers: list[Callable[[], Hashable] | None] = context_readers
         self._context = self._read_context()
         self._evaluate(state, _ALL)
-        self._seen = len(state.touched)
+        self._seen = len(state.changed_rows)
 
     def refresh(self, state: State) -> None:
         """Bring the scores up to date."""
-        touched = state.touched
+        touched = state.changed_rows
         seen = self._seen
         if seen == len(touched):
             return
@@ -93,7 +93,7 @@ class Ranking:
         if context != self._context:
             self._context = context
             self._evaluate(state, _ALL)
-        elif self._by_row and self._seen - seen <= _FEW_ROWS:
+        elif self._repairs_by_row and self._seen - seen <= _FEW_ROWS:
             for row in touched[seen:]:
                 self._repair(state, row)
         else:
@@ -101,57 +101,61 @@ class Ranking:
 
     def _repair(self, state: State, row: int) -> None:
         """`_evaluate` for one row."""
-        ask = self._ask
+        request = self._request
         planes: Planes = state.columns[:, :, row].tolist()
-        if not self.allowed[row] or not fits_within(planes[FREE], ask.vector.asked):
+        if not self.allowed[row] or not fits_amounts(planes[FREE], request.vector.requested):
             self.scores[row] = -inf
             return
         for refused in self._row_checks:
-            if refused(state, ask, row):
+            if refused(state, request, row):
                 self.scores[row] = -inf
                 return
         score = self._fixed.item(row)
         for position, at in enumerate(self._row_functions):
-            score += at(state, ask, row, planes, self._context[position])
+            score += at(state, request, row, planes, self._context[position])
         self.scores[row] = score
 
     def _read_context(self) -> list[Hashable]:
-        return [None if tell is None else tell() for tell in self._tellers]
+        return [None if tell is None else tell() for tell in self._context_readers]
 
     def _evaluate(self, state: State, rows: Rows) -> None:
-        ask = self._ask
-        fits = fits_in(state, state.free, ask, rows)
+        request = self._request
+        fits = fits_plane(state, state.free, request, rows)
         fits &= self.allowed[rows]
         for check in self._checks:
-            fits &= check.evaluate(state, ask, rows) == 0
+            fits &= check.evaluate(state, request, rows) == 0
         score = self._fixed[rows]
         for scorer, context in zip(self._row_scores, self._context, strict=True):
-            score = score + scorer.evaluate(state, ask, rows, context)
+            score = score + scorer.evaluate(state, request, rows, context)
         self.scores[rows] = np.where(fits, score, -np.inf)
 
 
 class Rankings:
     """The rankings of a cycle."""
 
-    __slots__ = ("_made", "_rules")
+    __slots__ = ("_rankings", "_rules")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._made: dict[Hashable, Ranking] = {}
+        self._rankings: dict[Hashable, Ranking] = {}
 
-    def key(self, ask: Ask) -> tuple[Hashable, ...]:
+    def request_key(self, request: PlacementRequest) -> tuple[Hashable, ...]:
         """What tells one kind of ask from another."""
-        keys = self._rules.ask_keys
-        return (ask.shape.id, keys[0](ask)) if len(keys) == 1 else (ask.shape.id, *[key(ask) for key in keys])
+        keys = self._rules.cache_keys
+        return (
+            (request.shape.id, keys[0](request))
+            if len(keys) == 1
+            else (request.shape.id, *[key(request) for key in keys])
+        )
 
-    def of(self, state: State, ask: Ask, nodes: NodeSet) -> Ranking:
+    def ranking_for(self, state: State, request: PlacementRequest, nodes: NodeSet) -> Ranking:
         """The up-to-date ranking for an ask."""
-        key = (nodes, self.key(ask))
-        made = self._made.get(key)
-        if made is None:
-            if len(self._made) >= min(_MOST_RANKINGS, 1 + _MOST_ROWS // max(1, len(state.snapshot.nodes))):
-                self._made.clear()
-            made = self._made[key] = Ranking(state, self._rules, ask, nodes)
+        key = (nodes, self.request_key(request))
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            if len(self._rankings) >= min(_MAX_RANKINGS, 1 + _MAX_ROWS // max(1, len(state.snapshot.nodes))):
+                self._rankings.clear()
+            ranking = self._rankings[key] = Ranking(state, self._rules, request, nodes)
         else:
-            made.refresh(state)
-        return made
+            ranking.refresh(state)
+        return ranking

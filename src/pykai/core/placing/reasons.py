@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, NodeSet, Rules
+from pykai.core.hooks import NodeSet, PlacementRequest, Rules
 from pykai.core.model.axes import PODS, BoolArray, is_gpu, is_mig
 from pykai.core.model.shapes import GpuKind, Shape
-from pykai.core.placing.fit import big_enough, devices_with_room, whole_gpus
+from pykai.core.placing.fit import device_fits_request, devices_with_room, whole_gpus
 from pykai.core.report.sentences import amount_text
 
 PODS_EXCEEDED = "node(s) pod number exceeded"
@@ -34,12 +34,12 @@ def shortage_text(name: str) -> str:
     return f"{_SHORT}{name}"
 
 
-def short_of(state: State, name: str, wanted: int) -> BoolArray:
+def is_short_of(state: State, name: str, requested: int) -> BoolArray:
     """[node] has not so much of a resource free; one that no node offers has no axis."""
     axis = state.snapshot.axes.index.get(name)
     if axis is None:
-        return np.full(len(state.snapshot.nodes), wanted > 0)
-    short: BoolArray = state.free[axis] < wanted
+        return np.full(len(state.snapshot.nodes), requested > 0)
+    short: BoolArray = state.free[axis] < requested
     return short
 
 
@@ -48,47 +48,47 @@ def _overhead_note(shape: Shape) -> str:
     return f". Not enough resources due to pod overhead resources. The overhead resources are  {listed}"
 
 
-def _shortages(state: State, ask: Ask) -> tuple[list[tuple[str, BoolArray]], BoolArray]:
+def _shortages(state: State, request: PlacementRequest) -> tuple[list[tuple[str, BoolArray]], BoolArray]:
     """Texts with the nodes they hold for, and all nodes that are short of something other than pod slots."""
     free = state.free
-    overhead = dict(ask.shape.overhead)
-    found: list[tuple[str, BoolArray]] = []
+    overhead = dict(request.shape.overhead)
+    shortages: list[tuple[str, BoolArray]] = []
     # [node] would be short of something even if the pod had no overhead
-    lacking = free[PODS] < 1
-    for name, wanted in ask.shape.requests:
+    short_without_overhead = free[PODS] < 1
+    for name, requested in request.shape.requests:
         if name != "pods":
-            found.append((shortage_text(name), short_of(state, name, wanted)))
-            lacking |= short_of(state, name, wanted - overhead.get(name, 0))
-    if ask.shape.shared:
+            shortages.append((shortage_text(name), is_short_of(state, name, requested)))
+            short_without_overhead |= is_short_of(state, name, requested - overhead.get(name, 0))
+    if request.shape.shared:
         nodes = state.snapshot.nodes
-        count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, ask.shape, _ALL)
-        small = ~big_enough(nodes, ask.shape)
-        if ask.shape.gpu.kind is GpuKind.MEMORY:
+        count = np.maximum(whole_gpus(state, free, _ALL), 0) + devices_with_room(state, request.shape, _ALL)
+        small = ~device_fits_request(nodes, request.shape)
+        if request.shape.gpu.kind is GpuKind.MEMORY:
             # Too little memory on each device is another matter than too few devices.
             too_small = small & (whole_gpus(state, state.allocatable, _ALL) > 0)
-            found.append((f"{_SHORT}GPU memory", too_small))
-            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) & ~too_small))
+            shortages.append((f"{_SHORT}GPU memory", too_small))
+            shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) & ~too_small))
         else:
-            found.append((f"{_SHORT}GPUs", (count < ask.shape.gpu.devices) | small))
-        lacking |= (count < ask.shape.gpu.devices) | small
-    every = np.zeros(free.shape[1], dtype=np.bool_)
-    for _, short in found:
-        every |= short
+            shortages.append((f"{_SHORT}GPUs", (count < request.shape.gpu.devices) | small))
+        short_without_overhead |= (count < request.shape.gpu.devices) | small
+    short_of_any = np.zeros(free.shape[1], dtype=np.bool_)
+    for _, short in shortages:
+        short_of_any |= short
     if overhead:
-        note = _overhead_note(ask.shape)
-        found = [
-            *((text + note, short & ~lacking) for text, short in found),
-            *((text, short & lacking) for text, short in found),
+        note = _overhead_note(request.shape)
+        shortages = [
+            *((text + note, short & ~short_without_overhead) for text, short in shortages),
+            *((text, short & short_without_overhead) for text, short in shortages),
         ]
-    return found, every
+    return shortages, short_of_any
 
 
-def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[str, int]:
+def count_refusals(state: State, rules: Rules, request: PlacementRequest, nodes: NodeSet) -> dict[str, int]:
     """Reason -> number of nodes, over the nodes of the attempt; `{pod}` stays in the text (gpu:P-9)."""
     size = len(state.snapshot.nodes)
     inside = np.ones(size, dtype=np.bool_) if nodes.mask is None else nodes.mask
     counts: Counter[str] = Counter()
-    shortages, short = _shortages(state, ask)
+    shortages, short = _shortages(state, request)
     columns: dict[str, BoolArray] = {}
     for text, column in shortages:
         # GPUs of two vendors have one name here, and a node says it once.
@@ -96,33 +96,35 @@ def node_refusals(state: State, rules: Rules, ask: Ask, nodes: NodeSet) -> dict[
     for text, column in columns.items():
         if count := int((column & inside).sum()):
             counts[text] += count
-    left = inside & ~short
-    full = left & (state.free[PODS] < 1)
+    undecided = inside & ~short
+    full = undecided & (state.free[PODS] < 1)
     if count := int(full.sum()):
         counts[PODS_EXCEEDED] += count
-    left &= ~full
-    for text, rows in check_refusals(state, rules, ask, left):
+    undecided &= ~full
+    for text, rows in check_refusals(state, rules, request, undecided):
         counts[text] += len(rows)
     return dict(sorted(counts.items()))
 
 
-def check_refusals(state: State, rules: Rules, ask: Ask, left: BoolArray) -> Iterator[tuple[str, list[int]]]:
+def check_refusals(
+    state: State, rules: Rules, request: PlacementRequest, undecided: BoolArray
+) -> Iterator[tuple[str, list[int]]]:
     """For nodes that are not short of anything, the first check that refuses each: a text and the rows it holds for.
 
     `left` is changed: what stays in it is refused by no check.
     """
     for check in rules.checks:
-        if not left.any():
+        if not undecided.any():
             break
-        if not check.applies(ask):
+        if not check.applies(request):
             continue
-        codes = np.where(left, check.evaluate(state, ask, _ALL), 0)
-        left &= codes == 0
+        codes = np.where(undecided, check.evaluate(state, request, _ALL), 0)
+        undecided &= codes == 0
         for code in np.unique(codes[codes > 0]):
             rows: list[int] = np.flatnonzero(codes == code).tolist()
             if check.describe is not None:
                 for row in rows:
-                    yield check.describe(state, ask, int(code), row), [row]
+                    yield check.describe(state, request, int(code), row), [row]
                 continue
             text = check.texts[int(code) - 1]
             if "{node}" in text:

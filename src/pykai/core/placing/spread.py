@@ -29,17 +29,17 @@ import numpy as np
 
 from pykai.api.core import TopologySpreadConstraint
 from pykai.api.meta import LabelSelector, LabelSelectorRequirement
-from pykai.core.cluster.nodematching import candidates, selected, tainted
+from pykai.core.cluster.nodematching import eligible_nodes, has_untolerated_taint, matches_node_selector
 from pykai.core.cluster.snapshot import NodeTable, Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, NodeSet, Rows
-from pykai.core.model.affinityterms import selects
+from pykai.core.hooks import NodeSet, PlacementRequest, Rows
+from pykai.core.model.affinityterms import selector_matches
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import HARD_SPREAD, SOFT_SPREAD, Shape
-from pykai.core.model.status import ACTIVE_ALLOCATED, Status
+from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 
-_TOO_MANY, _NO_LABEL = 1, 2
+_SKEW_EXCEEDED, _LABEL_MISSING = 1, 2
 #: Texts of the codes above.
 SPREAD_TEXTS = (
     "node(s) didn't match pod topology spread constraints",
@@ -48,10 +48,10 @@ SPREAD_TEXTS = (
 
 _ALL = slice(None)
 #: Best points of a score, as kube-scheduler counts them.
-_BEST = 100.0
+_MAX_SCORE = 100.0
 
 
-class _Tally:
+class _DomainCounts:
     """How many selected pods each domain has, over the nodes that count."""
 
     __slots__ = ("codes", "counts", "domains", "eligible", "missing", "version")
@@ -71,55 +71,55 @@ class _Tally:
             self.counts[self.codes[row]] += sign
             self.version += 1
 
-    def least(self, min_domains: int) -> int:
+    def min_count(self, min_domains: int) -> int:
         """Pods in the emptiest domain; while there are fewer domains than wanted, one counts as empty."""
         present = self.counts[self.domains]
         return int(present.min()) if present.size >= max(min_domains, 1) else 0
 
 
-class _Selection:
+class _SpreadSelection:
     """Pods of one namespace that a selector selects, with what is counted of them."""
 
-    __slots__ = ("anchor", "counts_nobody", "namespace", "selector", "tallies")
+    __slots__ = ("anchor", "domain_counts", "is_empty_selector", "namespace", "selector")
 
     def __init__(self, namespace: str, selector: LabelSelector | None) -> None:
         self.namespace = namespace
         self.selector = selector
-        self.counts_nobody = selector is None or not (selector.match_labels or selector.match_expressions)
+        self.is_empty_selector = selector is None or not (selector.match_labels or selector.match_expressions)
         #: a label that all of them have, so that they are found quickly; an empty key when there is none
         labels = selector.match_labels if selector is not None else {}
         self.anchor = min(labels.items(), default=("", ""))
-        self.tallies: dict[Hashable, _Tally] = {}
+        self.domain_counts: dict[Hashable, _DomainCounts] = {}
 
-    def has(self, task: Task) -> bool:
-        return task.namespace == self.namespace and selects(self.selector, task.labels)
+    def selects_task(self, task: Task) -> bool:
+        return task.namespace == self.namespace and selector_matches(self.selector, task.labels)
 
 
-class _Rule:
+class _SpreadConstraint:
     """A constraint of a shape with its pods and nodes worked out."""
 
-    __slots__ = ("_verdicts", "constraint", "selection", "tally")
+    __slots__ = ("_codes_cache", "constraint", "domain_counts", "selection")
 
-    def __init__(self, constraint: TopologySpreadConstraint, selection: _Selection, tally: _Tally) -> None:
+    def __init__(self, constraint: TopologySpreadConstraint, selection: _SpreadSelection, tally: _DomainCounts) -> None:
         self.constraint = constraint
         self.selection = selection
-        self.tally = tally
-        self._verdicts: dict[bool, tuple[int, IntArray, bytes]] = {}
+        self.domain_counts = tally
+        self._codes_cache: dict[bool, tuple[int, IntArray, bytes]] = {}
 
-    def verdict(self, counts_itself: bool) -> tuple[IntArray, bytes]:
+    def domain_codes(self, counts_itself: bool) -> tuple[IntArray, bytes]:
         """[domain] 0 or the number of the text, for a pod that the constraint selects or does not; and its bytes."""
-        tally = self.tally
-        found = self._verdicts.get(counts_itself)
-        if found is None or found[0] != tally.version:
-            skew = tally.counts + counts_itself - tally.least(self.constraint.min_domains or 1)
-            codes = np.where(skew > self.constraint.max_skew, _TOO_MANY, 0)
-            codes[tally.missing] = _NO_LABEL
-            packed = np.packbits(codes == _TOO_MANY).tobytes()
-            found = self._verdicts[counts_itself] = (tally.version, codes, packed)
-        return found[1], found[2]
+        domain_counts = self.domain_counts
+        cached = self._codes_cache.get(counts_itself)
+        if cached is None or cached[0] != domain_counts.version:
+            skew = domain_counts.counts + counts_itself - domain_counts.min_count(self.constraint.min_domains or 1)
+            codes = np.where(skew > self.constraint.max_skew, _SKEW_EXCEEDED, 0)
+            codes[domain_counts.missing] = _LABEL_MISSING
+            packed = np.packbits(codes == _SKEW_EXCEEDED).tobytes()
+            cached = self._codes_cache[counts_itself] = (domain_counts.version, codes, packed)
+        return cached[1], cached[2]
 
 
-class Crowding(NamedTuple):
+class DomainLoad(NamedTuple):
     """What the preference for emptier domains depends on besides a node's own domains."""
 
     versions: tuple[int, ...]
@@ -137,67 +137,67 @@ class SpreadIndex:
         self._snapshot = snapshot
         self._nodes = snapshot.nodes
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
-        self._selections: dict[tuple[str, bytes], _Selection] = {}
+        self._selections: dict[tuple[str, bytes], _SpreadSelection] = {}
         #: namespace and anchor -> selections that a task of that namespace and label may belong to
-        self._anchored: dict[tuple[str, str, str], list[_Selection]] = {}
+        self._anchored: dict[tuple[str, str, str], list[_SpreadSelection]] = {}
         #: the constraints of a shape by kind, for certain values of the labels they name
-        self._rules: dict[Hashable, tuple[_Rule, ...]] = {}
+        self._constraints: dict[Hashable, tuple[_SpreadConstraint, ...]] = {}
         #: namespace -> tasks that counted when the cycle began, with their rows; made on first use
-        self._began: dict[str, list[tuple[Task, int]]] | None = None
+        self._initial_pods: dict[str, list[tuple[Task, int]]] | None = None
         #: namespace and label -> the same by value of the label
         self._labelled: dict[tuple[str, str], dict[str, list[tuple[Task, int]]]] = {}
         #: tasks that came or went since, with their rows, -1 = gone
-        self._moved: dict[str, tuple[Task, int]] = {}
+        self._moved_tasks: dict[str, tuple[Task, int]] = {}
         #: constraints of tasks placed in this cycle, with their domains -> how many of these tasks
-        self._promised: Counter[tuple[_Rule, int]] = Counter()
+        self._placed_constraints: Counter[tuple[_SpreadConstraint, int]] = Counter()
         #: changes with every task that comes or goes
         self._epoch = 0
 
-    def came(self, task: Task, row: int) -> None:
+    def task_added(self, task: Task, row: int) -> None:
         """A task now holds the node."""
-        self._change(task, row, 1)
-        self._moved[task.key] = (task, row)
+        self._record_move(task, row, 1)
+        self._moved_tasks[task.key] = (task, row)
 
-    def went(self, task: Task, row: int) -> None:
+    def task_removed(self, task: Task, row: int) -> None:
         """A task no longer holds the node."""
-        self._change(task, row, -1)
-        self._moved[task.key] = (task, -1)
+        self._record_move(task, row, -1)
+        self._moved_tasks[task.key] = (task, -1)
 
-    def _change(self, task: Task, row: int, sign: int) -> None:
+    def _record_move(self, task: Task, row: int, sign: int) -> None:
         """Follow a task; what is counted for the first time here still sees it where it was (`_moved`)."""
         self._epoch += 1
         if task.shape.spread and self._nodes.rows.get(task.node) != row:
-            for rule in self._rules_of(task, HARD_SPREAD):
-                promise = (rule, int(rule.tally.codes[row]))
-                self._promised[promise] += sign
-                if not self._promised[promise]:
-                    del self._promised[promise]
+            for constraint in self._constraints_of(task, HARD_SPREAD):
+                placed = (constraint, int(constraint.domain_counts.codes[row]))
+                self._placed_constraints[placed] += sign
+                if not self._placed_constraints[placed]:
+                    del self._placed_constraints[placed]
         if not self._anchored:
             return
         for label, value in (("", ""), *task.labels.items()):
             for selection in self._anchored.get((task.namespace, label, value), ()):
-                if selection.has(task):
-                    for tally in selection.tallies.values():
-                        tally.add(row, sign)
+                if selection.selects_task(task):
+                    for domain_counts in selection.domain_counts.values():
+                        domain_counts.add(row, sign)
 
-    def _here(self, selection: _Selection) -> Iterator[tuple[Task, int]]:
+    def _current_pods(self, selection: _SpreadSelection) -> Iterator[tuple[Task, int]]:
         """Tasks on nodes right now, at least those of the selection."""
         namespace, (label, value) = selection.namespace, selection.anchor
-        if self._began is None:
-            self._began = {}
+        if self._initial_pods is None:
+            self._initial_pods = {}
             for node, row in self._nodes.rows.items():
                 for task in self._snapshot.tasks_on.get(node, {}).values():
-                    if _counts(task):
-                        self._began.setdefault(task.namespace, []).append((task, row))
+                    if _is_counted(task):
+                        self._initial_pods.setdefault(task.namespace, []).append((task, row))
         by_value = self._labelled.get((namespace, label))
         if by_value is None:
             by_value = self._labelled[namespace, label] = {}
-            for item in self._began.get(namespace, ()):
+            for item in self._initial_pods.get(namespace, ()):
                 by_value.setdefault(item[0].labels.get(label, ""), []).append(item)
-        yield from (item for item in by_value.get(value, ()) if item[0].key not in self._moved)
-        yield from (item for item in self._moved.values() if item[1] >= 0)
+        yield from (item for item in by_value.get(value, ()) if item[0].key not in self._moved_tasks)
+        yield from (item for item in self._moved_tasks.values() if item[1] >= 0)
 
-    def _selection(self, constraint: TopologySpreadConstraint, task: Task) -> _Selection:
+    def _selection(self, constraint: TopologySpreadConstraint, task: Task) -> _SpreadSelection:
         """The pods a constraint counts, those with the same values of `matchLabelKeys` only."""
         selector, labels = constraint.label_selector, task.labels
         same = [key for key in constraint.match_label_keys if key in labels]
@@ -205,114 +205,123 @@ class SpreadIndex:
             own = [LabelSelectorRequirement(key=key, operator="In", values=(labels[key],)) for key in same]
             selector = msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *own))
         key = (task.namespace, self._encoder.encode(selector))
-        found = self._selections.get(key)
-        if found is None:
-            found = self._selections[key] = _Selection(task.namespace, selector)
-            if not found.counts_nobody:
-                self._anchored.setdefault((found.namespace, *found.anchor), []).append(found)
-        return found
+        selection = self._selections.get(key)
+        if selection is None:
+            selection = self._selections[key] = _SpreadSelection(task.namespace, selector)
+            if not selection.is_empty_selector:
+                self._anchored.setdefault((selection.namespace, *selection.anchor), []).append(selection)
+        return selection
 
-    def _tally(self, selection: _Selection, topology_key: str, eligible: BoolArray) -> _Tally:
+    def _domain_counts(self, selection: _SpreadSelection, topology_key: str, eligible: BoolArray) -> _DomainCounts:
         key = (topology_key, np.packbits(eligible).tobytes())
-        tally = selection.tallies.get(key)
-        if tally is None:
-            tally = selection.tallies[key] = _Tally(self._nodes, topology_key, eligible)
-            if not selection.counts_nobody:
-                for task, row in self._here(selection):
-                    if selection.has(task):
-                        tally.add(row, 1)
-        return tally
+        domain_counts = selection.domain_counts.get(key)
+        if domain_counts is None:
+            domain_counts = selection.domain_counts[key] = _DomainCounts(self._nodes, topology_key, eligible)
+            if not selection.is_empty_selector:
+                for task, row in self._current_pods(selection):
+                    if selection.selects_task(task):
+                        domain_counts.add(row, 1)
+        return domain_counts
 
-    def _rules_of(self, task: Task, kind: str) -> tuple[_Rule, ...]:
+    def _constraints_of(self, task: Task, kind: str) -> tuple[_SpreadConstraint, ...]:
         key = (task.shape.id, kind, _same_labels(task))
-        found = self._rules.get(key)
-        if found is None:
-            found = self._rules[key] = self._read(task, kind)
-        return found
+        constraints = self._constraints.get(key)
+        if constraints is None:
+            constraints = self._constraints[key] = self._read_constraints(task, kind)
+        return constraints
 
-    def _read(self, task: Task, kind: str) -> tuple[_Rule, ...]:
+    def _read_constraints(self, task: Task, kind: str) -> tuple[_SpreadConstraint, ...]:
         constraints = [constraint for constraint in task.shape.spread if constraint.when_unsatisfiable == kind]
         labelled = np.ones(len(self._nodes), dtype=np.bool_)
         for constraint in constraints:
             labelled &= self._nodes.per_label(constraint.topology_key, lambda value: value is not None)
-        rules = []
+        resolved = []
         for constraint in constraints:
             selection = self._selection(constraint, task)
-            eligible = labelled & _let_in(self._nodes, task.shape, constraint)
-            rules.append(_Rule(constraint, selection, self._tally(selection, constraint.topology_key, eligible)))
-        return tuple(rules)
+            eligible = labelled & _counted_nodes(self._nodes, task.shape, constraint)
+            resolved.append(
+                _SpreadConstraint(
+                    constraint, selection, self._domain_counts(selection, constraint.topology_key, eligible)
+                )
+            )
+        return tuple(resolved)
 
-    def key(self, ask: Ask) -> Hashable:
+    def key(self, request: PlacementRequest) -> Hashable:
         """What else than the shape decides: labels of the pod, and which domains are closed to it right now."""
-        task = ask.task
-        back = (task.key, self._epoch) if self._comes_back(task) else None
-        if not ask.shape.spread:
-            return back
-        hard = self._rules_of(task, HARD_SPREAD)
-        itself = tuple(rule.selection.has(task) for rule in hard)
-        closed = tuple(rule.verdict(own)[1] for rule, own in zip(hard, itself, strict=True))
-        return (_same_labels(task), itself, closed, back)
+        task = request.task
+        returning_key = (task.key, self._epoch) if self._is_returning_victim(task) else None
+        if not request.shape.spread:
+            return returning_key
+        hard = self._constraints_of(task, HARD_SPREAD)
+        counts_itself = tuple(rule.selection.selects_task(task) for rule in hard)
+        closed_domains = tuple(rule.domain_codes(own)[1] for rule, own in zip(hard, counts_itself, strict=True))
+        return (_same_labels(task), counts_itself, closed_domains, returning_key)
 
-    def preference_key(self, ask: Ask) -> Hashable:
+    def preference_key(self, request: PlacementRequest) -> Hashable:
         """The same for `preference`; what is counted it tells through `crowding`."""
-        return _same_labels(ask.task) if ask.shape.has_spread(SOFT_SPREAD) else None
+        return _same_labels(request.task) if request.shape.has_spread(SOFT_SPREAD) else None
 
-    def _comes_back(self, task: Task) -> bool:
+    def _is_returning_victim(self, task: Task) -> bool:
         """Whether a task was told to leave, while others were placed under constraints."""
-        return bool(self._promised) and bool(task.node)
+        return bool(self._placed_constraints) and bool(task.node)
 
-    def decides(self, ask: Ask) -> bool:
+    def can_refuse(self, request: PlacementRequest) -> bool:
         """Whether `refused` can refuse anything."""
-        return self._comes_back(ask.task) or ask.shape.has_spread(HARD_SPREAD)
+        return self._is_returning_victim(request.task) or request.shape.has_spread(HARD_SPREAD)
 
-    def refused(self, state: State, ask: Ask, rows: Rows) -> IntArray:
+    def refusal_codes(self, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
         """[rows] 0 or the number of the text in SPREAD_TEXTS; the first constraint that refuses a node tells why."""
-        task = ask.task
+        task = request.task
         codes: IntArray = np.zeros(len(np.arange(len(self._nodes))[rows]), dtype=np.int64)
-        for rule in self._rules_of(task, HARD_SPREAD):
-            verdict, _ = rule.verdict(rule.selection.has(task))
-            codes = np.where(codes == 0, verdict[rule.tally.codes[rows]], codes)
-        if self._comes_back(task):
-            for rule, domain in self._promised:
-                tally = rule.tally
-                if rule.selection.has(task) and rule.verdict(True)[0][domain] == _TOO_MANY:
-                    codes[(codes == 0) & tally.eligible[rows] & (tally.codes[rows] == domain)] = _TOO_MANY
+        for constraint in self._constraints_of(task, HARD_SPREAD):
+            domain_codes, _ = constraint.domain_codes(constraint.selection.selects_task(task))
+            codes = np.where(codes == 0, domain_codes[constraint.domain_counts.codes[rows]], codes)
+        if self._is_returning_victim(task):
+            for constraint, domain in self._placed_constraints:
+                domain_counts = constraint.domain_counts
+                if (
+                    constraint.selection.selects_task(task)
+                    and constraint.domain_codes(True)[0][domain] == _SKEW_EXCEEDED
+                ):
+                    codes[(codes == 0) & domain_counts.eligible[rows] & (domain_counts.codes[rows] == domain)] = (
+                        _SKEW_EXCEEDED
+                    )
         return codes
 
-    def crowding(self, state: State, ask: Ask, nodes: NodeSet) -> Callable[[], Crowding]:
+    def domain_load(self, state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], DomainLoad]:
         """How crowded the nodes are that the pod could use, now and whenever it is asked."""
-        rules = self._rules_of(ask.task, SOFT_SPREAD)
-        usable = candidates(self._nodes, ask.shape) & _labelled(rules, _ALL)
+        constraints = self._constraints_of(request.task, SOFT_SPREAD)
+        usable = eligible_nodes(self._nodes, request.shape) & _has_topology_labels(constraints, _ALL)
         if nodes.mask is not None:
             usable &= nodes.mask
         # Rounded, so that every machine adds up the same figures.
-        weights = tuple(round(log(len(np.unique(rule.tally.codes[usable])) + 2), 9) for rule in rules)
-        known = Crowding((), weights, 0.0, 0.0)
+        weights = tuple(round(log(len(np.unique(rule.domain_counts.codes[usable])) + 2), 9) for rule in constraints)
+        last_load = DomainLoad((), weights, 0.0, 0.0)
 
-        def now() -> Crowding:
-            nonlocal known
-            versions = tuple(rule.tally.version for rule in rules)
-            if versions != known.versions:
-                crowd = _crowd(rules, weights, _ALL)[usable]
-                least, most = (float(crowd.min()), float(crowd.max())) if crowd.size else (0.0, 0.0)
-                known = Crowding(versions, weights, least, most)
-            return known
+        def current_load() -> DomainLoad:
+            nonlocal last_load
+            versions = tuple(rule.domain_counts.version for rule in constraints)
+            if versions != last_load.versions:
+                loads = _domain_loads(constraints, weights, _ALL)[usable]
+                least, most = (float(loads.min()), float(loads.max())) if loads.size else (0.0, 0.0)
+                last_load = DomainLoad(versions, weights, least, most)
+            return last_load
 
-        return now
+        return current_load
 
-    def preference(self, state: State, ask: Ask, rows: Rows, crowding: Crowding) -> FloatArray:
+    def preference(self, state: State, request: PlacementRequest, rows: Rows, domain_load: DomainLoad) -> FloatArray:
         """[rows] from 100 for the emptiest candidates down; 0 for nodes without the topology keys."""
-        rules = self._rules_of(ask.task, SOFT_SPREAD)
-        labelled = _labelled(rules, rows)
-        if crowding.most <= 0:
-            return np.multiply(_BEST, labelled)
-        crowd = _crowd(rules, crowding.weights, rows)
-        return labelled * (_BEST * (crowding.most + crowding.least - crowd) / crowding.most)
+        constraints = self._constraints_of(request.task, SOFT_SPREAD)
+        labelled = _has_topology_labels(constraints, rows)
+        if domain_load.most <= 0:
+            return np.multiply(_MAX_SCORE, labelled)
+        loads = _domain_loads(constraints, domain_load.weights, rows)
+        return labelled * (_MAX_SCORE * (domain_load.most + domain_load.least - loads) / domain_load.most)
 
 
-def _counts(task: Task) -> bool:
+def _is_counted(task: Task) -> bool:
     """Whether a pod on a node counts: one that is leaving does not, one that nobody has heard of lately does."""
-    return ACTIVE_ALLOCATED[task.status] or (task.status is Status.UNKNOWN and task.deletion_ns is None)
+    return ACTIVE_ALLOCATED[task.status] or (task.status is TaskStatus.UNKNOWN and task.deletion_ns is None)
 
 
 def _same_labels(task: Task) -> tuple[str | None, ...]:
@@ -321,35 +330,39 @@ def _same_labels(task: Task) -> tuple[str | None, ...]:
     return tuple(labels.get(key) for constraint in task.shape.spread for key in constraint.match_label_keys)
 
 
-def _let_in(nodes: NodeTable, shape: Shape, constraint: TopologySpreadConstraint) -> BoolArray:
+def _counted_nodes(nodes: NodeTable, shape: Shape, constraint: TopologySpreadConstraint) -> BoolArray:
     """[node] counts for a constraint, as its policies say."""
     column = np.ones(len(nodes), dtype=np.bool_)
     if (constraint.node_affinity_policy or "Honor") == "Honor":
-        column &= selected(nodes, shape)
+        column &= matches_node_selector(nodes, shape)
     if (constraint.node_taints_policy or "Ignore") == "Honor":
-        column &= ~tainted(nodes, shape)
+        column &= ~has_untolerated_taint(nodes, shape)
     return column
 
 
-def _labelled(rules: tuple[_Rule, ...], rows: Rows) -> BoolArray:
+def _has_topology_labels(constraints: tuple[_SpreadConstraint, ...], rows: Rows) -> BoolArray:
     """[rows] has the topology keys of all constraints."""
     labelled: BoolArray = np.ones(1, dtype=np.bool_)
-    for rule in rules:
-        labelled = labelled & ~rule.tally.missing[rule.tally.codes[rows]]
+    for constraint in constraints:
+        labelled = labelled & ~constraint.domain_counts.missing[constraint.domain_counts.codes[rows]]
     return labelled
 
 
-def _crowd(rules: tuple[_Rule, ...], weights: tuple[float, ...], rows: Rows) -> FloatArray:
+def _domain_loads(constraints: tuple[_SpreadConstraint, ...], weights: tuple[float, ...], rows: Rows) -> FloatArray:
     """[rows] pods in the domains of a node, weighed; a larger `maxSkew` makes differences matter less."""
     total: FloatArray = np.zeros(1)
-    for rule, weight in zip(rules, weights, strict=True):
-        total = total + rule.tally.counts[rule.tally.codes[rows]] * weight + (rule.constraint.max_skew - 1)
+    for constraint, weight in zip(constraints, weights, strict=True):
+        total = (
+            total
+            + constraint.domain_counts.counts[constraint.domain_counts.codes[rows]] * weight
+            + (constraint.constraint.max_skew - 1)
+        )
     return total
 
 
 def spread_index(snapshot: Snapshot) -> SpreadIndex:
     """The index of a snapshot; the plugins that need it share one."""
-    found = snapshot.memo.get("spread")
-    if not isinstance(found, SpreadIndex):
-        found = snapshot.memo["spread"] = SpreadIndex(snapshot)
-    return found
+    index = snapshot.memo.get("spread")
+    if not isinstance(index, SpreadIndex):
+        index = snapshot.memo["spread"] = SpreadIndex(snapshot)
+    return index

@@ -14,68 +14,68 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pykai.core.cycle.gangs import Batch, BranchRun, Gang, LeafRun, by_subgroup_order
-from pykai.core.cycle.session import Failure, Session
-from pykai.core.hooks import NodeSet, NoSets
+from pykai.core.cycle.gangs import Batch, BranchState, Gang, LeafState, by_subgroup_order
+from pykai.core.cycle.session import PlacementFailure, Session
+from pykai.core.hooks import NodeSet, NoNodeSets
 from pykai.core.model.tasks import Task
-from pykai.core.placing.task import Manner, place_batch
-from pykai.core.placing.topology import narrowed_to
-from pykai.core.report.decisions import WaysSpent
+from pykai.core.placing.task import PlacementMode, place_batch
+from pykai.core.placing.topology import narrowing_of
+from pykai.core.report.decisions import DomainSearchStopped
 
 #: How often a subgroup that has a place is asked for another one.
-MOST_RETRIES = 256
+MAX_RETRIES = 256
 
 
 def place_subgroups(
-    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, manner: Manner
-) -> Failure | None:
+    session: Session, gang: Gang, batches: list[Batch], nodes: NodeSet, mode: PlacementMode
+) -> PlacementFailure | None:
     """Place all tasks or tell why not; the caller rolls back."""
-    walk = _Walk(session, gang, batches, manner, 0)
-    if walk.find(nodes):
+    search = _SubgroupSearch(session, gang, batches, mode, 0)
+    if search.place_all(nodes):
         return None
-    if not walk.cut_short:
-        return walk.failure
-    again = _Walk(session, gang, batches, manner, MOST_RETRIES)
-    if again.find(nodes):
+    if not search.budget_spent:
+        return search.failure
+    retry_search = _SubgroupSearch(session, gang, batches, mode, MAX_RETRIES)
+    if retry_search.place_all(nodes):
         return None
-    if again.complete:
-        return walk.failure
-    return walk.failure._replace(refusals=(*walk.failure.refusals, WaysSpent(again.tried)))
+    if retry_search.is_exhaustive:
+        return search.failure
+    return search.failure._replace(refusals=(*search.failure.refusals, DomainSearchStopped(retry_search.tried)))
 
 
-class _Walk:
+class _SubgroupSearch:
     """One walk over the subgroups."""
 
-    def __init__(self, session: Session, gang: Gang, batches: list[Batch], manner: Manner, retries: int) -> None:
+    def __init__(self, session: Session, gang: Gang, batches: list[Batch], mode: PlacementMode, retries: int) -> None:
         self._session = session
         self._gang = gang
         self._batches = {id(batch.leaf): (index, batch) for index, batch in enumerate(batches)}
-        self._manner = manner
+        self._mode = mode
         #: subgroup -> tasks to place in it, by identity
-        self._below: dict[int, list[Task]] = {}
+        self._tasks_by_subgroup: dict[int, list[Task]] = {}
         self._retries = retries
         #: how often a subgroup with a place was asked for another one
         self.tried = 0
         #: some subgroup had more sets to try when the budget was spent
-        self.cut_short = False
+        self.budget_spent = False
         #: the last one
-        self.failure = Failure(0, 0, 0, "", {}, False)
+        self.failure = PlacementFailure(0, 0, 0, "", {}, False)
 
-    def find(self, nodes: NodeSet) -> bool:
+    def place_all(self, nodes: NodeSet) -> bool:
         """Whether all could be placed; if not, nothing is left behind."""
-        return next(self._ways(self._gang.root, nodes), False)
+        return next(self._placements(self._gang.root, nodes), False)
 
-    def _tasks_below(self, node: BranchRun | LeafRun) -> list[Task]:
-        if isinstance(node, LeafRun):
-            found = self._batches.get(id(node))
-            return found[1].tasks if found is not None else []
-        below = self._below.get(id(node))
-        if below is None:
-            below = [task for child in node.children for task in self._tasks_below(child)]
-            self._below[id(node)] = below
-        return below
+    def _tasks_below(self, node: BranchState | LeafState) -> list[Task]:
+        if isinstance(node, LeafState):
+            indexed_batch = self._batches.get(id(node))
+            return indexed_batch[1].tasks if indexed_batch is not None else []
+        tasks = self._tasks_by_subgroup.get(id(node))
+        if tasks is None:
+            tasks = [task for child in node.children for task in self._tasks_below(child)]
+            self._tasks_by_subgroup[id(node)] = tasks
+        return tasks
 
-    def _ways(self, node: BranchRun | LeafRun, nodes: NodeSet) -> Iterator[bool]:
+    def _placements(self, node: BranchState | LeafState, nodes: NodeSet) -> Iterator[bool]:
         """Yields True each time the subgroup has a place; whoever goes on asks for another one."""
         tasks = self._tasks_below(node)
         if not tasks:
@@ -83,10 +83,10 @@ class _Walk:
             return
         state = self._session.state
         counts: Counter[str] = Counter()
-        for candidate in self._sets(node, tasks, nodes):
+        for candidate in self._node_sets(node, tasks, nodes):
             mark = state.mark()
             placed = False
-            for _ in self._inside(node, candidate):
+            for _ in self._placements_in_set(node, candidate):
                 placed = True
                 yield True
                 if not self._may_retry():
@@ -100,81 +100,83 @@ class _Walk:
 
     def _may_retry(self) -> bool:
         if self.tried == self._retries:
-            self.cut_short = True
+            self.budget_spent = True
             return False
         self.tried += 1
         return True
 
     @property
-    def complete(self) -> bool:
+    def is_exhaustive(self) -> bool:
         """After a walk in vain: whether there is no way at all, as far as equal pods go."""
         topologies: set[str] = set()
-        order = list(self._narrowed(self._gang.root, 0, topologies))
-        return not self.cut_short and len(topologies) < 2 and order == sorted(order, reverse=True)
+        order = list(self._narrowing_levels(self._gang.root, 0, topologies))
+        return not self.budget_spent and len(topologies) < 2 and order == sorted(order, reverse=True)
 
-    def _narrowed(self, node: BranchRun | LeafRun, above: int, topologies: set[str]) -> Iterator[int]:
+    def _narrowing_levels(self, node: BranchState | LeafState, above: int, topologies: set[str]) -> Iterator[int]:
         """How far the leaves are narrowed, in the order in which they are placed, and by which topologies."""
         if not self._tasks_below(node):
             return
-        topology, depth = narrowed_to(self._session.snapshot, node)
+        topology, depth = narrowing_of(self._session.snapshot, node)
         if depth:
             topologies.add(topology)
-        if isinstance(node, LeafRun):
+        if isinstance(node, LeafState):
             yield max(above, depth)
             return
-        for child in self._order(node):
-            yield from self._narrowed(child, max(above, depth), topologies)
+        for child in self._placement_order(node):
+            yield from self._narrowing_levels(child, max(above, depth), topologies)
 
     # Subgroup order, unless retries put the narrowest first (topo:T-36).
-    def _order(self, node: BranchRun) -> list[LeafRun | BranchRun]:
+    def _placement_order(self, node: BranchState) -> list[LeafState | BranchState]:
         order = by_subgroup_order(node.children, self._session.rules.subgroup_key)
         if not self._retries:
             return order
-        return sorted(order, key=lambda child: (-self._deepest(child), -len(self._tasks_below(child))))
+        return sorted(order, key=lambda child: (-self._deepest_narrowing(child), -len(self._tasks_below(child))))
 
-    def _deepest(self, node: BranchRun | LeafRun) -> int:
+    def _deepest_narrowing(self, node: BranchState | LeafState) -> int:
         """How far a subgroup or one below it is narrowed."""
-        own = narrowed_to(self._session.snapshot, node)[1]
-        return max([own, *map(self._deepest, node.children)]) if isinstance(node, BranchRun) else own
+        own = narrowing_of(self._session.snapshot, node)[1]
+        return max([own, *map(self._deepest_narrowing, node.children)]) if isinstance(node, BranchState) else own
 
-    def _sets(
-        self, node: BranchRun | LeafRun, tasks: list[Task], nodes: NodeSet, position: int = 0
+    def _node_sets(
+        self, node: BranchState | LeafState, tasks: list[Task], nodes: NodeSet, position: int = 0
     ) -> Iterator[NodeSet]:
         """The node sets of a subgroup, those of one plugin inside those of the one before it (topo:T-39)."""
-        makers = self._session.rules.sets_for(self._gang)
-        if position == len(makers):
+        set_makers = self._session.rules.node_set_makers(self._gang)
+        if position == len(set_makers):
             yield nodes
             return
-        offered = makers[position](self._session.state, self._gang, node, tasks, nodes)
-        if isinstance(offered, NoSets):
-            self.failure = Failure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
+        offered = set_makers[position](self._session.state, self._gang, node, tasks, nodes)
+        if isinstance(offered, NoNodeSets):
+            self.failure = PlacementFailure(0, self._first_batch(tasks), 0, "", {}, False, offered.refusals)
             return
-        none = True
-        for each in offered:
-            none = False
-            yield from self._sets(node, tasks, each, position + 1)
-        if none:
+        is_empty = True
+        for node_set in offered:
+            is_empty = False
+            yield from self._node_sets(node, tasks, node_set, position + 1)
+        if is_empty:
             text = "no set of nodes can hold the subgroup"
-            self.failure = Failure(0, self._first_batch(tasks), 0, text, {}, False)
+            self.failure = PlacementFailure(0, self._first_batch(tasks), 0, text, {}, False)
 
     def _first_batch(self, tasks: list[Task]) -> int:
         return min(index for index, batch in self._batches.values() if batch.tasks[0] in tasks)
 
-    def _inside(self, node: BranchRun | LeafRun, candidate: NodeSet) -> Iterator[bool]:
+    def _placements_in_set(self, node: BranchState | LeafState, candidate: NodeSet) -> Iterator[bool]:
         """Ways to place a subgroup on one set of nodes (topo:T-37)."""
-        if isinstance(node, BranchRun):
-            yield from self._one_by_one(self._order(node), 0, candidate)
+        if isinstance(node, BranchState):
+            yield from self._child_placements(self._placement_order(node), 0, candidate)
             return
         index, batch = self._batches[id(node)]
-        failure = place_batch(self._session, self._gang, batch, index, candidate, self._manner)
+        failure = place_batch(self._session, self._gang, batch, index, candidate, self._mode)
         if failure is None:
             yield True
         else:
             self.failure = failure
 
-    def _one_by_one(self, children: list[LeafRun | BranchRun], position: int, candidate: NodeSet) -> Iterator[bool]:
+    def _child_placements(
+        self, children: list[LeafState | BranchState], position: int, candidate: NodeSet
+    ) -> Iterator[bool]:
         if position == len(children):
             yield True
             return
-        for _ in self._ways(children[position], candidate):
-            yield from self._one_by_one(children, position + 1, candidate)
+        for _ in self._placements(children[position], candidate):
+            yield from self._child_placements(children, position + 1, candidate)

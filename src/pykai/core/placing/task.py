@@ -7,129 +7,143 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pykai.core.cycle.gangs import Batch, Gang, LeafRun
+from pykai.core.cycle.gangs import Batch, Gang, LeafState
 from pykai.core.cycle.journal import Grant, Placement
-from pykai.core.cycle.session import Failure, Session
+from pykai.core.cycle.session import PlacementFailure, Session
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, NodeSet, PreFailure, Rows
+from pykai.core.hooks import NodeSet, PlacementRequest, PreFailure, Rows
 from pykai.core.model.axes import BoolArray
 from pykai.core.model.tasks import Task
 from pykai.core.placing.capacity import over_capacity
 from pykai.core.placing.fit import fits_idle_row
 from pykai.core.placing.gpus import choose_devices
-from pykai.core.placing.ports import conflict
-from pykai.core.placing.reasons import node_refusals
+from pykai.core.placing.ports import ports_conflict
+from pykai.core.placing.reasons import count_refusals
 
 _ALL: Rows = slice(None)
 
 
-class Manner(NamedTuple):
+class PlacementMode(NamedTuple):
     """How tasks are placed."""
 
     #: on promises only: a trial
     pipeline_only: bool
     #: shared requests take the devices with most room, whatever the plugins prefer: so most pods of a kind fit a node
-    roomiest: bool = False
+    most_free_first: bool = False
 
 
-def ask_of(session: Session, gang: Gang, leaf: LeafRun, task: Task) -> Ask:
+def request_for_task(session: Session, gang: Gang, leaf: LeafState, task: Task) -> PlacementRequest:
     """A task of a gang looking for a place."""
-    return Ask(task, gang, leaf, session.snapshot.vectors[task.shape])
+    return PlacementRequest(task, gang, leaf, session.snapshot.vectors[task.shape])
 
 
 def place_batch(
-    session: Session, gang: Gang, batch: Batch, index: int, nodes: NodeSet, manner: Manner
-) -> Failure | None:
+    session: Session, gang: Gang, batch: Batch, index: int, nodes: NodeSet, mode: PlacementMode
+) -> PlacementFailure | None:
     """Place the tasks of one leaf in order; the caller rolls back when one finds no place."""
     for position, task in enumerate(batch.tasks):
-        ask = ask_of(session, gang, batch.leaf, task)
-        failure = _place_task(session, ask, nodes, manner)
+        request = request_for_task(session, gang, batch.leaf, task)
+        failure = _place_task(session, request, nodes, mode)
         if failure is not None:
             return failure._replace(batch=index, position=position)
     return None
 
 
-def _place_task(session: Session, ask: Ask, nodes: NodeSet, manner: Manner) -> Failure | None:
+def _place_task(
+    session: Session, request: PlacementRequest, nodes: NodeSet, mode: PlacementMode
+) -> PlacementFailure | None:
     """Place one task on the best node that fits (cycle:ALC-3; gpu:F-0)."""
     state, rules = session.state, session.rules
     state.work += 1
     failures: list[PreFailure] = []
     for check in rules.pre_place:
-        if (failure := check(state, ask)) is not None:
+        if (failure := check(state, request)) is not None:
             failures.append(failure)
     if failures:
-        return Failure(0, 0, 0, unmet_text(failures), {}, any(found.unresolvable for found in failures))
+        return PlacementFailure(0, 0, 0, unmet_text(failures), {}, any(found.unresolvable for found in failures))
     if not len(session.snapshot.nodes):
-        return Failure(0, 0, 0, "", {}, False)
+        return PlacementFailure(0, 0, 0, "", {}, False)
 
-    scores = session.rankings.of(state, ask, nodes).scores
-    barred = _barred(session, ask)
-    if barred is not None:
-        scores = np.where(barred, -inf, scores)
-    leaving = state.leaving.get(ask.task.key) if state.leaving else None
+    scores = session.rankings.ranking_for(state, request, nodes).scores
+    barred_nodes = _barred_nodes(session, request)
+    if barred_nodes is not None:
+        scores = np.where(barred_nodes, -inf, scores)
+    evicted_from = state.evicted_from.get(request.task.key) if state.evicted_from else None
     while True:
         row = int(scores.argmax())
         if scores.item(row) == -inf:
-            return Failure(0, 0, 0, "", {} if manner.pipeline_only else _explain(session, ask, nodes), False)
-        if leaving is not None and scores.item(leaving.row) == scores.item(row):
+            return PlacementFailure(
+                0, 0, 0, "", {} if mode.pipeline_only else _cached_refusals(session, request, nodes), False
+            )
+        if evicted_from is not None and scores.item(evicted_from.row) == scores.item(row):
             # Nothing is gained by moving it elsewhere (cycle:SCO-5, Do better).
-            row = leaving.row
-        held = rules.start_gate is not None and _is_held(session, ask, row, manner)
-        if _settle(state, ask, row, leaving, manner, held=held):
+            row = evicted_from.row
+        is_start_held = rules.start_gate is not None and _is_start_held(session, request, row, mode)
+        if _place_on_node(state, request, row, evicted_from, mode, is_start_held=is_start_held):
             return None
         # The books have less than the checks of the node said: take the next best (gpu:D-11, Do better).
         scores = scores.copy()
         scores[row] = -inf
 
 
-def _is_held(session: Session, ask: Ask, row: int, manner: Manner) -> bool:
+def _is_start_held(session: Session, request: PlacementRequest, row: int, mode: PlacementMode) -> bool:
     """Whether a task may be promised its place, but not start: pods in deletion hold what its queue may have."""
     gate, state = session.rules.start_gate, session.state
-    if gate is None or manner.pipeline_only:
+    if gate is None or mode.pipeline_only:
         return False
-    if ask.gang.key not in session.held and not ask.shape.gpu.memory_mib:
+    if request.gang.key not in session.start_refusals and not request.shape.gpu.memory_mib:
         # All tasks of the attempt together may start, and this one costs the same everywhere.
         return False
-    amounts = state.amounts_on(ask.shape, row)
-    refusal = gate(state, ask.gang, amounts)
-    if refusal is not None and ask.gang.key not in session.held:
+    amounts = state.amounts_on(request.shape, row)
+    refusal = gate(state, request.gang, amounts)
+    if refusal is not None and request.gang.key not in session.start_refusals:
         # On this node a part of a GPU is more than the gang was thought to ask for.
-        record = over_capacity(session.snapshot.tree, refusal, amounts, ask.gang.preemptible)
-        session.held[ask.gang.key] = record
+        record = over_capacity(session.snapshot.tree, refusal, amounts, request.gang.preemptible)
+        session.start_refusals[request.gang.key] = record
     return refusal is not None
 
 
-def _settle(state: State, ask: Ask, row: int, leaving: Placement | None, manner: Manner, *, held: bool) -> bool:
+def _place_on_node(
+    state: State,
+    request: PlacementRequest,
+    row: int,
+    evicted_from: Placement | None,
+    mode: PlacementMode,
+    *,
+    is_start_held: bool,
+) -> bool:
     """Place a task on a node that passes the checks, or leave it where it is; False when some books refuse."""
-    pipeline_only = manner.pipeline_only or held
-    if ask.shape.host_ports and not pipeline_only:
+    pipeline_only = mode.pipeline_only or is_start_held
+    if request.shape.host_ports and not pipeline_only:
         # A port stays taken until the pod that was told to leave is gone.
-        pipeline_only = conflict(ask.shape.host_ports, state.closing.get(row, ()))
-    if ask.shape.shared:
-        seating = choose_devices(state, ask, row, pipeline_only=pipeline_only, roomiest=manner.roomiest)
-        if seating is None:
+        pipeline_only = ports_conflict(request.shape.host_ports, state.terminating_ports.get(row, ()))
+    if request.shape.shared:
+        assignment = choose_devices(
+            state, request, row, pipeline_only=pipeline_only, most_free_first=mode.most_free_first
+        )
+        if assignment is None:
             return False
-        groups, pipelined = seating.groups, seating.pipelined
+        groups, pipelined = assignment.groups, assignment.pipelined
     else:
-        groups, pipelined = (), pipeline_only or not fits_idle_row(state, ask, row)
+        groups, pipelined = (), pipeline_only or not fits_idle_row(state, request, row)
     grants: tuple[Grant, ...] = ()
-    if state.books:
-        given = None if pipelined else state.grants_at(ask, row, idle=True)
-        if given is None:
+    if state.discrete_ledgers:
+        granted = None if pipelined else state.grants_on(request, row, idle=True)
+        if granted is None:
             pipelined = True
-            given = state.grants_at(ask, row, idle=False)
-        if given is None:
+            granted = state.grants_on(request, row, idle=False)
+        if granted is None:
             return False
-        grants = given
+        grants = granted
     if (
-        leaving is not None
-        and leaving.row == row
-        and set(groups) == set(leaving.gpu_groups)
-        and grants == leaving.grants
+        evicted_from is not None
+        and evicted_from.row == row
+        and set(groups) == set(evicted_from.gpu_groups)
+        and grants == evicted_from.grants
     ):
-        state.keep(ask.gang, ask.leaf, ask.task)
+        state.cancel_eviction(request.gang, request.leaf, request.task)
     else:
-        state.place(ask.gang, ask.leaf, ask.task, row, groups, grants, pipelined=pipelined)
+        state.place(request.gang, request.leaf, request.task, row, groups, grants, pipelined=pipelined)
     return True
 
 
@@ -139,25 +153,28 @@ def unmet_text(failures: list[PreFailure]) -> str:
     return f"Scheduling conditions were not met for pod {{pod}}:\n{lines}"
 
 
-def _barred(session: Session, ask: Ask) -> BoolArray | None:
+def _barred_nodes(session: Session, request: PlacementRequest) -> BoolArray | None:
     """[node] refused by the checks that are asked for every task, None when there are none."""
-    barred: BoolArray | None = None
-    for check in session.rules.ask_checks:
-        if check.applies(ask):
-            refused = check.evaluate(session.state, ask, _ALL) != 0
-            barred = refused if barred is None else barred | refused
-    return barred
+    barred_nodes: BoolArray | None = None
+    for check in session.rules.request_checks:
+        if check.applies(request):
+            refused = check.evaluate(session.state, request, _ALL) != 0
+            barred_nodes = refused if barred_nodes is None else barred_nodes | refused
+    return barred_nodes
 
 
-def _explain(session: Session, ask: Ask, nodes: NodeSet) -> dict[str, int]:
+def _cached_refusals(session: Session, request: PlacementRequest, nodes: NodeSet) -> dict[str, int]:
     """Why no node fits, counted; equal asks share the count while nothing changes."""
-    checks = [check for check in session.rules.ask_checks if check.applies(ask)]
+    checks = [check for check in session.rules.request_checks if check.applies(request)]
     if any(check.key is None for check in checks):
-        return node_refusals(session.state, session.rules, ask, nodes)
-    own = tuple(check.key(ask) for check in checks if check.key is not None)
-    key = (nodes, session.rankings.key(ask), own)
+        return count_refusals(session.state, session.rules, request, nodes)
+    check_keys = tuple(check.key(request) for check in checks if check.key is not None)
+    key = (nodes, session.rankings.request_key(request), check_keys)
     version = session.state.version
-    seen = session.explained.get(key)
-    if seen is None or seen[0] != version:
-        seen = session.explained[key] = (version, node_refusals(session.state, session.rules, ask, nodes))
-    return seen[1]
+    cached = session.node_refusal_counts.get(key)
+    if cached is None or cached[0] != version:
+        cached = session.node_refusal_counts[key] = (
+            version,
+            count_refusals(session.state, session.rules, request, nodes),
+        )
+    return cached[1]

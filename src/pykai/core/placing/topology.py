@@ -22,18 +22,18 @@ from pykai.api import names
 from pykai.api.scheduling import TopologyConstraint
 from pykai.api.topology import Topology
 from pykai.core.cluster.snapshot import NodeTable, Snapshot
-from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun, leaves_of
+from pykai.core.cycle.gangs import BranchState, Gang, LeafState, leaves_of
 from pykai.core.cycle.state import State
 from pykai.core.model.axes import PODS, BoolArray, FloatArray, IntArray, is_gpu
 from pykai.core.model.shapes import GpuKind, Shape
 from pykai.core.model.tasks import Task
-from pykai.core.placing.claimamounts import claimed_by
+from pykai.core.placing.claimamounts import claimed_amounts
 from pykai.core.placing.fit import tenant_mibs
 
 #: What a resource contributes of which a domain has nothing (topo:5.4).
-_NOTHING_LEFT = 1000.0
+_EXHAUSTED_RATIO = 1000.0
 #: As good as any number of pods.
-_MANY = 2**31
+_UNLIMITED_PODS = 2**31
 ROOT = 0
 
 
@@ -48,7 +48,7 @@ class DomainTree:
     #: [level, node] number of its domain, -1 outside the topology
     codes: IntArray
     #: [level + 1] the domains of a level are numbered from here up to the next; ordered by parent, then by name
-    first: list[int]
+    level_starts: list[int]
     #: domain -> path of label values from the top, with dots (topo:T-16)
     ids: list[str]
     #: domain -> its parent; the root is its own
@@ -63,24 +63,24 @@ class DomainTree:
 
     def level_of(self, domain: int) -> int:
         """The level of a domain."""
-        return bisect_right(self.first, domain) - 1
+        return bisect_right(self.level_starts, domain) - 1
 
-    def of_level(self, level: int) -> range:
+    def domains_of_level(self, level: int) -> range:
         """The domains of a level."""
-        return range(self.first[level], self.first[level + 1])
+        return range(self.level_starts[level], self.level_starts[level + 1])
 
-    def named(self, domain: int) -> bool:
+    def has_name(self, domain: int) -> bool:
         """Whether its own label has a value; an empty one makes a domain, but says nothing in a message."""
         return bool(self.ids[domain]) and not self.ids[domain].endswith(".")
 
-    def sums(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
+    def sums_by_domain(self, column: IntArray | FloatArray, rows: IntArray) -> FloatArray:
         """[domain] the sum of a column over those of the rows that lie in it."""
-        found = np.bincount(self.codes[-1, rows], weights=column[rows], minlength=len(self)).astype(np.float64)
+        sums = np.bincount(self.codes[-1, rows], weights=column[rows], minlength=len(self)).astype(np.float64)
         for level in range(len(self.codes) - 1, 0, -1):
             # Each level is the sum of the one below it.
-            below = slice(self.first[level], self.first[level + 1])
-            found += np.bincount(self.parents[below], weights=found[below], minlength=len(self))
-        return found
+            below = slice(self.level_starts[level], self.level_starts[level + 1])
+            sums += np.bincount(self.parents[below], weights=sums[below], minlength=len(self))
+        return sums
 
 
 def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
@@ -94,22 +94,22 @@ def domain_tree(nodes: NodeTable, topology: Topology) -> DomainTree:
         tuple(node.labels[label] for label in labels) if all(label in node.labels for label in labels) else None
         for node in nodes.facts
     ]
-    ids, parents, first = ["root"], [ROOT], [ROOT, 1]
+    ids, parents, level_starts = ["root"], [ROOT], [ROOT, 1]
     codes = [np.array([-1 if path is None else ROOT for path in paths], dtype=np.int64)]
-    known: dict[tuple[str, ...], int] = {(): ROOT}
+    numbers_above: dict[tuple[str, ...], int] = {(): ROOT}
     for depth in range(1, len(labels) + 1):
         prefixes = sorted({path[:depth] for path in paths if path is not None})
         numbers = {prefix: len(ids) + index for index, prefix in enumerate(prefixes)}
         codes.append(np.array([-1 if path is None else numbers[path[:depth]] for path in paths], dtype=np.int64))
         ids += [".".join(prefix) for prefix in prefixes]
-        parents += [known[prefix[:-1]] for prefix in prefixes]
-        first.append(len(ids))
-        known = numbers
+        parents += [numbers_above[prefix[:-1]] for prefix in prefixes]
+        level_starts.append(len(ids))
+        numbers_above = numbers
     member = np.array([path is not None for path in paths], dtype=np.bool_)
-    return DomainTree(levels, member, np.array(codes), first, ids, np.array(parents, dtype=np.int64))
+    return DomainTree(levels, member, np.array(codes), level_starts, ids, np.array(parents, dtype=np.int64))
 
 
-def tree_of(snapshot: Snapshot, name: str) -> DomainTree | None:
+def topology_tree(snapshot: Snapshot, name: str) -> DomainTree | None:
     """The tree of the topology of that name, made once as long as neither it nor a node changes; None = no such."""
     topology = snapshot.topologies.get(name)
     if topology is None:
@@ -119,7 +119,7 @@ def tree_of(snapshot: Snapshot, name: str) -> DomainTree | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class ConstraintLevels:
     """The levels of a constraint in a tree; ROOT where there is none of a kind."""
 
     required: int
@@ -136,74 +136,74 @@ class Levels:
         return min(self.required, self.preferred) if self.required and self.preferred else self.deepest
 
 
-def levels_of(tree: DomainTree, wanted: TopologyConstraint, subgroup: str) -> Levels | str:
+def levels_of(tree: DomainTree, constraint: TopologyConstraint, subgroup: str) -> ConstraintLevels | str:
     """The levels a constraint names, or what is wrong with it (topo:T-40)."""
-    named = (("required", wanted.required_topology_level), ("preferred", wanted.preferred_topology_level))
+    named = (("required", constraint.required_topology_level), ("preferred", constraint.preferred_topology_level))
     who = "workload" if subgroup in ("", names.DEFAULT_SUBGROUP) else f"sub-group {subgroup}"
     if not any(level for _, level in named):
-        return f"no topology constraints were found for subgroup {subgroup}, with topology name {wanted.topology}"
+        return f"no topology constraints were found for subgroup {subgroup}, with topology name {constraint.topology}"
     for kind, level in named:
         if level and level not in tree.levels:
             return (
                 f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
-                f"but the topology tree '{wanted.topology}' does not contain a level with this name"
+                f"but the topology tree '{constraint.topology}' does not contain a level with this name"
             )
     required, preferred = (tree.levels[level] if level else ROOT for _, level in named)
     # A preferred level no deeper than the required one asks for nothing more (topo:TD-10).
-    return Levels(required, preferred if preferred > required else ROOT)
+    return ConstraintLevels(required, preferred if preferred > required else ROOT)
 
 
-def narrowed_to(snapshot: Snapshot, node: BranchRun | LeafRun) -> tuple[str, int]:
+def narrowing_of(snapshot: Snapshot, node: BranchState | LeafState) -> tuple[str, int]:
     """The topology that a subgroup names, and how far that narrows it.
 
     0 = not at all, 1 = to the nodes of the topology, 2 and more = to one domain of the first level, the second, ...
     """
-    wanted = node.topology
-    tree = tree_of(snapshot, wanted.topology) if wanted is not None and wanted.topology else None
-    if tree is None or wanted is None:
+    constraint = node.topology
+    tree = topology_tree(snapshot, constraint.topology) if constraint is not None and constraint.topology else None
+    if tree is None or constraint is None:
         return "", 0
-    levels = levels_of(tree, wanted, node.name)
-    return ("", 0) if isinstance(levels, str) else (wanted.topology, 1 + levels.required)
+    levels = levels_of(tree, constraint, node.name)
+    return ("", 0) if isinstance(levels, str) else (constraint.topology, 1 + levels.required)
 
 
-def required_around(snapshot: Snapshot, gang: Gang, node: BranchRun | LeafRun, topology: str) -> str:
+def enclosing_required_level(snapshot: Snapshot, gang: Gang, node: BranchState | LeafState, topology: str) -> str:
     """The level of a topology that a subgroup or the nearest one around it requires; "" where none does."""
     key = ("required around", gang.key, topology)
-    found = snapshot.memo.get(key)
-    if not isinstance(found, dict):
-        tree = tree_of(snapshot, topology)
+    levels_by_subgroup = snapshot.memo.get(key)
+    if not isinstance(levels_by_subgroup, dict):
+        tree = topology_tree(snapshot, topology)
         levels: dict[str, str] = {}
-        found = snapshot.memo[key] = levels
+        levels_by_subgroup = snapshot.memo[key] = levels
         # Names tell subgroups apart: a tree where two have the same is not used (cycle:PG-2).
-        stack: list[tuple[BranchRun | LeafRun, str]] = [(gang.root, "")]
+        stack: list[tuple[BranchState | LeafState, str]] = [(gang.root, "")]
         while stack and tree is not None:
-            here, level = stack.pop()
-            wanted = here.topology
-            named = tree.levels.get(wanted.required_topology_level or "", ROOT) if wanted is not None else ROOT
-            if wanted is not None and wanted.topology == topology and named != ROOT:
+            subgroup, level = stack.pop()
+            constraint = subgroup.topology
+            named = tree.levels.get(constraint.required_topology_level or "", ROOT) if constraint is not None else ROOT
+            if constraint is not None and constraint.topology == topology and named != ROOT:
                 level = tree.label(named)
-            levels[here.name] = level
-            if isinstance(here, BranchRun):
-                stack += [(child, level) for child in here.children]
-    return str(found.get(node.name, ""))
+            levels[subgroup.name] = level
+            if isinstance(subgroup, BranchState):
+                stack += [(child, level) for child in subgroup.children]
+    return str(levels_by_subgroup.get(node.name, ""))
 
 
-def active_rows(state: State, gang: Gang, node: BranchRun | LeafRun) -> list[int] | None:
+def active_rows(state: State, gang: Gang, node: BranchState | LeafState) -> list[int] | None:
     """Nodes of pods of a subgroup that run or are about to, None when there is no such pod.
 
     All pods below it count, whoever is placed now (topo:T-25, TD-3).
 
     Statements: topo:T-29.
     """
-    active = gang.active(state.status_of)
+    active = gang.active_tasks(state.status_of)
     tasks = [task for leaf in leaves_of(node) for task in active.get(leaf.name, ())]
     if not tasks:
         return None
     rows = state.snapshot.nodes.rows
-    return [state.seat_of(task).row for task in tasks if task.key in state.moved or task.node in rows]
+    return [state.placement_of(task).row for task in tasks if task.key in state.placements or task.node in rows]
 
 
-def pinned(tree: DomainTree, level: int, rows: list[int]) -> BoolArray:
+def pinned_nodes(tree: DomainTree, level: int, rows: list[int]) -> BoolArray:
     """[node] inside those domains of a level in which the rows lie (topo:T-25 to T-27)."""
     codes = tree.codes[level]
     held = {int(codes[row]) for row in rows} - {-1}
@@ -229,16 +229,20 @@ def free_gpu_mib(state: State) -> IntArray:
     return free
 
 
-def least_hundredths(nodes: NodeTable, shape: Shape) -> int:
+def min_gpu_hundredths(nodes: NodeTable, shape: Shape) -> int:
     """What a shared request takes of the GPUs of any node at least, cut to hundredths for each device: what fits never
     adds up to more than there is."""
-    ask = shape.gpu
+    gpu_request = shape.gpu
     largest = int(_gpu_mibs(nodes).max(initial=1))
-    each = 100 * ask.memory_mib // largest if ask.kind is GpuKind.MEMORY else int(100 * ask.portion)
-    return ask.devices * each
+    each = (
+        100 * gpu_request.memory_mib // largest
+        if gpu_request.kind is GpuKind.MEMORY
+        else int(100 * gpu_request.portion)
+    )
+    return gpu_request.devices * each
 
 
-class Demand:
+class DomainDemand:
     """What some tasks need of a domain (topo:5.1 to 5.4; cycle:TOP-3)."""
 
     def __init__(self, state: State, tasks: Sequence[Task]) -> None:
@@ -249,7 +253,7 @@ class Demand:
         self.shapes = Counter(task.shape for task in tasks)
         size = len(snapshot.axes)
         self._sums: IntArray = np.zeros(size, dtype=np.int64)
-        asking: IntArray = np.zeros(size, dtype=np.int64)
+        requesting: IntArray = np.zeros(size, dtype=np.int64)
         #: hundredths of GPUs that shared requests take: as they say, and at least
         self._shared_sum = self._shared_least = with_gpu = 0
         #: GPUs that are served by claims (topo:T-59)
@@ -258,68 +262,74 @@ class Demand:
         for shape, count in self.shapes.items():
             charge = snapshot.vectors[shape].charge
             self._sums += count * charge
-            asking += count * (charge > 0)
+            requesting += count * (charge > 0)
             with_gpu += count * (shape.gpu.kind in (GpuKind.WHOLE, GpuKind.FRACTION))
             if shape.shared:
-                least = least_hundredths(snapshot.nodes, shape)
+                least = min_gpu_hundredths(snapshot.nodes, shape)
                 # An amount of memory weighs nothing in the order of domains: recorded decisions are so.
                 self._shared_sum += count * shape.gpu_hundredths
                 self._shared_least += count * least
             claimed = sum(claim.gpus for claim in shape.claims)
-            self._claimed += count * (claimed + sum(amount for name, amount in shape.backed if is_gpu(name)))
+            self._claimed += count * (claimed + sum(amount for name, amount in shape.dra_backed if is_gpu(name)))
         gpu_axes = set(snapshot.axes.gpu_axes)
         others = [axis for axis in range(2, size) if axis not in gpu_axes]
         #: whether a shortage is told in pods or in resources (topo:T-19)
-        self.homogeneous = with_gpu in (0, self.count) and all(int(asking[axis]) in (0, self.count) for axis in others)
+        self.homogeneous = with_gpu in (0, self.count) and all(
+            int(requesting[axis]) in (0, self.count) for axis in others
+        )
 
-    def places(self, shape: Shape) -> IntArray:
+    def pod_slots(self, shape: Shape) -> IntArray:
         """[node] how many pods of this kind it could hold, as far as resources go (topo:5.2, TD-14)."""
         state = self._state
         size = len(state.snapshot.nodes)
-        asked = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].asked if amount > 0]
-        claimed = claimed_by(state, shape)
-        if not shape.shared and not claimed and asked == [(PODS, 1)]:
+        requested = [(axis, amount) for axis, amount in state.snapshot.vectors[shape].requested if amount > 0]
+        claimed = claimed_amounts(state, shape)
+        if not shape.shared and not claimed and requested == [(PODS, 1)]:
             return np.full(size, self.count, dtype=np.int64)
-        counts: IntArray = np.full(size, _MANY, dtype=np.int64)
-        for axis, amount in asked:
+        counts: IntArray = np.full(size, _UNLIMITED_PODS, dtype=np.int64)
+        for axis, amount in requested:
             np.minimum(counts, state.free[axis] // amount, out=counts)
         for axis, amount, offered in claimed:
-            np.minimum(counts, np.where(offered, state.free[axis] // amount, _MANY), out=counts)
+            np.minimum(counts, np.where(offered, state.free[axis] // amount, _UNLIMITED_PODS), out=counts)
         if shape.shared:
             asked_mib = np.maximum(shape.gpu.devices * tenant_mibs(state.snapshot.nodes, shape), 1)
             np.minimum(counts, self._free_gpu_mib() // asked_mib, out=counts)
         return np.clip(counts, 0, self.count)
 
-    def room(self, tree: DomainTree, rows: IntArray, allowed: Callable[[Shape], BoolArray] | None = None) -> FloatArray:
+    def placeable_pods(
+        self, tree: DomainTree, rows: IntArray, allowed: Callable[[Shape], BoolArray] | None = None
+    ) -> FloatArray:
         """[domain] how many of the tasks could be in it at most, counted on these rows.
 
         `allowed` also leaves out nodes that refuse a kind whoever leaves them (topo:TD-12).
         """
-        found: FloatArray = np.zeros(len(tree))
+        pods: FloatArray = np.zeros(len(tree))
         for shape, count in self.shapes.items():
-            places = self.places(shape)
+            slots = self.pod_slots(shape)
             if allowed is not None:
-                places = np.where(allowed(shape), places, 0)
-            found += np.minimum(tree.sums(places, rows), count)
-        return found
+                slots = np.where(allowed(shape), slots, 0)
+            pods += np.minimum(tree.sums_by_domain(slots, rows), count)
+        return pods
 
-    def loads(self, tree: DomainTree, rows: IntArray, *, shared: bool = False) -> list[tuple[str, float, FloatArray]]:
+    def resource_loads(
+        self, tree: DomainTree, rows: IntArray, *, shared: bool = False
+    ) -> list[tuple[str, float, FloatArray]]:
         """What is asked for in all, resource by resource: its name, how much, and [domain] how much is free.
 
         All GPUs are one resource (topo:5.4), with the rest of shared ones if `shared`.
         """
         state = self._state
         axes = state.snapshot.axes
-        found = [
-            (axes.names[axis], float(self._sums[axis]), tree.sums(state.free[axis], rows))
+        loads = [
+            (axes.names[axis], float(self._sums[axis]), tree.sums_by_domain(state.free[axis], rows))
             for axis in np.flatnonzero(self._sums).tolist()
             if axis != PODS and axis not in axes.gpu_axes
         ]
         gpus = float(self._sums[axes.gpu_axes].sum()) + self._shared_sum / 100.0 + self._claimed
         if gpus:
             whole = state.free[axes.gpu_axes].sum(axis=0)
-            found.append(("/gpu", gpus, self._free_gpus(tree, rows) if shared else tree.sums(whole, rows)))
-        return found
+            loads.append(("/gpu", gpus, self._free_gpus(tree, rows) if shared else tree.sums_by_domain(whole, rows)))
+        return loads
 
     def overloaded(self, tree: DomainTree, rows: IntArray) -> BoolArray:
         """[domain] has less than all of them ask for together; several kinds may compete for one node (topo:T-20)."""
@@ -329,7 +339,7 @@ class Demand:
             free = np.maximum(self._state.free, 0)
             for axis in np.flatnonzero(self._sums).tolist():
                 if axis != PODS:
-                    short |= tree.sums(free[axis], rows) < self._sums[axis]
+                    short |= tree.sums_by_domain(free[axis], rows) < self._sums[axis]
             if self._shared_least:
                 whole = int(self._sums[self._state.snapshot.axes.gpu_axes].sum())
                 short |= self._free_gpus(tree, rows) < whole + self._shared_least / 100.0
@@ -345,14 +355,18 @@ class Demand:
 
         Statements: gpu:C-12.
         """
-        found = tree.sums(self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes), rows)
-        return np.round(found, 6)
+        gpus = tree.sums_by_domain(self._free_gpu_mib() / _gpu_mibs(self._state.snapshot.nodes), rows)
+        return np.round(gpus, 6)
 
 
-def ratios(loads: list[tuple[str, float, FloatArray]], size: int) -> FloatArray:
+def fill_ratios(loads: list[tuple[str, float, FloatArray]], size: int) -> FloatArray:
     """[domain] how full the tasks would make it; the fullest is tried first (topo:5.4)."""
-    found: FloatArray = np.zeros(size)
-    for _, asked, free in loads:
+    ratios_by_domain: FloatArray = np.zeros(size)
+    for _, requested, free in loads:
         has = free > 0
-        np.maximum(found, np.where(has, asked / np.where(has, free, 1.0), _NOTHING_LEFT), out=found)
-    return found
+        np.maximum(
+            ratios_by_domain,
+            np.where(has, requested / np.where(has, free, 1.0), _EXHAUSTED_RATIO),
+            out=ratios_by_domain,
+        )
+    return ratios_by_domain

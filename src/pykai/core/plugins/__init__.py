@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from pykai.api import names
 from pykai.core.hooks import Plugin
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.plugins.arguments import read_arguments
-from pykai.core.plugins.dynamicresources import DynamicResources
-from pykai.core.plugins.kubernetes import NodeAffinity, TaintToleration, TopologySpread
+from pykai.core.plugins.dynamicresources import DynamicResourcesPlugin
+from pykai.core.plugins.kubernetes import NodeAffinityPlugin, TaintToleration, TopologySpread
 from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.plugins.numa import Numa
-from pykai.core.plugins.orders import ORDERS
+from pykai.core.plugins.orders import ORDER_PLUGINS
 from pykai.core.plugins.predicates import Predicates
 from pykai.core.plugins.proportion import Proportion
 from pykai.core.plugins.scores import (
@@ -22,15 +22,15 @@ from pykai.core.plugins.scores import (
     NodeAvailability,
     NodePlacement,
     NominatedNode,
-    PodAffinity,
+    PodAffinityPlugin,
     ResourceType,
 )
 from pykai.core.plugins.topology import TopologyPlugin
 from pykai.core.plugins.volumes import VolumeLimits
 
-CATALOGUE: Mapping[str, type] = {
+PLUGIN_CLASSES: Mapping[str, type] = {
     "predicates": Predicates,
-    "dynamicresources": DynamicResources,
+    "dynamicresources": DynamicResourcesPlugin,
     "proportion": Proportion,
     "nodeavailability": NodeAvailability,
     "gpusharingorder": GpuSharingOrder,
@@ -39,18 +39,18 @@ CATALOGUE: Mapping[str, type] = {
     "resourcetype": ResourceType,
     "nominatednode": NominatedNode,
     "nodeplacement": NodePlacement,
-    "podaffinity": PodAffinity,
+    "podaffinity": PodAffinityPlugin,
     "minruntime": MinRuntime,
     "topology": TopologyPlugin,
     "numa": Numa,
     "topologyspread": TopologySpread,
-    "nodeaffinity": NodeAffinity,
+    "nodeaffinity": NodeAffinityPlugin,
     "tainttoleration": TaintToleration,
     "volumelimits": VolumeLimits,
 }
 
 #: Names of upstream's plugins that decide nothing in this version; a configuration may name them.
-PLANNED = (
+ACCEPTED_WITHOUT_EFFECT = (
     "reflectjoborder",
     "snapshot",
 )
@@ -96,20 +96,20 @@ PROFILES: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]] = {
 DEFAULT_ACTIONS = names.DEFAULT_ACTIONS
 
 
-def known_plugins() -> list[str]:
+def plugin_names() -> list[str]:
     """Names a configuration may use without installing anything."""
-    return sorted((*ORDERS, *CATALOGUE, *PLANNED))
+    return sorted((*ORDER_PLUGINS, *PLUGIN_CLASSES, *ACCEPTED_WITHOUT_EFFECT))
 
 
-def built_in(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Plugin | None:
+def built_in_plugin(name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter) -> Plugin | None:
     """A built-in plugin with its arguments, None when there is none of that name."""
     subject = f"plugin {name}"
-    order = ORDERS.get(name)
+    order = ORDER_PLUGINS.get(name)
     if order is not None:
         read_arguments({}, arguments, subject, path, report)
         return order
-    kind = CATALOGUE.get(name)
-    if kind is None:
+    plugin_class = PLUGIN_CLASSES.get(name)
+    if plugin_class is None:
         return None
-    plugin: Plugin = kind(**read_arguments(kind.ARGUMENTS, arguments, subject, path, report))  # type: ignore[attr-defined]
+    plugin: Plugin = plugin_class(**read_arguments(plugin_class.ARGUMENTS, arguments, subject, path, report))  # type: ignore[attr-defined]
     return plugin

@@ -12,13 +12,13 @@ from typing import Any
 
 from pykai.api.duration import DurationError, parse_extended_duration
 from pykai.api.suggestions import did_you_mean
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 
-Reader = Callable[[str], Any]
+ArgumentReader = Callable[[str], Any]
 
 
-def a_number(text: str) -> float:
+def read_number(text: str) -> float:
     """A finite number."""
     try:
         value = float(text)
@@ -29,14 +29,14 @@ def a_number(text: str) -> float:
     return value
 
 
-def a_count(text: str) -> int:
+def read_count(text: str) -> int:
     """A whole number that is not negative."""
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise ValueError("expected a whole number that is not negative")
     return int(text)
 
 
-def a_flag(text: str) -> bool:
+def read_flag(text: str) -> bool:
     """true or false."""
     lowered = text.lower()
     if lowered not in ("true", "false"):
@@ -44,12 +44,12 @@ def a_flag(text: str) -> bool:
     return lowered == "true"
 
 
-def a_list(text: str) -> frozenset[str]:
+def read_list(text: str) -> frozenset[str]:
     """Words with commas between them, none for an empty text."""
     return frozenset(word for part in text.split(",") if (word := part.strip()))
 
 
-def a_long_span(text: str) -> int:
+def read_duration_ns(text: str) -> int:
     """A duration that is not negative, days and weeks allowed, in nanoseconds."""
     try:
         span = parse_extended_duration(text)
@@ -60,31 +60,35 @@ def a_long_span(text: str) -> int:
     return span
 
 
-def one_of(*words: str) -> Reader:
+def read_one_of(*choices: str) -> ArgumentReader:
     """One of some words."""
 
     def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
         return text
 
     return read
 
 
 def read_arguments(
-    table: Mapping[str, tuple[str, Reader]], arguments: Mapping[str, str], subject: str, path: str, report: Report
+    table: Mapping[str, tuple[str, ArgumentReader]],
+    arguments: Mapping[str, str],
+    subject: str,
+    path: str,
+    report: ProblemReporter,
 ) -> dict[str, Any]:
     """Fields for a plugin's constructor; unknown and bad arguments are reported and left out."""
     fields: dict[str, Any] = {}
     for name, text in arguments.items():
-        known = table.get(name)
-        if known is None:
+        argument = table.get(name)
+        if argument is None:
             expected = f"it knows {', '.join(sorted(table))}" if table else "it takes none"
             report(
                 Problem(subject, f"{path}.{name}", f"unknown argument; {expected}; ignored{did_you_mean(name, table)}")
             )
             continue
-        field, read = known
+        field, read = argument
         try:
             fields[field] = read(str(text))
         except ValueError as error:

@@ -14,11 +14,11 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, NodeSet, Planes, PreFailure, Rows, Scope
-from pykai.core.ledgers.claims.ledger import ELSEWHERE, NO_DEVICES, ClaimBooks
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, NodeSet, PlacementRequest, Planes, PreFailure, Rows, Scope
+from pykai.core.ledgers.claims.ledger import NO_DEVICES, UNREACHABLE, ClaimLedger
 from pykai.core.model.axes import FloatArray, IntArray
-from pykai.core.model.claimrequests import Refusal, may_administer
-from pykai.core.plugins.arguments import Reader, a_count
+from pykai.core.model.claimrequests import ClaimRefusal, allows_admin_access
+from pykai.core.plugins.arguments import ArgumentReader, read_count
 from pykai.core.plugins.scores import AVAILABILITY
 
 _TEXTS = (
@@ -29,94 +29,121 @@ _TEXTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicResources:
+class DynamicResourcesPlugin:
     """Claims of devices.  `maxCelCacheEntries` is accepted for the sake of existing files: expressions are compiled
     once, however many there are (gpu:D-23)."""
 
     max_cel_cache_entries: int = 10
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
-        "maxCelCacheEntries": ("max_cel_cache_entries", a_count),
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
+        "maxCelCacheEntries": ("max_cel_cache_entries", read_count),
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Nothing at all while no pod uses claims."""
         if not snapshot.tasks_with_claims:
             return Hooks()
-        books = ClaimBooks(snapshot)
-        return replace(_hooks(snapshot, books), pre_place=(_unusable(snapshot), _too_many(books)))
+        ledger = ClaimLedger(snapshot)
+        return replace(
+            _claim_hooks(snapshot, ledger), pre_place=(_unusable_claim_check(snapshot), _consumer_limit_check(ledger))
+        )
 
 
-def without_claims(snapshot: Snapshot) -> Hooks:
+def hooks_without_claims(snapshot: Snapshot) -> Hooks:
     """The rules where the plugin is switched off: nobody gets devices, nodes serve what they offer (gpu:D-2)."""
     if not snapshot.tasks_with_claims:
         return Hooks()
-    return replace(_hooks(snapshot, ClaimBooks(snapshot, serving=False)), pre_place=(_not_available,))
+    return replace(_claim_hooks(snapshot, ClaimLedger(snapshot, serving=False)), pre_place=(_claims_not_available,))
 
 
-def _hooks(snapshot: Snapshot, books: ClaimBooks) -> Hooks:
-    def refused(state: State, ask: Ask, rows: Rows) -> IntArray:
-        return books.codes(state, ask.shape, rows)
+def _claim_hooks(snapshot: Snapshot, ledger: ClaimLedger) -> Hooks:
+    def refusal_codes(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
+        return ledger.refusal_codes(state, request.shape, rows)
 
-    def described(state: State, ask: Ask, code: int, row: int) -> str:
-        if code == ELSEWHERE:
-            return _TEXTS[code - 1].replace("claim", f"claim {books.elsewhere(ask.shape, row)}", 1)
-        text = books.failure_at(ask.shape, row) if code == NO_DEVICES else ""
-        return Refusal(text).on(snapshot.nodes.names[row]) if text else _TEXTS[code - 1]
+    def describe(state: State, request: PlacementRequest, code: int, row: int) -> str:
+        if code == UNREACHABLE:
+            return _TEXTS[code - 1].replace("claim", f"claim {ledger.unreachable_claim(request.shape, row)}", 1)
+        text = ledger.allocator_failure_at(request.shape, row) if code == NO_DEVICES else ""
+        return ClaimRefusal(text).text_on(snapshot.nodes.names[row]) if text else _TEXTS[code - 1]
 
-    def must_wait(state: State, ask: Ask, rows: Rows, context: object) -> FloatArray:
-        waits: FloatArray = np.multiply(-AVAILABILITY, books.codes(state, ask.shape, rows, idle=True) != 0)
+    def waiting_scores(state: State, request: PlacementRequest, rows: Rows, context: object) -> FloatArray:
+        waits: FloatArray = np.multiply(-AVAILABILITY, ledger.refusal_codes(state, request.shape, rows, idle=True) != 0)
         return waits
 
-    def refused_at(state: State, ask: Ask, row: int) -> int:
-        return books.code_at(state, ask.shape, row)
+    def refusal_code_at(state: State, request: PlacementRequest, row: int) -> int:
+        return ledger.refusal_code_at(state, request.shape, row)
 
-    def must_wait_at(state: State, ask: Ask, row: int, planes: Planes, context: object) -> float:
-        return -AVAILABILITY if books.code_at(state, ask.shape, row, idle=True) else 0.0
+    def waiting_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: object) -> float:
+        return -AVAILABILITY if ledger.refusal_code_at(state, request.shape, row, idle=True) else 0.0
 
-    def local(ask: Ask) -> bool:
-        return books.concerns(ask.shape) and not books.loose(ask.shape)
+    def uses_node_local_claims(request: PlacementRequest) -> bool:
+        return ledger.concerns(request.shape) and not ledger.affects_other_nodes(request.shape)
 
-    def loose(ask: Ask) -> bool:
-        return books.concerns(ask.shape) and books.loose(ask.shape)
+    def uses_shared_claims(request: PlacementRequest) -> bool:
+        return ledger.concerns(request.shape) and ledger.affects_other_nodes(request.shape)
 
-    def changes(state: State, ask: Ask, nodes: NodeSet) -> Callable[[], int]:
-        return lambda: books.far_changes
+    def shared_claim_changes(state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], int]:
+        return lambda: ledger.cross_node_changes
 
-    def standing(ask: Ask) -> tuple[object, ...]:
+    def sharing_key(request: PlacementRequest) -> tuple[object, ...]:
         """What else than its shape decides about a pod with claims that others share."""
-        return ask.gang.group.queue, [books.reserved(claim.key, ask.task) for claim in ask.shape.claims].count(True)
+        return request.gang.group.queue, [
+            ledger.is_reserved_for(claim.key, request.task) for claim in request.shape.claims
+        ].count(True)
 
     return Hooks(
         node_checks=(
-            NodeCheck("claims", _TEXTS, refused, Scope.ROW, local, describe=described, at=refused_at),
-            NodeCheck("shared claims", _TEXTS, refused, Scope.ASK, loose, describe=described, key=standing),
+            NodeCheck(
+                "claims",
+                _TEXTS,
+                refusal_codes,
+                Scope.ROW,
+                uses_node_local_claims,
+                describe=describe,
+                at=refusal_code_at,
+            ),
+            NodeCheck(
+                "shared claims",
+                _TEXTS,
+                refusal_codes,
+                Scope.REQUEST,
+                uses_shared_claims,
+                describe=describe,
+                key=sharing_key,
+            ),
         ),
         node_scores=(
-            NodeScore("claims", must_wait, Scope.ROW, local, at=must_wait_at),
-            NodeScore("shared claims", must_wait, Scope.ROW, loose, context=changes, at=must_wait_at),
+            NodeScore("claims", waiting_scores, Scope.ROW, uses_node_local_claims, at=waiting_score_at),
+            NodeScore(
+                "shared claims",
+                waiting_scores,
+                Scope.ROW,
+                uses_shared_claims,
+                context=shared_claim_changes,
+                at=waiting_score_at,
+            ),
         ),
-        books=books,
+        discrete_ledger=ledger,
     )
 
 
-def _not_available(state: State, ask: Ask) -> PreFailure | None:
+def _claims_not_available(state: State, request: PlacementRequest) -> PreFailure | None:
     """Without the plugin nobody gives a pod its devices (gpu:D-2)."""
-    if not ask.shape.claims:
+    if not request.shape.claims:
         return None
-    claims = ", ".join(claim.name for claim in ask.shape.claims)
+    claims = ", ".join(claim.name for claim in request.shape.claims)
     text = f"pod {{pod}} cannot be scheduled, it references resource claims {claims} "
     text += "while dynamic resource allocation is not available in the cluster"
     return PreFailure("DynamicResources", text, unresolvable=True)
 
 
-def _unusable(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
+def _unusable_claim_check(snapshot: Snapshot) -> Callable[[State, PlacementRequest], PreFailure | None]:
     """A claim that cannot be used wherever the pod goes (gpu:D-9)."""
 
-    def check(state: State, ask: Ask) -> PreFailure | None:
-        for claim in ask.shape.claims:
+    def check(state: State, request: PlacementRequest) -> PreFailure | None:
+        for claim in request.shape.claims:
             text = claim.problem
-            queue = ask.gang.group.queue
+            queue = request.gang.group.queue
             name = claim.key.partition("/")[2]
             key = snapshot.shard.queue_label
             if not text and claim.queue_checked and claim.queue is None:
@@ -126,9 +153,9 @@ def _unusable(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
                     f"DRA claim {name} is a shared GPU claim with wrong queue label "
                     f"(expected queue: {queue}, claim queue label: {claim.queue})"
                 )
-            elif not text and claim.ask is not None and claim.ask.admin:
-                labels = snapshot.namespaces.get(ask.task.namespace, {})
-                if not may_administer(labels):
+            elif not text and claim.request is not None and claim.request.wants_admin_access:
+                labels = snapshot.namespaces.get(request.task.namespace, {})
+                if not allows_admin_access(labels):
                     text = f"claim {claim.name} asks for administrative access, which namespaces need a label for"
             if text:
                 return PreFailure("DynamicResources", f"pod {{pod}} cannot be scheduled: {text}", unresolvable=True)
@@ -137,13 +164,13 @@ def _unusable(snapshot: Snapshot) -> Callable[[State, Ask], PreFailure | None]:
     return check
 
 
-def _too_many(books: ClaimBooks) -> Callable[[State, Ask], PreFailure | None]:
+def _consumer_limit_check(ledger: ClaimLedger) -> Callable[[State, PlacementRequest], PreFailure | None]:
     """A claim that may not be used by more pods than it is (gpu:D-9)."""
 
-    def check(state: State, ask: Ask) -> PreFailure | None:
-        if not ask.shape.claims:
+    def check(state: State, request: PlacementRequest) -> PreFailure | None:
+        if not request.shape.claims:
             return None
-        full = books.full(ask.shape, ask.task)
+        full = ledger.overused_claim(request.shape, request.task)
         if full is None:
             return None
         return PreFailure(

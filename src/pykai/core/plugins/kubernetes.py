@@ -17,33 +17,33 @@ from typing import ClassVar
 
 import numpy as np
 
-from pykai.core.cluster.nodematching import candidates, discouraged, discourages, preferred
+from pykai.core.cluster.nodematching import eligible_nodes, has_soft_taints, preferred_weights, soft_taint_counts
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeScore, Rows, Scope
+from pykai.core.hooks import Hooks, NodeScore, PlacementRequest, Rows, Scope
 from pykai.core.model.axes import FloatArray
 from pykai.core.model.shapes import SOFT_SPREAD
-from pykai.core.placing.spread import Crowding, spread_index
-from pykai.core.plugins.arguments import Reader
+from pykai.core.placing.spread import DomainLoad, spread_index
+from pykai.core.plugins.arguments import ArgumentReader
 
 #: What a point of kube-scheduler is worth here.
 POINT = 100.0
 SPREAD_WEIGHT, NODE_AFFINITY_WEIGHT, TAINT_WEIGHT = 2.0, 2.0, 3.0
-_BEST = 100.0
+_MAX_POINTS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread:
     """topologyspread: `ScheduleAnyway` constraints prefer emptier domains; `predicates` has the hard ones."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
         index = spread_index(snapshot)
 
-        def score(state: State, ask: Ask, rows: Rows, crowding: Crowding) -> FloatArray:
-            return POINT * SPREAD_WEIGHT * index.preference(state, ask, rows, crowding)
+        def score(state: State, request: PlacementRequest, rows: Rows, crowding: DomainLoad) -> FloatArray:
+            return POINT * SPREAD_WEIGHT * index.preference(state, request, rows, crowding)
 
         return Hooks(
             node_scores=(
@@ -51,39 +51,39 @@ class TopologySpread:
                     "topologyspread",
                     score,
                     applies=lambda ask: ask.shape.has_spread(SOFT_SPREAD),
-                    context=index.crowding,
+                    context=index.domain_load,
                 ),
             ),
-            ask_key=index.preference_key,
+            cache_key=index.preference_key,
             observer=index,
         )
 
 
-def _in_points(column: FloatArray, state: State, ask: Ask) -> FloatArray:
+def _to_points(column: FloatArray, state: State, request: PlacementRequest) -> FloatArray:
     """A column as points: 100 for the most that any candidate has."""
-    most = float(column[candidates(state.snapshot.nodes, ask.shape)].max(initial=0.0))
-    return column * (_BEST / most) if most > 0 else np.zeros(len(column))
+    most = float(column[eligible_nodes(state.snapshot.nodes, request.shape)].max(initial=0.0))
+    return column * (_MAX_POINTS / most) if most > 0 else np.zeros(len(column))
 
 
-def _preferred(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    points = _in_points(preferred(state.snapshot.nodes, ask.shape), state, ask)[rows]
+def _preference_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+    points = _to_points(preferred_weights(state.snapshot.nodes, request.shape), state, request)[rows]
     return POINT * NODE_AFFINITY_WEIGHT * points
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAffinity:
+class NodeAffinityPlugin:
     """nodeaffinity: prefer nodes that match more weight of the preferred terms."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        score = NodeScore("nodeaffinity", _preferred, Scope.NODES, lambda ask: bool(ask.shape.preferred_nodes))
+        score = NodeScore("nodeaffinity", _preference_scores, Scope.NODES, lambda ask: bool(ask.shape.preferred_nodes))
         return Hooks(node_scores=(score,))
 
 
-def _discouraged(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    points = _in_points(discouraged(state.snapshot.nodes, ask.shape), state, ask)[rows]
+def _taint_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+    points = _to_points(soft_taint_counts(state.snapshot.nodes, request.shape), state, request)[rows]
     return -POINT * TAINT_WEIGHT * points
 
 
@@ -91,10 +91,10 @@ def _discouraged(state: State, ask: Ask, rows: Rows, context: None) -> FloatArra
 class TaintToleration:
     """tainttoleration: avoid nodes with taints of effect PreferNoSchedule that the pod does not tolerate."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score, where any node has such a taint."""
-        if not discourages(snapshot.nodes):
+        if not has_soft_taints(snapshot.nodes):
             return Hooks()
-        return Hooks(node_scores=(NodeScore("tainttoleration", _discouraged, Scope.NODES),))
+        return Hooks(node_scores=(NodeScore("tainttoleration", _taint_scores, Scope.NODES),))

@@ -10,9 +10,9 @@ from typing import ClassVar
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, Taking
-from pykai.core.plugins.arguments import Reader, a_long_span, one_of
-from pykai.core.queueing.queueledger import Amounts
+from pykai.core.hooks import EvictionProposal, Hooks
+from pykai.core.plugins.arguments import ArgumentReader, read_duration_ns, read_one_of
+from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.queueing.queuetree import QueueTree
 
 LCA, QUEUE = "lca", "queue"
@@ -27,10 +27,10 @@ class MinRuntime:
     #: whose reclaim time counts: `lca` looks below where the two queues part, `queue` at the victim's own
     resolve: str = LCA
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
-        "defaultPreemptMinRuntime": ("default_preempt_ns", a_long_span),
-        "defaultReclaimMinRuntime": ("default_reclaim_ns", a_long_span),
-        "reclaimResolveMethod": ("resolve", one_of(LCA, QUEUE)),
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
+        "defaultPreemptMinRuntime": ("default_preempt_ns", read_duration_ns),
+        "defaultReclaimMinRuntime": ("default_reclaim_ns", read_duration_ns),
+        "reclaimResolveMethod": ("resolve", read_one_of(LCA, QUEUE)),
     }
 
     def longest_ns(self, tree: QueueTree) -> int:
@@ -65,7 +65,7 @@ class MinRuntime:
 
 # A queue that says 0 has said something (queues:Q-305).
 def _nearest(spans: list[int | None], chain: tuple[int, ...], default_ns: int) -> int:
-    return next((found for queue in chain if (found := spans[queue]) is not None), default_ns)
+    return next((span for queue in chain if (span := spans[queue]) is not None), default_ns)
 
 
 def preempt_runtime(tree: QueueTree, victim: int, default_ns: int) -> int:
@@ -78,18 +78,18 @@ def reclaim_runtime(tree: QueueTree, reclaimer: int, victim: int, method: str, d
     spans, chain = tree.reclaim_min_runtime_ns, tree.chains[victim]
     if method == QUEUE:
         return _nearest(spans, chain, default_ns)
-    mine = tree.chains[reclaimer]
-    if mine[-1] != chain[-1]:
+    reclaimer_chain = tree.chains[reclaimer]
+    if reclaimer_chain[-1] != chain[-1]:
         top = spans[chain[-1]]
         return default_ns if top is None else top
-    common = next(position for position, queue in enumerate(chain) if queue in mine)
+    common = next(position for position, queue in enumerate(chain) if queue in reclaimer_chain)
     return _nearest(spans, chain[max(0, common - 1) :], default_ns)
 
 
-Span = Callable[[Gang, Gang], int]
+MinRuntimeOf = Callable[[Gang, Gang], int]
 
 
-def _protected(span: Span, state: State, gang: Gang, victim: Gang) -> bool:
+def _is_within_min_runtime(span: MinRuntimeOf, state: State, gang: Gang, victim: Gang) -> bool:
     """Whether a victim has not run long enough (queues:Q-301)."""
     start = victim.group.last_start_ns
     if start is None:
@@ -98,15 +98,15 @@ def _protected(span: Span, state: State, gang: Gang, victim: Gang) -> bool:
     return length > 0 and not state.passed(start + length)
 
 
-def _filter(span: Span, state: State, gang: Gang, required: Amounts) -> Callable[[Gang], bool]:
+def _filter(span: MinRuntimeOf, state: State, gang: Gang, required: QueueAmounts) -> Callable[[Gang], bool]:
     """Elastic victims pass here, they may shrink (queues:Q-306)."""
-    return lambda victim: not _protected(span, state, gang, victim) or victim.elastic
+    return lambda victim: not _is_within_min_runtime(span, state, gang, victim) or victim.elastic
 
 
-def _gate(span: Span, state: State, taking: Taking) -> str | None:
+def _gate(span: MinRuntimeOf, state: State, proposal: EvictionProposal) -> str | None:
     """A protected elastic victim keeps its minimum (queues:Q-307)."""
-    for victim, losses in taking.losses:
-        if not _protected(span, state, taking.gang, victim):
+    for victim, losses in proposal.losses:
+        if not _is_within_min_runtime(span, state, proposal.gang, victim):
             continue
         for leaf in victim.leaves:
             lost = sum(loss.leaf is leaf for loss in losses)

@@ -16,10 +16,10 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeCheck, NodeScore, Rows
-from pykai.core.ledgers.numa.ledger import INFEASIBLE, UNACCOUNTED, ZoneBooks
+from pykai.core.hooks import Hooks, NodeCheck, NodeScore, PlacementRequest, Rows
+from pykai.core.ledgers.numa.ledger import INFEASIBLE, UNACCOUNTED, ZoneLedger
 from pykai.core.model.axes import FloatArray, IntArray
-from pykai.core.plugins.arguments import Reader, a_flag, a_list
+from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_list
 
 #: gpu:N-13
 TEXT = "node cannot NUMA-align the pod's resources under its Topology Manager policy"
@@ -36,36 +36,42 @@ class Numa:
     #: work out what is left from the records of the pods instead of trusting the daemon's figure (gpu:N-16)
     reconstruct: bool = True
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
-        "ignoreList": ("ignored", a_list),
-        "reconstructAvailable": ("reconstruct", a_flag),
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
+        "ignoreList": ("ignored", read_list),
+        "reconstructAvailable": ("reconstruct", read_flag),
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """A check, a score and books; nothing while no node has zones."""
         if not any(name in snapshot.nodes.rows for name in snapshot.numa):
             return Hooks()
-        books = ZoneBooks(snapshot, ignored=self.ignored, reconstruct=self.reconstruct)
-        check = NodeCheck("numa", (TEXT,), partial(_refused, books), applies=lambda ask: books.concerns(ask.shape))
-        score = NodeScore("numa", partial(_closeness, books), applies=lambda ask: books.interests(ask.shape))
-        return Hooks(node_checks=(check,), node_scores=(score,), books=books)
+        ledger = ZoneLedger(snapshot, ignored=self.ignored, reconstruct=self.reconstruct)
+        check = NodeCheck(
+            "numa", (TEXT,), partial(_alignment_codes, ledger), applies=lambda ask: ledger.concerns(ask.shape)
+        )
+        score = NodeScore("numa", partial(_zone_scores, ledger), applies=lambda ask: ledger.is_numa_relevant(ask.shape))
+        return Hooks(node_checks=(check,), node_scores=(score,), discrete_ledger=ledger)
 
 
 # A refusal makes a node set fail, and the next one is tried (topo:T-58).
-def _refused(books: ZoneBooks, state: State, ask: Ask, rows: Rows) -> IntArray:
-    infeasible = books.spans(ask.shape, rows, idle=False) == INFEASIBLE
-    codes: IntArray = (infeasible & books.refuses[rows]).astype(np.int64)
+def _alignment_codes(ledger: ZoneLedger, state: State, request: PlacementRequest, rows: Rows) -> IntArray:
+    infeasible = ledger.spans(request.shape, rows, idle=False) == INFEASIBLE
+    codes: IntArray = (infeasible & ledger.rejects_unaligned[rows]).astype(np.int64)
     return codes
 
 
-def _closeness(books: ZoneBooks, state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+def _zone_scores(ledger: ZoneLedger, state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
     """[rows] more for fewer zones; where the pod would wait for its zones, less than where it could start at all."""
-    now = books.spans(ask.shape, rows, idle=True)
-    later = books.spans(ask.shape, rows, idle=False)
-    waits = (later > 0) & books.refuses[rows]
+    zones_now = ledger.spans(request.shape, rows, idle=True)
+    zones_later = ledger.spans(request.shape, rows, idle=False)
+    must_wait = (zones_later > 0) & ledger.rejects_unaligned[rows]
     scores: FloatArray = np.select(
-        [now == UNACCOUNTED, now > 0, waits],
-        [WEIGHT / books.spread[rows], WEIGHT / np.maximum(now, 1), WEIGHT / np.maximum(later, 1) - WEIGHT],
+        [zones_now == UNACCOUNTED, zones_now > 0, must_wait],
+        [
+            WEIGHT / ledger.zone_counts[rows],
+            WEIGHT / np.maximum(zones_now, 1),
+            WEIGHT / np.maximum(zones_later, 1) - WEIGHT,
+        ],
         0.0,
     )
     return scores

@@ -14,7 +14,7 @@ from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.hooks import Hooks
 from pykai.core.model.tasks import Task
-from pykai.core.plugins.arguments import Reader
+from pykai.core.plugins.arguments import ArgumentReader
 
 
 def by_priority(gang: Gang) -> tuple[float, ...]:
@@ -22,18 +22,18 @@ def by_priority(gang: Gang) -> tuple[float, ...]:
     return (-gang.priority,)
 
 
-def by_need(gang: Gang) -> tuple[float, ...]:
+def by_elastic_state(gang: Gang) -> tuple[float, ...]:
     """Below its minimum before at it, at it before above it (cycle:POL-3)."""
-    standing = 1.0
+    state = 1.0
     for leaf in gang.leaves:
         if leaf.active_allocated < leaf.minimum:
             return (0.0,)
         if leaf.active_allocated > leaf.minimum:
-            standing = 2.0
-    return (standing,)
+            state = 2.0
+    return (state,)
 
 
-def by_standing(count: int, threshold: int) -> tuple[float, ...]:
+def by_satisfaction(count: int, threshold: int) -> tuple[float, ...]:
     """Below the threshold first; then by how far above it; no threshold last, fewest first (cycle:8.4)."""
     if count < threshold:
         return (0.0, 0.0, 0.0)
@@ -58,25 +58,25 @@ def by_task_priority(task: Task) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderPlugin:
     """A plugin that adds sort keys and nothing else."""
 
     hooks: Hooks
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {}
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """The same keys in every cycle."""
         return self.hooks
 
 
-ORDERS: Mapping[str, Order] = {
-    "priority": Order(Hooks(group_key=by_priority)),
-    "elastic": Order(Hooks(group_key=by_need)),
-    "subgrouporder": Order(Hooks(subgroup_key=by_standing)),
-    "kubeflow": Order(Hooks(task_key=masters_first)),
-    "ray": Order(Hooks(task_key=heads_first)),
-    "taskorder": Order(Hooks(task_key=by_task_priority)),
-    "sg-nodelocalgreedy": Order(Hooks(scenarios=("NodeLocalGreedy",))),
-    "sg-multinodegang": Order(Hooks(scenarios=("MultiNodeGang",))),
+ORDER_PLUGINS: Mapping[str, OrderPlugin] = {
+    "priority": OrderPlugin(Hooks(group_key=by_priority)),
+    "elastic": OrderPlugin(Hooks(group_key=by_elastic_state)),
+    "subgrouporder": OrderPlugin(Hooks(subgroup_key=by_satisfaction)),
+    "kubeflow": OrderPlugin(Hooks(task_key=masters_first)),
+    "ray": OrderPlugin(Hooks(task_key=heads_first)),
+    "taskorder": OrderPlugin(Hooks(task_key=by_task_priority)),
+    "sg-nodelocalgreedy": OrderPlugin(Hooks(scenarios=("NodeLocalGreedy",))),
+    "sg-multinodegang": OrderPlugin(Hooks(scenarios=("MultiNodeGang",))),
 }

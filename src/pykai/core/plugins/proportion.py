@@ -13,20 +13,20 @@ from typing import ClassVar
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Hooks, Loss, Taking
-from pykai.core.plugins.arguments import Reader, a_flag, a_number
+from pykai.core.hooks import EvictionProposal, Hooks, Loss
+from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_number
 from pykai.core.queueing import reclaimrules as fairness
-from pykai.core.queueing.queueledger import Amounts, Refusal
-from pykai.core.report.decisions import Verdict
+from pykai.core.queueing.queueledger import CapacityRefusal, QueueAmounts
+from pykai.core.report.decisions import NoEviction
 
 
 def _k_value(text: str) -> float:
     """At or below zero, usage is ignored (queues:Q-346)."""
-    return max(0.0, a_number(text))
+    return max(0.0, read_number(text))
 
 
 def _multiplier(text: str) -> float:
-    return max(1.0, a_number(text))
+    return max(1.0, read_number(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,99 +40,109 @@ class Proportion:
     #: no share above request or limit, leftovers stay in their priority bucket (queues:8, Do better)
     strict_remainders: bool = False
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
         "kValue": ("k_value", _k_value),
         "relcaimerSaturationMultiplier": ("saturation_multiplier", _multiplier),
         "reclaimerSaturationMultiplier": ("saturation_multiplier", _multiplier),
         "reclaimerUtilizationMultiplier": ("saturation_multiplier", _multiplier),
-        "strictRemainders": ("strict_remainders", a_flag),
+        "strictRemainders": ("strict_remainders", read_flag),
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Queue order and capacity; where nothing leaves, a start may be whatever may be promised."""
-        leaves = any(count.leaving for count in snapshot.census.queues.values())
+        has_terminating = any(count.terminating for count in snapshot.group_index.queues.values())
         return Hooks(
             queue_key=_queue_key,
             queue_tie=_queue_tie,
             quota_gate=_quota_gate,
-            start_gate=_start_gate if leaves else None,
+            start_gate=_start_gate if has_terminating else None,
             victim_queue_key=_victim_queue_key,
-            may_reclaim=_MayReclaim(),
+            may_reclaim=_ReclaimCheck(),
             reclaim_from=_reclaim_from,
             reclaim_losers=_reclaim_losers,
             reclaim_gate=partial(_reclaim_gate, self.saturation_multiplier),
         )
 
 
-def _queue_key(state: State, queue: int, amounts: Amounts) -> tuple[float, ...]:
-    return state.ledger.order_key(queue, amounts)
+def _queue_key(state: State, queue: int, amounts: QueueAmounts) -> tuple[float, ...]:
+    return state.ledger.queue_order_key(queue, amounts)
 
 
 def _queue_tie(state: State, queue: int, other: int) -> bool:
-    return state.ledger.beats_on_tie(queue, other)
+    return state.ledger.wins_tie(queue, other)
 
 
-def _quota_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
-    return state.ledger.refusal(gang.chain, amounts, gang.starts_core, preemptor=gang.group.uid)
+def _quota_gate(state: State, gang: Gang, amounts: QueueAmounts) -> CapacityRefusal | None:
+    return state.ledger.check_capacity(gang.chain, amounts, gang.next_task_non_preemptible, preemptor=gang.group.uid)
 
 
-def _start_gate(state: State, gang: Gang, amounts: Amounts) -> Refusal | None:
-    return state.ledger.refusal(gang.chain, amounts, gang.starts_core, preemptor=gang.group.uid, start=True)
+def _start_gate(state: State, gang: Gang, amounts: QueueAmounts) -> CapacityRefusal | None:
+    return state.ledger.check_capacity(
+        gang.chain, amounts, gang.next_task_non_preemptible, preemptor=gang.group.uid, start=True
+    )
 
 
-def _victim_queue_key(state: State, queue: int, taken: Amounts) -> tuple[float, ...]:
-    return state.ledger.victim_key(queue, taken)
+def _victim_queue_key(state: State, queue: int, taken: QueueAmounts) -> tuple[float, ...]:
+    return state.ledger.victim_order_key(queue, taken)
 
 
-class _MayReclaim:
+class _ReclaimCheck:
     """The first gate of reclaim, asked once of all who ask for the same while nothing changes."""
 
-    __slots__ = ("_said", "_version")
+    __slots__ = ("_answers", "_version")
 
     def __init__(self) -> None:
         self._version = -1
-        self._said: dict[tuple[int, Amounts, bool], Verdict | None] = {}
+        self._answers: dict[tuple[int, QueueAmounts, bool], NoEviction | None] = {}
 
-    def __call__(self, state: State, gang: Gang, required: Amounts) -> Verdict | None:
+    def __call__(self, state: State, gang: Gang, required: QueueAmounts) -> NoEviction | None:
         if self._version != state.version:
             self._version = state.version
-            self._said.clear()
-        asks = (gang.queue, required, gang.starts_core)
-        if asks not in self._said:
-            self._said[asks] = fairness.may_reclaim(state.ledger, *asks)
-        return self._said[asks]
+            self._answers.clear()
+        question = (gang.queue, required, gang.next_task_non_preemptible)
+        if question not in self._answers:
+            self._answers[question] = fairness.why_not_reclaim(state.ledger, *question)
+        return self._answers[question]
 
 
-def _reclaim_from(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:
+def _reclaim_from(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:
     """Whether anything may be taken depends on the victim's queue alone (queues:11.2)."""
     return lambda leaf: fairness.may_lose(state.ledger, gang.queue, leaf, required)
 
 
-def _reclaim_losers(state: State, gang: Gang, required: Amounts) -> Callable[[int], bool]:
+def _reclaim_losers(state: State, gang: Gang, required: QueueAmounts) -> Callable[[int], bool]:
     return lambda leaf: fairness.may_lose_for_good(state.ledger, gang.queue, leaf, required)
 
 
-def _reclaim_gate(multiplier: float, state: State, taking: Taking) -> str | None:
-    chunks: dict[int, list[Amounts]] = {}
-    for victim, losses in taking.losses:
-        counted = [loss for loss in losses if not (taking.moving_is_free and loss.moves)]
-        chunks.setdefault(victim.queue, []).extend(_chunks(losses, counted))
-    parts = {queue: found for queue, found in chunks.items() if found}
-    claim = fairness.Claim(taking.gang.queue, taking.required, taking.core, taking.allocated, taking.committed)
-    return fairness.objection(state.ledger, claim, parts, multiplier)
+def _reclaim_gate(multiplier: float, state: State, proposal: EvictionProposal) -> str | None:
+    parts_by_queue: dict[int, list[QueueAmounts]] = {}
+    for victim, losses in proposal.losses:
+        counted = [loss for loss in losses if not (proposal.moving_is_free and loss.moves)]
+        parts_by_queue.setdefault(victim.queue, []).extend(_loss_parts(losses, counted))
+    parts = {queue: found for queue, found in parts_by_queue.items() if found}
+    request = fairness.ReclaimRequest(
+        proposal.gang.queue,
+        proposal.required,
+        proposal.non_preemptible,
+        proposal.allocated,
+        proposal.allocated_non_preemptible,
+    )
+    return fairness.objection(state.ledger, request, parts, multiplier)
 
 
-def _chunks(losses: list[Loss], counted: list[Loss]) -> list[Amounts]:
+def _loss_parts(losses: list[Loss], counted: list[Loss]) -> list[QueueAmounts]:
     """What a gang loses, in parts that are judged one by one: the minimum of all its leaves as one, the rest task by
     task (cycle:RCL-3)."""
     seen: dict[str, int] = {}
-    core: list[Amounts] = []
-    single: list[Amounts] = []
-    kept = {loss.task.key for loss in counted}
+    minimum_parts: list[QueueAmounts] = []
+    parts: list[QueueAmounts] = []
+    counted_keys = {loss.task.key for loss in counted}
     for loss in losses:
-        place = seen[loss.leaf.name] = seen.get(loss.leaf.name, 0) + 1
-        if loss.task.key in kept:
-            (core if place <= loss.leaf.minimum else single).append(loss.amounts)
-    if core:
-        single.append((sum(a[0] for a in core), sum(a[1] for a in core), sum(a[2] for a in core)))
-    return single
+        position = seen[loss.leaf.name] = seen.get(loss.leaf.name, 0) + 1
+        if loss.task.key in counted_keys:
+            (minimum_parts if position <= loss.leaf.minimum else parts).append(loss.amounts)
+    if minimum_parts:
+        parts.append(
+            (sum(a[0] for a in minimum_parts), sum(a[1] for a in minimum_parts), sum(a[2] for a in minimum_parts))
+        )
+    return parts

@@ -14,14 +14,14 @@ import numpy as np
 
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeScore, NodeSet, Planes, Rows, Scope
+from pykai.core.hooks import Hooks, NodeScore, NodeSet, PlacementRequest, Planes, Rows, Scope
 from pykai.core.model.axes import CPU, BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import GpuKind
 from pykai.core.model.sharedgpus import DeviceUse
-from pykai.core.model.vectors import FREE, IDLE, fits_within
+from pykai.core.model.vectors import FREE, IDLE, fits_amounts
 from pykai.core.placing.affinity import affinity_index
-from pykai.core.placing.fit import devices_with_room, fits_in
-from pykai.core.plugins.arguments import Reader, a_flag, one_of
+from pykai.core.placing.fit import devices_with_room, fits_plane
+from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_one_of
 
 NOMINATED_NODE = 10_000_000.0
 POD_AFFINITY = 1_000_000.0
@@ -33,35 +33,35 @@ DENSITY = 9.0
 Amount = TypeVar("Amount", float, FloatArray)
 
 _CPU_AXES = [CPU]
-_NO_ARGUMENTS: Mapping[str, tuple[str, Reader]] = {}
+_NO_ARGUMENTS: Mapping[str, tuple[str, ArgumentReader]] = {}
 
 
-def _startable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return np.multiply(AVAILABILITY, fits_in(state, state.idle, ask, rows))
+def _availability_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+    return np.multiply(AVAILABILITY, fits_plane(state, state.idle, request, rows))
 
 
-def _startable_at(state: State, ask: Ask, row: int, planes: Planes, context: None) -> float:
-    return AVAILABILITY * fits_within(planes[IDLE], ask.vector.asked)
+def _availability_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: None) -> float:
+    return AVAILABILITY * fits_amounts(planes[IDLE], request.vector.requested)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAvailability:
     """nodeavailability: prefer nodes where the task can start now."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        return Hooks(node_scores=(NodeScore("nodeavailability", _startable, at=_startable_at),))
+        return Hooks(node_scores=(NodeScore("nodeavailability", _availability_scores, at=_availability_score_at),))
 
 
-def _joinable(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    return np.multiply(GPU_SHARING, devices_with_room(state, ask.shape, rows) > 0)
+def _sharing_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+    return np.multiply(GPU_SHARING, devices_with_room(state, request.shape, rows) > 0)
 
 
-def _joinable_at(state: State, ask: Ask, row: int, planes: Planes, context: None) -> float:
+def _sharing_score_at(state: State, request: PlacementRequest, row: int, planes: Planes, context: None) -> float:
     """The same for one row; most have no shared GPU."""
-    return float(_joinable(state, ask, np.array([row]), context)[0]) if row in state.devices else 0.0
+    return float(_sharing_scores(state, request, np.array([row]), context)[0]) if row in state.devices else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,20 @@ class GpuSharingOrder:
 
     shared_only: bool = False
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {"sharedOnly": ("shared_only", a_flag)}
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {"sharedOnly": ("shared_only", read_flag)}
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
 
-        def applies(ask: Ask) -> bool:
-            return ask.shape.shared if self.shared_only else ask.shape.gpu.kind is not GpuKind.WHOLE
+        def applies(request: PlacementRequest) -> bool:
+            return request.shape.shared if self.shared_only else request.shape.gpu.kind is not GpuKind.WHOLE
 
-        return Hooks(node_scores=(NodeScore("gpusharingorder", _joinable, applies=applies, at=_joinable_at),))
+        return Hooks(
+            node_scores=(NodeScore("gpusharingorder", _sharing_scores, applies=applies, at=_sharing_score_at),)
+        )
 
 
-def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+def _cpu_node_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
     return np.multiply(RESOURCE_TYPE, state.snapshot.nodes.cpu_only[rows])
 
 
@@ -96,44 +98,44 @@ def _cpu_node(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
 class ResourceType:
     """resourcetype: CPU-only tasks prefer CPU-only nodes."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score."""
-        score = NodeScore("resourcetype", _cpu_node, Scope.NODES, lambda ask: ask.shape.cpu_only)
+        score = NodeScore("resourcetype", _cpu_node_scores, Scope.NODES, lambda ask: ask.shape.cpu_only)
         return Hooks(node_scores=(score,))
 
 
-def _nominated(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
+def _nominated_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
     nodes = state.snapshot.nodes
     column = np.zeros(len(nodes))
-    row = nodes.rows.get(ask.task.nominated_node)
+    row = nodes.rows.get(request.task.nominated_node)
     if row is not None:
         column[row] = NOMINATED_NODE
-    found: FloatArray = column[rows]
-    return found
+    row_scores: FloatArray = column[rows]
+    return row_scores
 
 
 @dataclass(frozen=True, slots=True)
 class NominatedNode:
     """nominatednode: a pod goes where `status.nominatedNodeName` says, if it can (cycle:POL-8)."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score, apart for every nominated node."""
-        score = NodeScore("nominatednode", _nominated, Scope.NODES, lambda ask: bool(ask.task.nominated_node))
-        return Hooks(node_scores=(score,), ask_key=lambda ask: ask.task.nominated_node)
+        score = NodeScore("nominatednode", _nominated_scores, Scope.NODES, lambda ask: bool(ask.task.nominated_node))
+        return Hooks(node_scores=(score,), cache_key=lambda ask: ask.task.nominated_node)
 
 
 @dataclass(frozen=True, slots=True)
-class PodAffinity:
+class PodAffinityPlugin:
     """podaffinity: preferred affinity and anti-affinity between pods, as Kubernetes weighs them, not normalised.
 
     Statements: topo:T-57.
     """
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score, where any pod has such terms."""
@@ -141,15 +143,15 @@ class PodAffinity:
         if not index.active:
             return Hooks()
 
-        def score(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-            return POD_AFFINITY * index.preference(state, ask, rows)
+        def score(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+            return POD_AFFINITY * index.preference(state, request, rows)
 
-        return Hooks(node_scores=(NodeScore("podaffinity", score),), ask_key=index.key, observer=index)
+        return Hooks(node_scores=(NodeScore("podaffinity", score),), cache_key=index.key, observer=index)
 
 
-def _free(state: State, ask: Ask, rows: Rows) -> IntArray:
+def _free(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
     """[rows] idle and releasing amount of what the task is about: CPU, else whole GPUs of any vendor."""
-    if ask.shape.cpu_only:
+    if request.shape.cpu_only:
         return state.free[CPU, rows]
     return _gpus(state, state.free, rows)
 
@@ -162,8 +164,8 @@ def _gpus(state: State, plane: IntArray, rows: Rows) -> IntArray:
     return total
 
 
-def _offered(state: State, ask: Ask, rows: Rows) -> IntArray:
-    return state.allocatable[CPU, rows] if ask.shape.cpu_only else _gpus(state, state.allocatable, rows)
+def _offered(state: State, request: PlacementRequest, rows: Rows) -> IntArray:
+    return state.allocatable[CPU, rows] if request.shape.cpu_only else _gpus(state, state.allocatable, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,32 +175,32 @@ class NodePlacement:
     cpu: str = "binpack"
     gpu: str = "binpack"
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
-        "cpu": ("cpu", one_of("binpack", "spread")),
-        "gpu": ("gpu", one_of("binpack", "spread")),
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
+        "cpu": ("cpu", read_one_of("binpack", "spread")),
+        "gpu": ("gpu", read_one_of("binpack", "spread")),
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One score for each strategy, each for the tasks it is configured for."""
 
-        def strategy(ask: Ask) -> str:
-            return self.cpu if ask.shape.cpu_only else self.gpu
+        def strategy(request: PlacementRequest) -> str:
+            return self.cpu if request.shape.cpu_only else self.gpu
 
         return Hooks(
             node_scores=(
                 NodeScore(
                     "binpack",
-                    _pack,
+                    _pack_scores,
                     applies=lambda ask: strategy(ask) == "binpack",
                     context=_free_range,
-                    at=_pack_at,
+                    at=_pack_score_at,
                 ),
-                NodeScore("spread", _spread, applies=lambda ask: strategy(ask) == "spread"),
+                NodeScore("spread", _spread_scores, applies=lambda ask: strategy(ask) == "spread"),
             )
         )
 
 
-class FreeRange:
+class FreeAmountRange:
     """Least and most free amount over some nodes, following the rows that change.
 
     A full pass is needed only when the last node at the least or the most leaves it.
@@ -212,7 +214,7 @@ class FreeRange:
         #: row -> free amount when last looked at, of the rows that offer the resource
         amounts = state.free[axes].sum(axis=0)[offering]
         self._values: dict[int, int] = dict(zip(np.flatnonzero(offering).tolist(), amounts.tolist(), strict=True))
-        self._seen = len(state.touched)
+        self._seen = len(state.changed_rows)
         self._recount()
 
     def _recount(self) -> None:
@@ -222,10 +224,10 @@ class FreeRange:
         self._at_least = values.count(self.least)
         self._at_most = values.count(self.most)
 
-    def now(self) -> tuple[int, int]:
+    def current(self) -> tuple[int, int]:
         """The range as of the last placement."""
         state = self._state
-        touched = state.touched
+        touched = state.changed_rows
         for row in touched[self._seen :]:
             before = self._values.get(row)
             if before is None:
@@ -248,18 +250,18 @@ class FreeRange:
         return (self.least, self.most)
 
 
-def _free_range(state: State, ask: Ask, nodes: NodeSet) -> Callable[[], tuple[int, int]]:
+def _free_range(state: State, request: PlacementRequest, nodes: NodeSet) -> Callable[[], tuple[int, int]]:
     """Least and most free amount over the candidate nodes that offer the resource at all."""
     memo = state.snapshot.memo
-    key = ("free range", ask.shape.cpu_only, nodes)
-    made = memo.get(key)
-    if not isinstance(made, FreeRange):
-        offering = _offered(state, ask, slice(None)) > 0
+    key = ("free range", request.shape.cpu_only, nodes)
+    free_range = memo.get(key)
+    if not isinstance(free_range, FreeAmountRange):
+        offering = _offered(state, request, slice(None)) > 0
         if nodes.mask is not None:
             offering &= nodes.mask
-        axes = _CPU_AXES if ask.shape.cpu_only else state.snapshot.axes.gpu_axes
-        made = memo[key] = FreeRange(state, axes, offering)
-    return made.now
+        axes = _CPU_AXES if request.shape.cpu_only else state.snapshot.axes.gpu_axes
+        free_range = memo[key] = FreeAmountRange(state, axes, offering)
+    return free_range.current
 
 
 def _density(free: Amount, least: int, most: int) -> Amount:
@@ -267,20 +269,22 @@ def _density(free: Amount, least: int, most: int) -> Amount:
     return DENSITY * (1.0 - (free - least) / (most - least))
 
 
-def _pack(state: State, ask: Ask, rows: Rows, context: tuple[int, int]) -> FloatArray:
+def _pack_scores(state: State, request: PlacementRequest, rows: Rows, context: tuple[int, int]) -> FloatArray:
     least, most = context
-    offered = _offered(state, ask, rows) > 0
+    offered = _offered(state, request, rows) > 0
     if most == 0:
         return np.zeros(offered.shape)
     if least == most:
         return np.multiply(DENSITY, offered)
-    return offered * _density(_free(state, ask, rows).astype(np.float64), least, most)
+    return offered * _density(_free(state, request, rows).astype(np.float64), least, most)
 
 
-def _pack_at(state: State, ask: Ask, row: int, planes: Planes, context: tuple[int, int]) -> float:
+def _pack_score_at(
+    state: State, request: PlacementRequest, row: int, planes: Planes, context: tuple[int, int]
+) -> float:
     least, most = context
     offered = free = 0
-    for axis in _CPU_AXES if ask.shape.cpu_only else state.snapshot.axes.gpu_axes:
+    for axis in _CPU_AXES if request.shape.cpu_only else state.snapshot.axes.gpu_axes:
         offered += state.allocatable.item(axis, row)
         free += planes[FREE][axis]
     if most == 0 or not offered:
@@ -288,37 +292,37 @@ def _pack_at(state: State, ask: Ask, row: int, planes: Planes, context: tuple[in
     return DENSITY if least == most else _density(float(free), least, most)
 
 
-def _spread(state: State, ask: Ask, rows: Rows, context: None) -> FloatArray:
-    total = state.allocatable[CPU, rows] if ask.shape.cpu_only else state.snapshot.nodes.gpu_count[rows]
-    free = _free(state, ask, rows)
+def _spread_scores(state: State, request: PlacementRequest, rows: Rows, context: None) -> FloatArray:
+    total = state.allocatable[CPU, rows] if request.shape.cpu_only else state.snapshot.nodes.gpu_count[rows]
+    free = _free(state, request, rows)
     return np.where(total > 0, free / np.maximum(total, 1), 0.0)
 
 
-def _packed(state: State, ask: Ask, row: int, device: DeviceUse | None) -> float:
+def _gpu_pack_score(state: State, request: PlacementRequest, row: int, device: DeviceUse | None) -> float:
     return 0.0 if device is None else device.used_mib / state.snapshot.nodes.facts[row].gpu_mib
 
 
-def _untouched(state: State, ask: Ask, row: int, device: DeviceUse | None) -> float:
-    return 1.0 - _packed(state, ask, row, device)
+def _gpu_spread_score(state: State, request: PlacementRequest, row: int, device: DeviceUse | None) -> float:
+    return 1.0 - _gpu_pack_score(state, request, row, device)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPack:
     """gpupack: fill the fullest GPU first."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One GPU score."""
-        return Hooks(gpu_score=_packed)
+        return Hooks(gpu_score=_gpu_pack_score)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSpread:
     """gpuspread: an untouched GPU first."""
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = _NO_ARGUMENTS
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = _NO_ARGUMENTS
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """One GPU score."""
-        return Hooks(gpu_score=_untouched)
+        return Hooks(gpu_score=_gpu_spread_score)

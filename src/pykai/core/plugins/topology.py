@@ -16,32 +16,32 @@ import numpy as np
 
 from pykai.api.scheduling import TopologyConstraint
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.gangs import BranchRun, Gang, LeafRun
+from pykai.core.cycle.gangs import BranchState, Gang, LeafState
 from pykai.core.cycle.state import State
-from pykai.core.hooks import Ask, Hooks, NodeSet, NoSets
+from pykai.core.hooks import Hooks, NodeSet, NoNodeSets, PlacementRequest
 from pykai.core.model.axes import BoolArray, FloatArray, IntArray
 from pykai.core.model.shapes import Shape
 from pykai.core.model.tasks import Task
 from pykai.core.placing.topology import (
     ROOT,
-    Demand,
+    ConstraintLevels,
+    DomainDemand,
     DomainTree,
-    Levels,
     active_rows,
+    enclosing_required_level,
+    fill_ratios,
     levels_of,
-    pinned,
-    ratios,
-    required_around,
-    tree_of,
+    pinned_nodes,
+    topology_tree,
 )
-from pykai.core.plugins.arguments import Reader, a_flag, one_of
+from pykai.core.plugins.arguments import ArgumentReader, read_flag, read_one_of
 from pykai.core.report.decisions import BadTopology, DomainShort, FurtherDomains, NoDomain, Refusal
 
 #: What the emptiest preferred domain is worth; the others of its level get equal steps less (cycle:SCO-2).
-_BAND = 1_000_000.0
+_PREFERRED_BAND = 1_000_000.0
 
 #: Domains that are told one by one (topo:TD-15).
-_MOST_TOLD = 5
+_MAX_REPORTED_DOMAINS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,107 +56,112 @@ class TopologyPlugin:
     order: str = "binpack"
     sticky: bool = False
 
-    ARGUMENTS: ClassVar[Mapping[str, tuple[str, Reader]]] = {
-        "order": ("order", one_of("binpack", "spread")),
-        "sticky": ("sticky", a_flag),
+    ARGUMENTS: ClassVar[Mapping[str, tuple[str, ArgumentReader]]] = {
+        "order": ("order", read_one_of("binpack", "spread")),
+        "sticky": ("sticky", read_flag),
     }
 
     def prepare(self, snapshot: Snapshot) -> Hooks:
         """Node sets for groups that name a topology."""
-        if not snapshot.census.placed_by_topology:
+        if not snapshot.group_index.topology_constrained:
             return Hooks()
         return Hooks(
             node_sets=partial(_node_sets, self),
-            hopeless=partial(_hopeless, snapshot),
+            unresolvable=partial(_names_missing_topology, snapshot),
             node_sets_for=lambda gang: gang.group.names_topology,
         )
 
 
-def _hopeless(snapshot: Snapshot, ask: Ask, beside: Sequence[Task]) -> bool:
+def _names_missing_topology(snapshot: Snapshot, request: PlacementRequest, beside: Sequence[Task]) -> bool:
     """Whether the group or the subgroup of a task names a topology or a level that does not exist."""
-    gang = ask.gang
-    return gang.group.names_topology and (_unusable(snapshot, gang.root) or _unusable(snapshot, ask.leaf))
+    gang = request.gang
+    return gang.group.names_topology and (_is_unusable(snapshot, gang.root) or _is_unusable(snapshot, request.leaf))
 
 
-def _unusable(snapshot: Snapshot, node: BranchRun | LeafRun) -> bool:
-    wanted = node.topology
-    if wanted is None or not wanted.topology:
+def _is_unusable(snapshot: Snapshot, node: BranchState | LeafState) -> bool:
+    constraint = node.topology
+    if constraint is None or not constraint.topology:
         return False
-    tree = tree_of(snapshot, wanted.topology)
-    return tree is None or isinstance(levels_of(tree, wanted, node.name), str)
+    tree = topology_tree(snapshot, constraint.topology)
+    return tree is None or isinstance(levels_of(tree, constraint, node.name), str)
 
 
 def _node_sets(
-    how: TopologyPlugin, state: State, gang: Gang, node: BranchRun | LeafRun, tasks: Sequence[Task], nodes: NodeSet
-) -> Iterable[NodeSet] | NoSets:
+    plugin: TopologyPlugin,
+    state: State,
+    gang: Gang,
+    node: BranchState | LeafState,
+    tasks: Sequence[Task],
+    nodes: NodeSet,
+) -> Iterable[NodeSet] | NoNodeSets:
     """The node sets to try for a subgroup, in order (cycle:TOP-1)."""
-    wanted = node.topology
-    if wanted is None or not wanted.topology or not tasks:
+    constraint = node.topology
+    if constraint is None or not constraint.topology or not tasks:
         return [nodes]
-    tree = tree_of(state.snapshot, wanted.topology)
+    tree = topology_tree(state.snapshot, constraint.topology)
     if tree is None:
-        return NoSets((BadTopology(f"Requested topology {wanted.topology} does not exist"),))
-    levels = levels_of(tree, wanted, node.name)
+        return NoNodeSets((BadTopology(f"Requested topology {constraint.topology} does not exist"),))
+    levels = levels_of(tree, constraint, node.name)
     if isinstance(levels, str):
-        return NoSets((BadTopology(levels),))
-    return _Search(state, gang, node, tasks, nodes, tree, levels, how).sets(wanted)
+        return NoNodeSets((BadTopology(levels),))
+    return _DomainSearch(state, gang, node, tasks, nodes, tree, levels, plugin).sets(constraint)
 
 
-class _Search:
+class _DomainSearch:
     """One question about all domains of a tree, with the columns as they are now (topo:T-18)."""
 
     def __init__(
         self,
         state: State,
         gang: Gang,
-        node: BranchRun | LeafRun,
+        node: BranchState | LeafState,
         tasks: Sequence[Task],
         nodes: NodeSet,
         tree: DomainTree,
-        levels: Levels,
-        how: TopologyPlugin,
+        levels: ConstraintLevels,
+        plugin: TopologyPlugin,
     ) -> None:
         self._state, self._gang, self._node, self._tasks = state, gang, node, tasks
-        self._nodes, self._tree, self._levels, self._how = nodes, tree, levels, how
-        self._demand = Demand(state, tasks)
+        self._nodes, self._tree, self._levels, self._plugin = nodes, tree, levels, plugin
+        self._demand = DomainDemand(state, tasks)
         #: [node] of the topology and of the set
         self._inside: BoolArray = tree.member if nodes.mask is None else tree.member & nodes.mask
         self._rows: IntArray = np.flatnonzero(self._inside)
         #: [domain] has a node of the set
         self._present: BoolArray = np.zeros(len(tree), dtype=np.bool_)
         self._present[tree.codes[:, self._rows].ravel()] = True
-        self._room = self._demand.room(tree, self._rows)
-        self._loads = self._demand.loads(tree, self._rows)
+        self._room = self._demand.placeable_pods(tree, self._rows)
+        self._loads = self._demand.resource_loads(tree, self._rows)
         self._fits: BoolArray = (self._room >= self._demand.count) & ~self._demand.overloaded(tree, self._rows)
 
-    def sets(self, wanted: TopologyConstraint) -> Iterable[NodeSet] | NoSets:
+    def sets(self, constraint: TopologyConstraint) -> Iterable[NodeSet] | NoNodeSets:
         """The sets in order, or why there are none (topo:T-23, T-35)."""
         tree, levels = self._tree, self._levels
         working = self._working_domain()
         if not self._fits[working]:
             depth = tree.level_of(working)
             where_level = tree.label(depth) if depth != ROOT else ""
-            level = required_around(self._state.snapshot, self._gang, self._node, wanted.topology)
-            return NoSets((NoDomain(wanted.topology, level, self._node.name, tree.ids[working], where_level),))
-        sticky = self._active_in()
+            level = enclosing_required_level(self._state.snapshot, self._gang, self._node, constraint.topology)
+            return NoNodeSets((NoDomain(constraint.topology, level, self._node.name, tree.ids[working], where_level),))
+        sticky = self._domains_with_active_pods()
         order = self._order(sticky)
         relevant = self._present.copy()
         if levels.required:
-            held = self._pinned()
-            if held is not None:
-                relevant &= held
+            pinned_domains = self._pinned_domains()
+            if pinned_domains is not None:
+                relevant &= pinned_domains
         enough = self._fits & relevant
         by_level = [order[depth] for depth in range(levels.deepest, levels.required - 1, -1)]
         chosen: list[int] = np.concatenate([numbers[enough[numbers]] for numbers in by_level]).tolist()
         if not chosen:
             coarsest = order[levels.required]
             level = tree.label(levels.required)
-            no_domain = NoDomain(wanted.topology, level, self._node.name)
-            return NoSets((*self._short(coarsest[relevant[coarsest]].tolist(), level), no_domain))
+            no_domain = NoDomain(constraint.topology, level, self._node.name)
+            return NoNodeSets((*self._shortages(coarsest[relevant[coarsest]].tolist(), level), no_domain))
         scores = self._scores(order[levels.preferred], sticky) if levels.preferred else self._nodes.scores
-        return self._make(self._worth_trying(chosen), scores)
+        return self._make_sets(self._worth_trying(chosen), scores)
 
-    def _make(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
+    def _make_sets(self, chosen: list[int], scores: FloatArray | None) -> Iterator[NodeSet]:
         """Masks are made when their turn comes: a level of single hosts may have ten thousand domains."""
         tree = self._tree
         for number in chosen:
@@ -171,29 +176,29 @@ class _Search:
 
         When all do, the first is tried all the same, so that its nodes tell why.
         """
-        allowed = self._state.allowed
+        allowed = self._state.allowed_nodes
         if allowed is None:
             return chosen
         leaves = {leaf.name: leaf for leaf in self._gang.leaves}
-        asks: dict[Shape, Ask] = {}
+        requests: dict[Shape, PlacementRequest] = {}
         for task in self._tasks:
-            if task.shape not in asks:
+            if task.shape not in requests:
                 vector = self._state.snapshot.vectors[task.shape]
-                asks[task.shape] = Ask(task, self._gang, leaves[task.subgroup], vector)
-        masks = {shape: allowed(self._state, ask) for shape, ask in asks.items()}
+                requests[task.shape] = PlacementRequest(task, self._gang, leaves[task.subgroup], vector)
+        masks = {shape: allowed(self._state, ask) for shape, ask in requests.items()}
         if all(mask[self._rows].all() for mask in masks.values()):
             return chosen
-        room = self._demand.room(self._tree, self._rows, masks.__getitem__)
+        room = self._demand.placeable_pods(self._tree, self._rows, masks.__getitem__)
         return [number for number in chosen if room[number] >= self._demand.count] or chosen[:1]
 
     def _working_domain(self) -> int:
         """The deepest domain that holds all nodes of the set (topo:5, step 2; topo:TD-1; cycle:TOP-2)."""
-        found = ROOT
+        domain = ROOT
         for codes in self._tree.codes[1 : self._levels.common + 1, self._rows]:
-            if not len(codes) or (codes != codes[0]).any() or not self._tree.named(int(codes[0])):
+            if not len(codes) or (codes != codes[0]).any() or not self._tree.has_name(int(codes[0])):
                 break
-            found = int(codes[0])
-        return found
+            domain = int(codes[0])
+        return domain
 
     def _order(self, sticky: BoolArray) -> list[IntArray]:
         """Level -> its domains as the sorted tree lists them: fullest first under each parent, then by id (step 7).
@@ -201,18 +206,18 @@ class _Search:
         Statements: cycle:TOP-4; topo:T-17, T-24.
         """
         tree = self._tree
-        full = ratios(self._loads, len(tree))
-        if self._how.order == "spread":
+        full = fill_ratios(self._loads, len(tree))
+        if self._plugin.order == "spread":
             full = -full
         place: IntArray = np.zeros(len(tree), dtype=np.int64)
-        found: list[IntArray] = [np.array([ROOT])]
+        order: list[IntArray] = [np.array([ROOT])]
         for level in range(1, self._levels.deepest + 1):
-            numbers = np.arange(tree.first[level], tree.first[level + 1])
+            numbers = np.arange(tree.level_starts[level], tree.level_starts[level + 1])
             keys = (numbers, -full[numbers], ~sticky[numbers], place[tree.parents[numbers]])
             ordered = numbers[np.lexsort(keys)]
             place[ordered] = np.arange(len(ordered))
-            found.append(ordered[self._present[ordered]])
-        return found
+            order.append(ordered[self._present[ordered]])
+        return order
 
     def _scores(self, order: IntArray, sticky: BoolArray) -> FloatArray:
         """[node] what the preferred level adds, to the emptiest domain most (topo:T-30, TD-11; cycle:TOP-5).
@@ -221,45 +226,45 @@ class _Search:
         """
         worth: FloatArray = np.zeros(len(self._tree) + 1)
         ranked = order[np.argsort(sticky[order], kind="stable")]
-        worth[ranked] = _BAND * np.arange(1, len(ranked) + 1) / len(ranked)
-        found: FloatArray = worth[self._tree.codes[self._levels.preferred]]
-        return found
+        worth[ranked] = _PREFERRED_BAND * np.arange(1, len(ranked) + 1) / len(ranked)
+        node_scores: FloatArray = worth[self._tree.codes[self._levels.preferred]]
+        return node_scores
 
-    def _active_in(self) -> BoolArray:
+    def _domains_with_active_pods(self) -> BoolArray:
         """[domain] holds a pod of the subgroup, where only a preference could keep the next one there."""
-        found: BoolArray = np.zeros(len(self._tree) + 1, dtype=np.bool_)
-        if self._how.sticky and self._levels.preferred and not self._levels.required:
+        has_active: BoolArray = np.zeros(len(self._tree) + 1, dtype=np.bool_)
+        if self._plugin.sticky and self._levels.preferred and not self._levels.required:
             rows = active_rows(self._state, self._gang, self._node)
             if rows:
-                found[self._tree.codes[:, rows].ravel()] = True
-        return found[:-1]
+                has_active[self._tree.codes[:, rows].ravel()] = True
+        return has_active[:-1]
 
-    def _pinned(self) -> BoolArray | None:
+    def _pinned_domains(self) -> BoolArray | None:
         """[domain] inside a required domain where pods of the subgroup run already; None when none does (topo:T-28)."""
         rows = active_rows(self._state, self._gang, self._node)
         if rows is None:
             return None
         tree, level = self._tree, self._levels.required
-        inside = pinned(tree, level, rows)
-        found: BoolArray = np.zeros(len(tree), dtype=np.bool_)
-        found[tree.codes[level:, inside].ravel()] = True
-        return found
+        inside = pinned_nodes(tree, level, rows)
+        is_pinned: BoolArray = np.zeros(len(tree), dtype=np.bool_)
+        is_pinned[tree.codes[level:, inside].ravel()] = True
+        return is_pinned
 
-    def _short(self, domains: list[int], level: str) -> list[Refusal]:
+    def _shortages(self, domains: list[int], level: str) -> list[Refusal]:
         """What each domain of the coarsest level is short of, the nearest to enough first (topo:5.3, TD-15)."""
         tree, demand = self._tree, self._demand
-        told = sorted(domains, key=lambda number: (-self._room[number], tree.ids[number]))
-        found: list[Refusal] = []
-        loads = demand.loads(tree, self._rows, shared=True)
-        for number in told[:_MOST_TOLD]:
+        nearest_first = sorted(domains, key=lambda number: (-self._room[number], tree.ids[number]))
+        refusals: list[Refusal] = []
+        loads = demand.resource_loads(tree, self._rows, shared=True)
+        for number in nearest_first[:_MAX_REPORTED_DOMAINS]:
             # Pods of several sizes may each find a place, only not all of them together.
             by_count = demand.homogeneous and self._room[number] < demand.count
             short = [] if by_count else [(n, a, float(f[number])) for n, a, f in loads if a > f[number]]
-            found.append(
+            refusals.append(
                 DomainShort(
                     tree.ids[number], self._node.name, int(self._room[number]), demand.count, tuple(sorted(short))
                 )
             )
-        if len(told) > _MOST_TOLD:
-            found.append(FurtherDomains(level, len(told) - _MOST_TOLD))
-        return found
+        if len(nearest_first) > _MAX_REPORTED_DOMAINS:
+            refusals.append(FurtherDomains(level, len(nearest_first) - _MAX_REPORTED_DOMAINS))
+        return refusals

@@ -22,27 +22,27 @@ from typing import NamedTuple
 
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.model.status import Status
-from pykai.core.model.vectors import Burden, Vectors
+from pykai.core.model.status import TaskStatus
+from pykai.core.model.vectors import EvaluationCost, Vectors
 from pykai.core.report.decisions import Postponed
 
 #: Prices: of a term and of a part of a GPU for every node, of a subgroup and of a name as such.
-A_TERM, A_SHARE = 1, 70
-A_SUBGROUP, A_NAME = 1_024, 640
+TERM_PRICE, SHARE_PRICE = 1, 70
+SUBGROUP_PRICE, NAME_PRICE = 1_024, 640
 #: Subgroups of a group that cost nothing: every group has some.
 FREE_SUBGROUPS = 16
 
 
-class Load(NamedTuple):
+class GroupCost(NamedTuple):
     """What a waiting group costs, as long as it does not change."""
 
     version: int
     subgroups: int
     #: shapes of its waiting tasks that cost anything; those of equal tasks are counted once in a namespace
-    burdens: tuple[tuple[int, Burden], ...]
+    burdens: tuple[tuple[int, EvaluationCost], ...]
 
 
-class Turns(NamedTuple):
+class GroupSelection(NamedTuple):
     """Who takes part in a cycle."""
 
     entries: list[GroupEntry]
@@ -52,35 +52,37 @@ class Turns(NamedTuple):
     resume: tuple[tuple[str, str], ...]
 
 
-def take_turns(
-    snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], promised: frozenset[str] = frozenset()
-) -> Turns:
+def select_groups(
+    snapshot: Snapshot, allowance: int | None, resume: Mapping[str, str], nominated: frozenset[str] = frozenset()
+) -> GroupSelection:
     """The waiting groups that take part, and those that a namespace has too many of."""
-    waiting = snapshot.census.waiting
-    heavy: dict[str, list[str]] = {}
+    waiting = snapshot.group_index.waiting
+    costly_groups: dict[str, list[str]] = {}
     if allowance is None or not _several_namespaces(waiting):
-        return Turns(list(waiting.values()), {}, ())
+        return GroupSelection(list(waiting.values()), {}, ())
     for key, entry in waiting.items():
-        load = _load(entry, snapshot.vectors)
-        if load.subgroups or load.burdens:
-            heavy.setdefault(key.partition("/")[0], []).append(key)
+        cost = _group_cost(entry, snapshot.vectors)
+        if cost.subgroups or cost.burdens:
+            costly_groups.setdefault(key.partition("/")[0], []).append(key)
     postponed: dict[str, Postponed] = {}
-    go_on: list[tuple[str, str]] = []
-    for namespace, keys in sorted(heavy.items()):
-        served = sorted(promised.intersection(keys))
-        keys = sorted(set(keys).difference(served))
+    resume_at: list[tuple[str, str]] = []
+    for namespace, keys in sorted(costly_groups.items()):
+        first_served = sorted(nominated.intersection(keys))
+        keys = sorted(set(keys).difference(first_served))
         first = bisect_left(keys, resume.get(namespace, ""))
-        turn = served + keys[first:] + keys[:first]
-        prices = _prices((waiting[key] for key in turn), snapshot)
+        order = first_served + keys[first:] + keys[:first]
+        prices = _marginal_prices((waiting[key] for key in order), snapshot)
         spent, position = 0, 0
-        while position < len(turn) and (not position or spent + prices[position] <= allowance):
+        while position < len(order) and (not position or spent + prices[position] <= allowance):
             spent += prices[position]
             position += 1
-        if position < len(turn):
-            why = Postponed(namespace, sum(prices), allowance)
-            postponed.update(dict.fromkeys(turn[position:], why))
-            go_on.append((namespace, turn[position]))
-    return Turns([entry for key, entry in waiting.items() if key not in postponed], postponed, tuple(go_on))
+        if position < len(order):
+            reason = Postponed(namespace, sum(prices), allowance)
+            postponed.update(dict.fromkeys(order[position:], reason))
+            resume_at.append((namespace, order[position]))
+    return GroupSelection(
+        [entry for key, entry in waiting.items() if key not in postponed], postponed, tuple(resume_at)
+    )
 
 
 def _several_namespaces(keys: Iterable[str]) -> bool:
@@ -89,33 +91,33 @@ def _several_namespaces(keys: Iterable[str]) -> bool:
     return any(namespace != first for namespace in namespaces)
 
 
-def _load(entry: GroupEntry, vectors: Vectors) -> Load:
-    known = entry.load
-    if isinstance(known, Load) and known.version == entry.version:
-        return known
-    burdens: dict[int, Burden] = {}
+def _group_cost(entry: GroupEntry, vectors: Vectors) -> GroupCost:
+    cached = entry.load
+    if isinstance(cached, GroupCost) and cached.version == entry.version:
+        return cached
+    burdens: dict[int, EvaluationCost] = {}
     for task in entry.tasks.values():
-        if task.status is Status.PENDING:
-            burden = vectors[task.shape].burden
+        if task.status is TaskStatus.PENDING:
+            burden = vectors[task.shape].evaluation_cost
             if burden is not None:
                 burdens[task.shape.id] = burden
     group = entry.group
     subgroups = group.subgroups if group is not None and group.subgroups > FREE_SUBGROUPS else 0
-    made = entry.load = Load(entry.version, subgroups, tuple(burdens.items()))
-    return made
+    cost = entry.load = GroupCost(entry.version, subgroups, tuple(burdens.items()))
+    return cost
 
 
-def _prices(entries: Iterable[GroupEntry], snapshot: Snapshot) -> list[int]:
+def _marginal_prices(entries: Iterable[GroupEntry], snapshot: Snapshot) -> list[int]:
     """What each group adds to those before it, in units."""
     nodes = len(snapshot.nodes)
     seen: set[int] = set()
-    found: list[int] = []
+    prices: list[int] = []
     for entry in entries:
-        load = _load(entry, snapshot.vectors)
-        units = A_SUBGROUP * load.subgroups
-        for shape, burden in load.burdens:
+        cost = _group_cost(entry, snapshot.vectors)
+        units = SUBGROUP_PRICE * cost.subgroups
+        for shape, burden in cost.burdens:
             if shape not in seen:
                 seen.add(shape)
-                units += nodes * (A_TERM * burden.terms + A_SHARE * burden.shared) + A_NAME * burden.names
-        found.append(units)
-    return found
+                units += nodes * (TERM_PRICE * burden.terms + SHARE_PRICE * burden.shared) + NAME_PRICE * burden.names
+        prices.append(units)
+    return prices

@@ -57,10 +57,12 @@ class CronSchedule:
         day = last.date()
         latest = last.hour * 60 + last.minute
         for _ in range(_FARTHEST_DAYS):
-            if day.month in self.months and self._has(day):
-                found = max((t for h in self.hours for m in self.minutes if (t := h * 60 + m) <= latest), default=None)
-                if found is not None:
-                    moment = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=found)
+            if day.month in self.months and self._includes_day(day):
+                minute_of_day = max(
+                    (t for h in self.hours for m in self.minutes if (t := h * 60 + m) <= latest), default=None
+                )
+                if minute_of_day is not None:
+                    moment = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(minutes=minute_of_day)
                     return int(moment.timestamp()) * _NS
             if day == date.min:
                 return None
@@ -68,7 +70,7 @@ class CronSchedule:
             latest = 24 * 60
         return None
 
-    def _has(self, day: date) -> bool:
+    def _includes_day(self, day: date) -> bool:
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         if self.any_day or self.any_weekday:
             return in_month and in_week
@@ -80,7 +82,9 @@ def parse_cron(text: str) -> CronSchedule:
     fields = _ALIASES.get(text.strip(), text).split()
     if len(fields) != len(_FIELDS):
         raise CronError(f"expected five fields (minute hour day month weekday), found {len(fields)}")
-    minutes, hours, days, months, weekdays = (_field(part, *known) for part, known in zip(fields, _FIELDS, strict=True))
+    minutes, hours, days, months, weekdays = (
+        _parse_field(part, *known) for part, known in zip(fields, _FIELDS, strict=True)
+    )
     return CronSchedule(
         minutes,
         hours,
@@ -92,24 +96,24 @@ def parse_cron(text: str) -> CronSchedule:
     )
 
 
-def _field(text: str, what: str, least: int, most: int, words: tuple[str, ...]) -> frozenset[int]:
-    found: set[int] = set()
+def _parse_field(text: str, what: str, least: int, most: int, words: tuple[str, ...]) -> frozenset[int]:
+    values: set[int] = set()
     for part in text.split(","):
         span, _, step_text = part.partition("/")
-        step = _number(step_text, what, 1, most, ()) if step_text or part.endswith("/") else 1
+        step = _parse_number(step_text, what, 1, most, ()) if step_text or part.endswith("/") else 1
         if span == "*":
             first, last = least, most
         else:
             low, dash, high = span.partition("-")
-            first = _number(low, what, least, most, words)
-            last = _number(high, what, least, most, words) if dash else (most if step_text else first)
+            first = _parse_number(low, what, least, most, words)
+            last = _parse_number(high, what, least, most, words) if dash else (most if step_text else first)
         if first > last:
             raise CronError(f"{what}: {part!r} ends before it begins")
-        found.update(range(first, last + 1, step))
-    return frozenset(found)
+        values.update(range(first, last + 1, step))
+    return frozenset(values)
 
 
-def _number(text: str, what: str, least: int, most: int, words: tuple[str, ...]) -> int:
+def _parse_number(text: str, what: str, least: int, most: int, words: tuple[str, ...]) -> int:
     lowered = text.lower()
     if lowered in words:
         return words.index(lowered) + least

@@ -15,21 +15,21 @@ from math import inf
 from typing import Any, NamedTuple
 
 from pykai.api import names
-from pykai.core.cluster.groupindex import Kind, QueueCount
+from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.protected import core_of
+from pykai.core.cycle.protected import protected_tasks
 from pykai.core.model.tasks import Task, by_age
 from pykai.core.queueing.queuetree import CPU, GPU, MEMORY, RESOURCES, QueueTree, fair_shares, roll_up
-from pykai.core.queueing.terminating import Leaving, what_leaves
+from pykai.core.queueing.terminating import TerminatingCharges, sum_terminating
 
 #: cpu milli, memory bytes, GPU hundredths
-Amounts = tuple[float, float, float]
+QueueAmounts = tuple[float, float, float]
 
 #: A queue that has a resource of which it may have nothing ranks by this multiple of it (queues:1.3).
-_ZERO_SHARE = 1000.0
+_ZERO_SHARE_FACTOR = 1000.0
 
 
-class Refusal(NamedTuple):
+class CapacityRefusal(NamedTuple):
     """A capacity check that failed: which queue, which resource, and the figures."""
 
     #: "limit" or "quota"
@@ -42,30 +42,30 @@ class Refusal(NamedTuple):
     used: float
     requested: float
     #: what pods that are being deleted still hold of it, where that was charged too
-    leaving: float = 0.0
+    terminating: float = 0.0
 
 
-def _scaled(devices: float) -> float:
+def _to_hundredths(devices: float) -> float:
     """Devices to hundredths, without the last-bit noise of values such as 0.07."""
     return round(devices * 100.0, 9)
 
 
-class Ledger:
+class QueueLedger:
     """Figures of all queues; rows are those of the tree."""
 
     __slots__ = (
         "_divisors",
         "_limited",
-        "_nothing",
+        "_zeros",
         "allocatable",
         "allocated",
-        "committed",
+        "allocated_non_preemptible",
         "fair_share",
-        "leaving",
         "limit",
         "priorities",
         "quota",
         "request",
+        "terminating",
         "total",
         "tree",
     )
@@ -75,24 +75,24 @@ class Ledger:
         tree: QueueTree,
         total: list[float],
         allocated: list[list[float]],
-        committed: list[list[float]],
+        allocated_non_preemptible: list[list[float]],
         request: list[list[float]],
         fair_share: list[list[float]],
-        leaving: Leaving | None = None,
+        terminating: TerminatingCharges | None = None,
     ) -> None:
         """All lists are [queue][resource] in ledger units, rolled up."""
         self.tree = tree
         self.total = total
         self.allocated = allocated
-        self.committed = committed
+        self.allocated_non_preemptible = allocated_non_preemptible
         self.request = request
         self.fair_share = fair_share
         #: what pods in deletion still hold, None = nothing
-        self.leaving = leaving
+        self.terminating = terminating
         self.priorities = tree.priorities
         rows = range(len(tree.names))
-        self.quota = [(tree.quota[CPU][q], tree.quota[MEMORY][q], _scaled(tree.quota[GPU][q])) for q in rows]
-        self.limit = [(tree.limit[CPU][q], tree.limit[MEMORY][q], _scaled(tree.limit[GPU][q])) for q in rows]
+        self.quota = [(tree.quota[CPU][q], tree.quota[MEMORY][q], _to_hundredths(tree.quota[GPU][q])) for q in rows]
+        self.limit = [(tree.limit[CPU][q], tree.limit[MEMORY][q], _to_hundredths(tree.limit[GPU][q])) for q in rows]
         self.allocatable = [
             tuple(
                 self.limit[q][r]
@@ -103,7 +103,7 @@ class Ledger:
             for q in rows
         ]
         #: what dominant shares are measured by: allocatable, the cluster where that is unlimited
-        self._divisors: list[Amounts] = [
+        self._divisors: list[QueueAmounts] = [
             (
                 total[0] if may[0] == inf else may[0],
                 total[1] if may[1] == inf else may[1],
@@ -111,11 +111,11 @@ class Ledger:
             )
             for may in self.allocatable
         ]
-        self._nothing = [(0.0, 0.0, 0.0)] * len(rows)
+        self._zeros = [(0.0, 0.0, 0.0)] * len(rows)
         #: whether any limit is set at all
         self._limited = [any(bound != inf for bound in limit) for limit in self.limit]
 
-    def add(self, chain: tuple[int, ...], amounts: Amounts, committed: bool) -> list[list[float]]:
+    def add(self, chain: tuple[int, ...], amounts: QueueAmounts, non_preemptible: bool) -> list[list[float]]:
         """Charge a queue and its ancestors; returns what `restore` needs to take it back."""
         cpu, memory, gpu = amounts
         saved = []
@@ -123,31 +123,31 @@ class Ledger:
             row = self.allocated[queue]
             saved.append(row)
             self.allocated[queue] = [row[0] + cpu, row[1] + memory, row[2] + gpu]
-            if committed:
-                row = self.committed[queue]
+            if non_preemptible:
+                row = self.allocated_non_preemptible[queue]
                 saved.append(row)
-                self.committed[queue] = [row[0] + cpu, row[1] + memory, row[2] + gpu]
+                self.allocated_non_preemptible[queue] = [row[0] + cpu, row[1] + memory, row[2] + gpu]
         return saved
 
-    def restore(self, chain: tuple[int, ...], saved: list[list[float]], committed: bool) -> None:
+    def restore(self, chain: tuple[int, ...], saved: list[list[float]], non_preemptible: bool) -> None:
         """Put back the figures of before an `add`; undo runs strictly backwards."""
-        if committed:
+        if non_preemptible:
             for index, queue in enumerate(chain):
                 self.allocated[queue] = saved[2 * index]
-                self.committed[queue] = saved[2 * index + 1]
+                self.allocated_non_preemptible[queue] = saved[2 * index + 1]
         else:
             for index, queue in enumerate(chain):
                 self.allocated[queue] = saved[index]
 
-    def refusal(
+    def check_capacity(
         self,
         chain: tuple[int, ...],
-        amounts: Amounts,
-        committed: bool,
+        amounts: QueueAmounts,
+        non_preemptible: bool,
         *,
         preemptor: str = "",
         start: bool = False,
-    ) -> Refusal | None:
+    ) -> CapacityRefusal | None:
         """The first rule that forbids this allocation, None when all allow it (queues:Q-200, Q-201).
 
         What leaves is charged too: to a start all of it, to a promise the part that will not have gone soon, and to
@@ -155,31 +155,44 @@ class Ledger:
 
         Statements: queues:Q-210; workloads:PR-4.
         """
-        left: Sequence[Sequence[float]] = self._nothing
-        left_committed = left
-        if self.leaving is not None:
-            left = self.leaving.charged(preemptor, start=start, committed=False)
-            left_committed = self.leaving.charged(preemptor, start=start, committed=True)
+        terminating: Sequence[Sequence[float]] = self._zeros
+        terminating_non_preemptible = terminating
+        if self.terminating is not None:
+            terminating = self.terminating.charged(preemptor, start=start, non_preemptible=False)
+            terminating_non_preemptible = self.terminating.charged(preemptor, start=start, non_preemptible=True)
         for queue in chain:
             if not self._limited[queue]:
                 continue
             allocated, limit = self.allocated[queue], self.limit[queue]
             for resource in range(RESOURCES):
-                wanted = amounts[resource]
-                more = left[queue][resource]
-                if wanted > 0 and limit[resource] < allocated[resource] + wanted + more:
-                    return Refusal("limit", queue, resource, limit[resource], allocated[resource], wanted, more)
-        if committed:
+                requested = amounts[resource]
+                terminating_amount = terminating[queue][resource]
+                if requested > 0 and limit[resource] < allocated[resource] + requested + terminating_amount:
+                    return CapacityRefusal(
+                        "limit", queue, resource, limit[resource], allocated[resource], requested, terminating_amount
+                    )
+        if non_preemptible:
             for queue in chain:
-                held, quota = self.committed[queue], self.quota[queue]
+                allocated_non_preemptible, quota = self.allocated_non_preemptible[queue], self.quota[queue]
                 for resource in range(RESOURCES):
-                    wanted = amounts[resource]
-                    more = left_committed[queue][resource]
-                    if wanted > 0 and quota[resource] < held[resource] + wanted + more:
-                        return Refusal("quota", queue, resource, quota[resource], held[resource], wanted, more)
+                    requested = amounts[resource]
+                    terminating_amount = terminating_non_preemptible[queue][resource]
+                    if (
+                        requested > 0
+                        and quota[resource] < allocated_non_preemptible[resource] + requested + terminating_amount
+                    ):
+                        return CapacityRefusal(
+                            "quota",
+                            queue,
+                            resource,
+                            quota[resource],
+                            allocated_non_preemptible[resource],
+                            requested,
+                            terminating_amount,
+                        )
         return None
 
-    def order_key(self, queue: int, request: Amounts) -> tuple[bool, bool, int, bool, float, float]:
+    def queue_order_key(self, queue: int, request: QueueAmounts) -> tuple[bool, bool, int, bool, float, float]:
         """Rules 1 to 6 of the queue order as a sort key, smallest served first (queues:10.1)."""
         cpu, memory, gpu = self.allocated[queue]
         share_cpu, share_memory, share_gpu = self.fair_share[queue]
@@ -187,30 +200,30 @@ class Ledger:
         with_cpu, with_memory, with_gpu = cpu + request[0], memory + request[1], gpu + request[2]
         over = share_cpu < cpu and share_memory < memory and share_gpu < gpu
         starved = with_cpu <= quota_cpu and with_memory <= quota_memory and with_gpu <= quota_gpu
-        may_cpu, may_memory, may_gpu = self._divisors[queue]
-        if may_cpu and may_memory and may_gpu:
+        allowed_cpu, allowed_memory, allowed_gpu = self._divisors[queue]
+        if allowed_cpu and allowed_memory and allowed_gpu:
             violator = False
-            dominant_with = max(0.0, with_cpu / may_cpu, with_memory / may_memory, with_gpu / may_gpu)
-            dominant = max(0.0, cpu / may_cpu, memory / may_memory, gpu / may_gpu)
+            dominant_with = max(0.0, with_cpu / allowed_cpu, with_memory / allowed_memory, with_gpu / allowed_gpu)
+            dominant = max(0.0, cpu / allowed_cpu, memory / allowed_memory, gpu / allowed_gpu)
         else:
             violator = self._violates(queue, (with_cpu, with_memory, with_gpu))
-            dominant_with = self._dominant(queue, (with_cpu, with_memory, with_gpu))
-            dominant = self._dominant(queue, (cpu, memory, gpu))
+            dominant_with = self._dominant_share(queue, (with_cpu, with_memory, with_gpu))
+            dominant = self._dominant_share(queue, (cpu, memory, gpu))
         return (over, not starved, -self.priorities[queue], violator, dominant_with, dominant)
 
-    def victim_key(self, queue: int, taken: Amounts) -> tuple[bool, bool, int, bool, float, float]:
+    def victim_order_key(self, queue: int, taken: QueueAmounts) -> tuple[bool, bool, int, bool, float, float]:
         """The same key for a queue that is to lose something, largest first: only rule 5 counts what it would lose
         (queues:10.1, Q-239)."""
-        over, hungry, priority, violator, _, dominant = self.order_key(queue, (0.0, 0.0, 0.0))
+        over, not_starved, priority, violator, _, dominant = self.queue_order_key(queue, (0.0, 0.0, 0.0))
         have = self.allocated[queue]
-        left = (have[0] - taken[0], have[1] - taken[1], have[2] - taken[2])
-        return (over, hungry, priority, violator, self._dominant(queue, left), dominant)
+        remaining = (have[0] - taken[0], have[1] - taken[1], have[2] - taken[2])
+        return (over, not_starved, priority, violator, self._dominant_share(queue, remaining), dominant)
 
-    def _violates(self, queue: int, amounts: Amounts) -> bool:
+    def _violates(self, queue: int, amounts: QueueAmounts) -> bool:
         """Rule 4: it would have something of which it may have nothing."""
         return any(may == 0 and have > 0 for may, have in zip(self.allocatable[queue], amounts, strict=True))
 
-    def _dominant(self, queue: int, amounts: Amounts) -> float:
+    def _dominant_share(self, queue: int, amounts: QueueAmounts) -> float:
         """Dominant share where some divisor may be zero (queues:1.3)."""
         cpu, memory, gpu = self._divisors[queue]
         if cpu and memory and gpu:
@@ -219,15 +232,20 @@ class Ledger:
         return max(
             0.0,
             *(
-                have / may if may else have / unit * _ZERO_SHARE
+                have / may if may else have / unit * _ZERO_SHARE_FACTOR
                 for have, may, unit in zip(amounts, self._divisors[queue], units, strict=True)
             ),
         )
 
-    def beats_on_tie(self, queue: int, other: int) -> bool:
+    def wins_tie(self, queue: int, other: int) -> bool:
         """Rule 7: a queue that may have less everywhere and less somewhere goes first (queues:10.1)."""
-        mine, theirs = self.allocatable[queue], self.allocatable[other]
-        return mine != theirs and mine[0] <= theirs[0] and mine[1] <= theirs[1] and mine[2] <= theirs[2]
+        allocatable, other_allocatable = self.allocatable[queue], self.allocatable[other]
+        return (
+            allocatable != other_allocatable
+            and allocatable[0] <= other_allocatable[0]
+            and allocatable[1] <= other_allocatable[1]
+            and allocatable[2] <= other_allocatable[2]
+        )
 
 
 def open_ledger(
@@ -237,7 +255,7 @@ def open_ledger(
     k: float = 1.0,
     strict_remainders: bool = False,
     task_key: Callable[[Task], tuple[Any, ...]] = by_age,
-) -> Ledger:
+) -> QueueLedger:
     """Sum up the groups, divide the cluster, and open the books (queues:7, 8).
 
     `usage` is historical usage as a fraction of the cluster, [resource][queue row].
@@ -245,11 +263,11 @@ def open_ledger(
     tree = snapshot.tree
     size = len(tree.names)
     allocated = [[0] * size for _ in range(RESOURCES)]
-    committed = [[0] * size for _ in range(RESOURCES)]
-    wanted = [[0] * size for _ in range(RESOURCES)]
-    wanted_mib = [0] * size
+    non_preemptible = [[0] * size for _ in range(RESOURCES)]
+    requested = [[0] * size for _ in range(RESOURCES)]
+    requested_mib = [0] * size
     rows = tree.rows
-    for name, count in snapshot.census.queues.items():
+    for name, count in snapshot.group_index.queues.items():
         if (queue := rows.get(name)) is None:
             continue
         for kind, used in count.allocated.items():
@@ -257,33 +275,33 @@ def open_ledger(
                 allocated[resource][queue] += used[resource]
             if kind.preemptibility == names.SEMI_PREEMPTIBLE:
                 # Only its core counts (queues:Q-418).
-                for task in _cores(snapshot, count, kind, task_key):
+                for task in _protected_tasks_of(snapshot, count, kind, task_key):
                     cost = snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
                     for resource in range(RESOURCES):
-                        committed[resource][queue] += int(cost[resource])
-            elif not snapshot.kind_preemptible(kind):
+                        non_preemptible[resource][queue] += int(cost[resource])
+            elif not snapshot.is_kind_preemptible(kind):
                 for resource in range(RESOURCES):
-                    committed[resource][queue] += used[resource]
+                    non_preemptible[resource][queue] += used[resource]
         if not tree.children[queue]:
             # Demand that names an inner queue can never be served there (queues:5, Do better).
             for resource in range(RESOURCES):
-                wanted[resource][queue] += count.wanted[resource]
-            wanted_mib[queue] += count.wanted_mib
+                requested[resource][queue] += count.requested[resource]
+            requested_mib[queue] += count.requested_mib
 
     gpu_range = snapshot.gpu_memory_range()
     smallest = gpu_range[0] if gpu_range else 0
     request = [
-        [float(allocated[resource][q] + wanted[resource][q]) for q in range(size)] for resource in range(RESOURCES)
+        [float(allocated[resource][q] + requested[resource][q]) for q in range(size)] for resource in range(RESOURCES)
     ]
     for queue in range(size):
         request[GPU][queue] /= 100.0
         if smallest:
-            request[GPU][queue] += wanted_mib[queue] / smallest
+            request[GPU][queue] += requested_mib[queue] / smallest
     allocated_f = [[float(value) for value in column] for column in allocated]
-    committed_f = [[float(value) for value in column] for column in committed]
-    for columns in (request, allocated_f, committed_f):
+    non_preemptible_f = [[float(value) for value in column] for column in non_preemptible]
+    for columns in (request, allocated_f, non_preemptible_f):
         roll_up(tree, columns)
-    total = snapshot.totals()
+    total = snapshot.cluster_totals()
     shares = fair_shares(
         tree,
         [total[CPU], total[MEMORY], total[GPU] / 100.0],
@@ -296,21 +314,21 @@ def open_ledger(
     def by_queue(columns: list[list[float]], gpu_scale: float = 1.0) -> list[list[float]]:
         return [[columns[CPU][q], columns[MEMORY][q], round(columns[GPU][q] * gpu_scale, 9)] for q in range(size)]
 
-    return Ledger(
+    return QueueLedger(
         tree,
         total,
         by_queue(allocated_f),
-        by_queue(committed_f),
+        by_queue(non_preemptible_f),
         by_queue(request, 100.0),
         by_queue(shares, 100.0),
-        what_leaves(snapshot, task_key),
+        sum_terminating(snapshot, task_key),
     )
 
 
-def _cores(
-    snapshot: Snapshot, count: QueueCount, kind: Kind, task_key: Callable[[Task], tuple[Any, ...]]
+def _protected_tasks_of(
+    snapshot: Snapshot, count: QueueGroups, kind: PriorityKind, task_key: Callable[[Task], tuple[Any, ...]]
 ) -> Iterator[Task]:
     """The tasks of the groups of a kind that may not be taken back."""
-    for entry in snapshot.running(count, kind):
+    for entry in snapshot.running_groups(count, kind):
         if entry.group is not None and any(entry.allocated):
-            yield from core_of(entry.group, entry.tasks.values(), task_key)
+            yield from protected_tasks(entry.group, entry.tasks.values(), task_key)

@@ -26,7 +26,7 @@ from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import Queue, QueueResource, QueueResources, QueueSpec
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.core.model.problems import Problem
-from pykai.core.queueing.waterfill import Siblings, divide_siblings
+from pykai.core.queueing.waterfill import SiblingColumns, divide_siblings
 
 #: The resources of quota and fair share, in the order in which messages name them (queues:1.2).
 CPU, MEMORY, GPU = 0, 1, 2
@@ -36,9 +36,9 @@ RESOURCE_NAMES = ("CPU", "Memory", "GPU")
 _UNLIMITED_ON_THE_WIRE = -1.0
 _MEGABYTE = 1e6
 #: How many queues of a cycle a message names; a cycle may be as long as there are queues.
-_NAMED_OF_A_CYCLE = 8
+_MAX_NAMED_IN_CYCLE = 8
 
-Report = Callable[[Problem], None]
+ReportProblem = Callable[[Problem], None]
 
 
 @dataclass(slots=True)
@@ -81,13 +81,13 @@ class QueueTree:
     def __post_init__(self) -> None:
         self.top_down = _parents_first(self.roots, self.children)
 
-    def diverging(self, queue: int, other: int) -> tuple[int, int]:
+    def diverging_ancestors(self, queue: int, other: int) -> tuple[int, int]:
         """The ancestors of two different leaves at the first level, from the top, where they differ (queues:Q-265).
 
         Statements: queues:Q-271.
         """
-        mine, theirs = self.chains[queue], self.chains[other]
-        for a, b in zip(reversed(mine), reversed(theirs), strict=False):
+        queue_chain, other_chain = self.chains[queue], self.chains[other]
+        for a, b in zip(reversed(queue_chain), reversed(other_chain), strict=False):
             if a != b:
                 return a, b
         return queue, other
@@ -114,9 +114,9 @@ def build_tree(
     left_out: dict[str, str] = {}
     if full_hierarchy:
         parent_names = {name: queue.spec.parent_queue for name, queue in members.items()}
-        members = _rooted(members, parent_names, left_out, report)
+        members = _with_rooted_parents(members, parent_names, left_out, report)
     else:
-        members = _one_level(members, left_out, report)
+        members = _flat_hierarchy(members, left_out, report)
         parent_names = dict.fromkeys(members, names.SYNTHETIC_PARENT_QUEUE)
         parent_names[names.SYNTHETIC_PARENT_QUEUE] = ""
         creation_ns[names.SYNTHETIC_PARENT_QUEUE] = now_ns
@@ -215,7 +215,7 @@ def fair_shares(
         usages = [0.0] * len(tree.names) if usage is None else [float(value) for value in usage[resource]]
         column = [0.0] * len(tree.names)
         for pool_row, group, group_priorities in zip(pools, groups, priorities, strict=True):
-            siblings = Siblings(
+            siblings = SiblingColumns(
                 priorities=group_priorities,
                 quotas=[quota[row] for row in group],
                 limits=[limit[row] for row in group],
@@ -238,8 +238,8 @@ def _parents_first(roots: Iterable[int], children: Sequence[Sequence[int]]) -> t
     return tuple(order)
 
 
-def _rooted(
-    members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: Report
+def _with_rooted_parents(
+    members: Mapping[str, Queue], parent_names: Mapping[str, str], left_out: dict[str, str], report: ReportProblem
 ) -> dict[str, Queue]:
     """The queues whose chain of parents ends at the top, by name; the others are reported (queues:Q-63, Do better)."""
     # What is wrong with the chain above each queue; None if it ends at the top.
@@ -252,7 +252,7 @@ def _rooted(
             name = parent_names[name]
         fault: str | None
         if name in path:
-            fault = f"the parents form a cycle, {_cycle(list(path), name)}"
+            fault = f"the parents form a cycle, {_cycle_text(list(path), name)}"
         elif name in members:
             fault = faults[name]
         elif name:
@@ -261,29 +261,29 @@ def _rooted(
             fault = None
         for passed in path:
             faults[passed] = fault
-    kept: dict[str, Queue] = {}
+    rooted: dict[str, Queue] = {}
     for name in sorted(members):
         fault = faults[name]
         if fault is None:
-            kept[name] = members[name]
+            rooted[name] = members[name]
         else:
             left_out[name] = fault
             report(Problem(f"Queue/{name}", "spec.parentQueue", f"{fault}; this queue is left out"))
-    return kept
+    return rooted
 
 
-def _cycle(path: list[str], entry: str) -> str:
+def _cycle_text(path: list[str], entry: str) -> str:
     """The cycle that the path ran into, from its smallest name on, so that every queue below it names it alike."""
     cycle = path[path.index(entry) :]
     first = cycle.index(min(cycle))
     cycle = cycle[first:] + cycle[:first]
-    named = cycle[:_NAMED_OF_A_CYCLE]
+    named = cycle[:_MAX_NAMED_IN_CYCLE]
     if len(named) < len(cycle):
         return " -> ".join(named) + f" -> ... ({len(cycle)} queues)"
     return " -> ".join([*named, cycle[0]])
 
 
-def _one_level(members: Mapping[str, Queue], left_out: dict[str, str], report: Report) -> dict[str, Queue]:
+def _flat_hierarchy(members: Mapping[str, Queue], left_out: dict[str, str], report: ReportProblem) -> dict[str, Queue]:
     """The queues that have a parent, by name, and the synthetic queue that becomes the parent of all (queues:Q-62)."""
     top = names.SYNTHETIC_PARENT_QUEUE
     kept: dict[str, Queue] = {}
@@ -305,7 +305,7 @@ def _one_level(members: Mapping[str, Queue], left_out: dict[str, str], report: R
     return kept
 
 
-def _creation_ns(queue: Queue, report: Report) -> int:
+def _creation_ns(queue: Queue, report: ReportProblem) -> int:
     text = queue.metadata.creation_timestamp
     if text is None:
         return 0
@@ -317,7 +317,7 @@ def _creation_ns(queue: Queue, report: Report) -> int:
         return 0
 
 
-def _runtime_ns(name: str, path: str, text: str | None, report: Report) -> int | None:
+def _runtime_ns(name: str, path: str, text: str | None, report: ReportProblem) -> int | None:
     if text is None:
         return None
     try:
@@ -334,7 +334,7 @@ class _NumberReader:
     subject: str
     path: str
     in_megabytes: bool
-    report: Report
+    report: ReportProblem
 
     def amount(self, key: str, value: float) -> float:
         """A quota or limit in the unit of the columns."""

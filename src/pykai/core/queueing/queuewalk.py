@@ -19,26 +19,26 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from pykai.core.cycle.gangs import Gang
-from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queueledger import QueueAmounts
 from pykai.core.queueing.queuetree import QueueTree
 
-Key = tuple[Any, ...]
-QueueKey = Callable[[int, Amounts], Key]
+OrderKey = tuple[Any, ...]
+QueueKey = Callable[[int, QueueAmounts], OrderKey]
 Beats = Callable[[int, int], bool]
 
 
-class Siblings:
+class RankedSiblings:
     """Queues of one parent, best first."""
 
     __slots__ = ("_beats", "_keys", "order")
 
     def __init__(self, beats: Beats | None) -> None:
         self._beats = beats
-        self._keys: dict[int, Key] = {}
+        self._keys: dict[int, OrderKey] = {}
         #: (key, row), ascending
-        self.order: list[tuple[Key, int]] = []
+        self.order: list[tuple[OrderKey, int]] = []
 
-    def update(self, row: int, key: Key) -> None:
+    def update(self, row: int, key: OrderKey) -> None:
         """Give a queue its present key."""
         before = self._keys.get(row)
         if before == key:
@@ -80,10 +80,10 @@ class Siblings:
         return leader
 
 
-class Line(Protocol):
+class GangLine(Protocol):
     """Gangs of one leaf queue, best first."""
 
-    def ask(self) -> Amounts | None:
+    def head_request(self) -> QueueAmounts | None:
         """What the best gang asks for, None when the line is empty."""
 
     def pop(self) -> Gang | None:
@@ -93,47 +93,51 @@ class Line(Protocol):
         """Put a gang back to compete again (queues:Q-238)."""
 
 
-class Waiting:
+class ServingLine:
     """A line of gangs to serve: a sorted list read from the front, and a heap of those that came back."""
 
-    __slots__ = ("_back", "_gang_key", "_next", "_request", "_sorted")
+    __slots__ = ("_gang_key", "_next", "_request", "_returned", "_sorted")
 
     def __init__(
         self,
-        gangs: list[tuple[Key, Gang]],
-        gang_key: Callable[[Gang], Key],
-        request: Callable[[Gang], Amounts],
+        gangs: list[tuple[OrderKey, Gang]],
+        gang_key: Callable[[Gang], OrderKey],
+        request: Callable[[Gang], QueueAmounts],
     ) -> None:
         self._sorted = gangs
         self._gang_key = gang_key
         self._request = request
         self._next = 0
-        self._back: list[tuple[Key, Gang]] = []
+        self._returned: list[tuple[OrderKey, Gang]] = []
 
     def push(self, gang: Gang) -> None:
         """Put a gang back to compete again."""
-        heappush(self._back, (self._gang_key(gang), gang))
+        heappush(self._returned, (self._gang_key(gang), gang))
 
-    def _first_is_back(self) -> bool:
-        return bool(self._back) and (self._next >= len(self._sorted) or self._back[0][0] < self._sorted[self._next][0])
+    def _returned_gang_is_first(self) -> bool:
+        return bool(self._returned) and (
+            self._next >= len(self._sorted) or self._returned[0][0] < self._sorted[self._next][0]
+        )
 
-    def ask(self) -> Amounts | None:
+    def head_request(self) -> QueueAmounts | None:
         """What the best gang asks for."""
-        if self._back and self._first_is_back():
-            return self._request(self._back[0][1])
+        if self._returned and self._returned_gang_is_first():
+            return self._request(self._returned[0][1])
         return self._request(self._sorted[self._next][1]) if self._next < len(self._sorted) else None
 
     def pop(self) -> Gang:
         """Take the best gang out."""
-        if self._back and self._first_is_back():
-            return heappop(self._back)[1]
+        if self._returned and self._returned_gang_is_first():
+            return heappop(self._returned)[1]
         self._next += 1
         return self._sorted[self._next - 1][1]
 
 
-def in_line(gangs: Iterable[Gang], gang_key: Callable[[Gang], Key]) -> dict[int, list[tuple[Key, Gang]]]:
+def gangs_by_leaf_queue(
+    gangs: Iterable[Gang], gang_key: Callable[[Gang], OrderKey]
+) -> dict[int, list[tuple[OrderKey, Gang]]]:
     """Leaf queue -> its gangs with their keys, best first."""
-    by_leaf: dict[int, list[tuple[Key, Gang]]] = {}
+    by_leaf: dict[int, list[tuple[OrderKey, Gang]]] = {}
     for gang in gangs:
         by_leaf.setdefault(gang.queue, []).append((gang_key(gang), gang))
     for waiting in by_leaf.values():
@@ -142,15 +146,15 @@ def in_line(gangs: Iterable[Gang], gang_key: Callable[[Gang], Key]) -> dict[int,
     return by_leaf
 
 
-def lines_of(
-    by_leaf: Mapping[int, list[tuple[Key, Gang]]],
-    gang_key: Callable[[Gang], Key],
-    request: Callable[[Gang], Amounts],
+def lines_by_leaf_queue(
+    by_leaf: Mapping[int, list[tuple[OrderKey, Gang]]],
+    gang_key: Callable[[Gang], OrderKey],
+    request: Callable[[Gang], QueueAmounts],
     depth: int | None = None,
-) -> dict[int, Line]:
+) -> dict[int, GangLine]:
     """Gangs as lines of their leaf queues, the best `depth` of each (queues:Q-240)."""
     return {
-        leaf: Waiting(waiting if depth is None else waiting[:depth], gang_key, request)
+        leaf: ServingLine(waiting if depth is None else waiting[:depth], gang_key, request)
         for leaf, waiting in by_leaf.items()
     }
 
@@ -161,12 +165,12 @@ class QueueWalk:
     def __init__(
         self,
         tree: QueueTree,
-        lines: Mapping[int, Line],
+        lines: Mapping[int, GangLine],
         *,
         queue_key: QueueKey | None,
         beats: Beats | None,
         version: Callable[[], int],
-        top: int = -1,
+        subtree_root: int = -1,
     ) -> None:
         """`version` names the state that keys and ties depend on; `top` is a queue above all lines: only what is below
         it is compared; -1 = the whole forest."""
@@ -179,11 +183,11 @@ class QueueWalk:
         #: the queue served last, and the state then
         self._last = -1
         self._ranked_at = -1
-        self._top = top
-        self._roots = Siblings(beats)
-        self._below: dict[int, Siblings] = {}
+        self._subtree_root = subtree_root
+        self._roots = RankedSiblings(beats)
+        self._children: dict[int, RankedSiblings] = {}
         #: queue -> what the best gang below it asks for
-        self._asks: dict[int, Amounts] = {}
+        self._requests: dict[int, QueueAmounts] = {}
         self._changed: list[int] = list(lines)
 
     def push(self, gang: Gang) -> None:
@@ -208,7 +212,7 @@ class QueueWalk:
             len(self._changed) == 1
             and self._changed[0] == last
             and self._ranked_at == self._version()
-            and self._lines[last].ask() == self._asks[last]
+            and self._lines[last].head_request() == self._requests[last]
         )
 
     def _next(self) -> int:
@@ -220,8 +224,8 @@ class QueueWalk:
         if not self._roots.order:
             return -1
         row = self._roots.best()
-        while (below := self._below.get(row)) is not None:
-            row = below.best()
+        while (children := self._children.get(row)) is not None:
+            row = children.best()
         self._changed.append(row)
         self._last = row
         return row
@@ -229,21 +233,25 @@ class QueueWalk:
     def _rank(self, leaf: int) -> None:
         """Give a leaf and its ancestors their present places."""
         parents = self._tree.parents
-        ask = self._lines[leaf].ask()
+        request = self._lines[leaf].head_request()
         for row in self._tree.chains[leaf]:
-            if row == self._top:
+            if row == self._subtree_root:
                 return
             if row != leaf:
-                below = self._below[row]
-                ask = self._asks[below.best()] if below.order else None
+                children = self._children[row]
+                request = self._requests[children.best()] if children.order else None
             parent = parents[row]
-            if parent == self._top:
+            if parent == self._subtree_root:
                 siblings = self._roots
             else:
-                found = self._below.get(parent)
-                siblings = found if found is not None else self._below.setdefault(parent, Siblings(self._beats))
-            if ask is None:
+                known_siblings = self._children.get(parent)
+                siblings = (
+                    known_siblings
+                    if known_siblings is not None
+                    else self._children.setdefault(parent, RankedSiblings(self._beats))
+                )
+            if request is None:
                 siblings.discard(row)
             else:
-                self._asks[row] = ask
-                siblings.update(row, self._queue_key(row, ask))
+                self._requests[row] = request
+                siblings.update(row, self._queue_key(row, request))

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.api import names
-from pykai.core.cluster.groupindex import Kind, QueueCount
+from pykai.core.cluster.groupindex import PriorityKind, QueueGroups
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.cycle.protected import core_of
-from pykai.core.model.status import LEAVING, QUEUE_ALLOCATED
+from pykai.core.cycle.protected import protected_tasks
+from pykai.core.model.status import QUEUE_ALLOCATED, TERMINATING
 from pykai.core.model.tasks import Task
 
 _RESOURCES = range(3)
-TaskKey = Callable[[Task], tuple[Any, ...]]
+TaskOrderKey = Callable[[Task], tuple[Any, ...]]
 
 
 def _rows(size: int) -> list[list[float]]:
@@ -35,124 +35,131 @@ def _rows(size: int) -> list[list[float]]:
 
 
 @dataclass(slots=True)
-class Held:
+class QueueCharges:
     """Ledger units by queue and resource, rolled up: everything, and the part of non-preemptible work."""
 
     amounts: list[list[float]]
-    committed: list[list[float]]
+    non_preemptible: list[list[float]]
 
     @classmethod
-    def nothing(cls, size: int) -> Held:
+    def zero(cls, size: int) -> QueueCharges:
         """Nothing for so many queues."""
         return cls(_rows(size), _rows(size))
 
-    def add(self, chain: tuple[int, ...], amounts: tuple[float, ...], *, committed: bool) -> None:
+    def add(self, chain: tuple[int, ...], amounts: tuple[float, ...], *, non_preemptible: bool) -> None:
         """Charge a queue and its ancestors."""
         for queue in chain:
             for resource in _RESOURCES:
                 self.amounts[queue][resource] += amounts[resource]
-                if committed:
-                    self.committed[queue][resource] += amounts[resource]
+                if non_preemptible:
+                    self.non_preemptible[queue][resource] += amounts[resource]
 
 
 @dataclass(slots=True)
-class Leaving:
+class TerminatingCharges:
     """What leaves, as charged to a start and to a promise."""
 
-    start: Held
-    promise: Held
+    for_start: QueueCharges
+    for_pipelined: QueueCharges
     #: uid of a PodGroup -> the same of its own victims, which are not charged to it
-    spared: dict[str, tuple[Held, Held]] = field(default_factory=dict)
+    exempt: dict[str, tuple[QueueCharges, QueueCharges]] = field(default_factory=dict)
     _charged: dict[tuple[str, bool, bool], list[list[float]]] = field(default_factory=dict)
 
-    def charged(self, preemptor: str, *, start: bool, committed: bool) -> list[list[float]]:
+    def charged(self, preemptor: str, *, start: bool, non_preemptible: bool) -> list[list[float]]:
         """[queue][resource] what a PodGroup finds charged besides what its queues have."""
-        held = self.start if start else self.promise
-        every = held.committed if committed else held.amounts
-        own = self.spared.get(preemptor)
-        if own is None:
-            return every
-        key = (preemptor, start, committed)
+        charges = self.for_start if start else self.for_pipelined
+        everything = charges.non_preemptible if non_preemptible else charges.amounts
+        exempt_charges = self.exempt.get(preemptor)
+        if exempt_charges is None:
+            return everything
+        key = (preemptor, start, non_preemptible)
         if key not in self._charged:
-            part = own[0] if start else own[1]
-            spared = part.committed if committed else part.amounts
+            part = exempt_charges[0] if start else exempt_charges[1]
+            spared = part.non_preemptible if non_preemptible else part.amounts
             self._charged[key] = [
-                [max(0.0, a - b) for a, b in zip(*rows, strict=True)] for rows in zip(every, spared, strict=True)
+                [max(0.0, a - b) for a, b in zip(*rows, strict=True)] for rows in zip(everything, spared, strict=True)
             ]
         return self._charged[key]
 
 
-def what_leaves(snapshot: Snapshot, task_key: TaskKey) -> Leaving | None:
+def sum_terminating(snapshot: Snapshot, task_key: TaskOrderKey) -> TerminatingCharges | None:
     """The sums of a snapshot; None when nothing leaves, as most of the time."""
     tree = snapshot.tree
-    counts = [
+    counts_by_queue = [
         (tree.rows[name], count)
-        for name, count in snapshot.census.queues.items()
-        if count.leaving and name in tree.rows
+        for name, count in snapshot.group_index.queues.items()
+        if count.terminating and name in tree.rows
     ]
-    if not counts:
+    if not counts_by_queue:
         return None
     size = len(tree.names)
-    found = Leaving(Held.nothing(size), Held.nothing(size))
-    for queue, count in counts:
+    terminating = TerminatingCharges(QueueCharges.zero(size), QueueCharges.zero(size))
+    for queue, count in counts_by_queue:
         chain = tree.chains[queue]
-        for kind, sums in count.leaving.items():
-            semi = kind.preemptibility == names.SEMI_PREEMPTIBLE
-            committed = not semi and not snapshot.kind_preemptible(kind)
-            found.start.add(chain, sums.all, committed=committed)
-            found.promise.add(chain, sums.lasting, committed=committed)
-            if semi:
-                _add_cores(snapshot, found, chain, count, kind, task_key)
+        for kind, sums in count.terminating.items():
+            semi_preemptible = kind.preemptibility == names.SEMI_PREEMPTIBLE
+            non_preemptible = not semi_preemptible and not snapshot.is_kind_preemptible(kind)
+            terminating.for_start.add(chain, sums.all, non_preemptible=non_preemptible)
+            terminating.for_pipelined.add(chain, sums.slow, non_preemptible=non_preemptible)
+            if semi_preemptible:
+                _add_protected_parts(snapshot, terminating, chain, count, kind, task_key)
     for task in snapshot.victims.values():
-        _spare(snapshot, found, task)
-    return found
+        _exempt_victim(snapshot, terminating, task)
+    return terminating
 
 
-def _add_cores(
-    snapshot: Snapshot, found: Leaving, chain: tuple[int, ...], count: QueueCount, kind: Kind, task_key: TaskKey
+def _add_protected_parts(
+    snapshot: Snapshot,
+    terminating: TerminatingCharges,
+    chain: tuple[int, ...],
+    count: QueueGroups,
+    kind: PriorityKind,
+    task_key: TaskOrderKey,
 ) -> None:
     """Of a semi-preemptible group the quota counts the core (queues:Q-418): as it is with those that leave, less what
     it is without them."""
-    for entry in snapshot.running(count, kind):
+    for entry in snapshot.running_groups(count, kind):
         group = entry.group
-        if group is None or not any(entry.leaving):
+        if group is None or not any(entry.terminating):
             continue
         tasks = entry.tasks.values()
-        without = core_of(group, tasks, task_key)
-        for held, counts in (
-            (found.start, lambda task: QUEUE_ALLOCATED[task.status] or LEAVING[task.status]),
-            (found.promise, lambda task: QUEUE_ALLOCATED[task.status] or lasts(snapshot, task)),
+        protected_now = protected_tasks(group, tasks, task_key)
+        for charges, holds_node in (
+            (terminating.for_start, lambda task: QUEUE_ALLOCATED[task.status] or TERMINATING[task.status]),
+            (terminating.for_pipelined, lambda task: QUEUE_ALLOCATED[task.status] or terminates_slowly(snapshot, task)),
         ):
-            more = list(_costs(snapshot, core_of(group, tasks, task_key, counts)))
-            less = list(_costs(snapshot, without))
+            with_terminating = list(_amounts_of(snapshot, protected_tasks(group, tasks, task_key, holds_node)))
+            without_terminating = list(_amounts_of(snapshot, protected_now))
             for resource in _RESOURCES:
-                extra = sum(cost[resource] for cost in more) - sum(cost[resource] for cost in less)
+                extra = sum(cost[resource] for cost in with_terminating) - sum(
+                    cost[resource] for cost in without_terminating
+                )
                 for queue in chain:
-                    held.committed[queue][resource] += max(0.0, extra)
+                    charges.non_preemptible[queue][resource] += max(0.0, extra)
 
 
-def lasts(snapshot: Snapshot, task: Task) -> bool:
+def terminates_slowly(snapshot: Snapshot, task: Task) -> bool:
     """Whether a task leaves and will not have gone soon."""
-    return task.lasts(snapshot.shard.stuck_after_ns)
+    return task.terminates_slowly(snapshot.shard.stuck_after_ns)
 
 
-def _costs(snapshot: Snapshot, tasks: list[Task]) -> Iterator[tuple[float, float, float]]:
+def _amounts_of(snapshot: Snapshot, tasks: list[Task]) -> Iterator[tuple[float, float, float]]:
     for task in tasks:
         yield snapshot.amounts_on(task.shape, snapshot.nodes.rows.get(task.node, -1))
 
 
-def _spare(snapshot: Snapshot, found: Leaving, task: Task) -> None:
+def _exempt_victim(snapshot: Snapshot, terminating: TerminatingCharges, task: Task) -> None:
     """Note that a victim is not charged to the PodGroup it was evicted for."""
-    entry = snapshot.entries.get(task.group_key)
+    entry = snapshot.group_entries.get(task.group_key)
     group = entry.group if entry is not None else None
     if group is None or not task.evicted_for or (queue := snapshot.tree.rows.get(group.queue)) is None:
         return
     size = len(snapshot.tree.names)
-    own = found.spared.setdefault(task.evicted_for, (Held.nothing(size), Held.nothing(size)))
-    (amounts,) = _costs(snapshot, [task])
+    exempt_charges = terminating.exempt.setdefault(task.evicted_for, (QueueCharges.zero(size), QueueCharges.zero(size)))
+    (amounts,) = _amounts_of(snapshot, [task])
     # What a core of a semi-preemptible group has lost is not taken apart by task: it stays charged to the quota.
-    semi = group.preemptibility == names.SEMI_PREEMPTIBLE
-    committed = not semi and not snapshot.preemptible(group, snapshot.priority_of(group))
-    own[0].add(snapshot.tree.chains[queue], amounts, committed=committed)
-    if lasts(snapshot, task):
-        own[1].add(snapshot.tree.chains[queue], amounts, committed=committed)
+    semi_preemptible = group.preemptibility == names.SEMI_PREEMPTIBLE
+    non_preemptible = not semi_preemptible and not snapshot.is_preemptible(group, snapshot.priority_of(group))
+    exempt_charges[0].add(snapshot.tree.chains[queue], amounts, non_preemptible=non_preemptible)
+    if terminates_slowly(snapshot, task):
+        exempt_charges[1].add(snapshot.tree.chains[queue], amounts, non_preemptible=non_preemptible)

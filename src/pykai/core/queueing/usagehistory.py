@@ -21,13 +21,13 @@ from pykai.core.queueing.cron import CronSchedule
 from pykai.core.queueing.queuetree import RESOURCES
 
 #: CPU, memory, GPU; any unit, as long as usage and capacity have the same
-Figures = tuple[float, float, float]
+UsageAmounts = tuple[float, float, float]
 
 SLIDING, TUMBLING, CRON = "sliding", "tumbling", "cron"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class UsageWindow:
     """Which part of the past counts, and how much."""
 
     #: sliding: the last `size_ns`; tumbling: since the last multiple of it; cron: since the last occurrence
@@ -66,33 +66,33 @@ class Window:
 class UsageStore(Protocol):
     """Where historical usage comes from."""
 
-    def usage(self, now_ns: int) -> Mapping[str, Figures]:
+    def usage(self, now_ns: int) -> Mapping[str, UsageAmounts]:
         """Queue -> fraction of the cluster it used: what `Policy.usage` takes; queues without usage may be left out."""
 
 
 class UsageHistory:
     """Usage kept in memory."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: UsageWindow) -> None:
         self.window = window
         self._times: list[int] = []
-        self._records: list[tuple[Mapping[str, Figures], Figures]] = []
+        self._records: list[tuple[Mapping[str, UsageAmounts], UsageAmounts]] = []
 
     def __len__(self) -> int:
         return len(self._times)
 
-    def record(self, at_ns: int, allocated: Mapping[str, Figures], capacity: Figures) -> None:
+    def record(self, at_ns: int, allocated: Mapping[str, UsageAmounts], capacity: UsageAmounts) -> None:
         """From this instant on the queues have so much of so much.  Instants must not go back."""
         if self._times and at_ns < self._times[-1]:
             raise ValueError("usage is recorded in the order of time")
-        known = (dict(allocated), capacity)
-        if self._records and self._records[-1] == known:
+        entry = (dict(allocated), capacity)
+        if self._records and self._records[-1] == entry:
             return
         if self._times and self._times[-1] == at_ns:
-            self._records[-1] = known
+            self._records[-1] = entry
             return
         self._times.append(at_ns)
-        self._records.append(known)
+        self._records.append(entry)
 
     def forget(self, now_ns: int) -> None:
         """Drop what no window will count again."""
@@ -100,19 +100,19 @@ class UsageHistory:
         keep = max(0, bisect_right(self._times, self.window.begin_ns(now_ns)) - 1)
         del self._times[:keep], self._records[:keep]
 
-    def usage(self, now_ns: int) -> dict[str, Figures]:
+    def usage(self, now_ns: int) -> dict[str, UsageAmounts]:
         """Queue -> fraction of the cluster it used within the window."""
         begin = self.window.begin_ns(now_ns)
         used: dict[str, list[float]] = {}
         capacity = [0.0] * RESOURCES
-        for index, (allocated, whole) in enumerate(self._records):
+        for index, (allocated, total) in enumerate(self._records):
             since = max(self._times[index], begin)
             until = min(self._times[index + 1] if index + 1 < len(self._times) else now_ns, now_ns)
             weight = self.window.weight(since, until, now_ns)
             if weight <= 0:
                 continue
             for resource in range(RESOURCES):
-                capacity[resource] += weight * whole[resource]
+                capacity[resource] += weight * total[resource]
             for queue, amounts in allocated.items():
                 sums = used.setdefault(queue, [0.0] * RESOURCES)
                 for resource in range(RESOURCES):
@@ -120,7 +120,7 @@ class UsageHistory:
         return {queue: _fractions(sums, capacity) for queue, sums in sorted(used.items())}
 
 
-def _fractions(sums: list[float], capacity: list[float]) -> Figures:
+def _fractions(sums: list[float], capacity: list[float]) -> UsageAmounts:
     """A resource the cluster does not have was not used (queues:Q-344)."""
     cpu, memory, gpu = (
         sums[resource] / capacity[resource] if capacity[resource] > 0 else 0.0 for resource in range(RESOURCES)

@@ -13,143 +13,147 @@ from typing import Any
 
 from pykai.core.cycle.gangs import Gang
 from pykai.core.cycle.session import Session
-from pykai.core.queueing.queueledger import Amounts
+from pykai.core.queueing.queueledger import QueueAmounts
 
-Key = tuple[Any, ...]
+WaitingKey = tuple[Any, ...]
 
 
-class StandingLine:
+class WaitingLine:
     """Gangs that wait in one leaf queue, best first."""
 
-    __slots__ = ("_breaks", "asks", "gangs", "keys")
+    __slots__ = ("_request_changes", "gangs", "keys", "requests")
 
     def __init__(self) -> None:
-        self.keys: list[Key] = []
+        self.keys: list[WaitingKey] = []
         self.gangs: list[Gang] = []
         #: what each asks of its queue
-        self.asks: list[Amounts] = []
-        self._breaks: list[int] | None = None
+        self.requests: list[QueueAmounts] = []
+        self._request_changes: list[int] | None = None
 
-    def insert(self, key: Key, gang: Gang, ask: Amounts) -> None:
+    def insert(self, key: WaitingKey, gang: Gang, request: QueueAmounts) -> None:
         """Put a gang where it belongs."""
-        place = bisect_left(self.keys, key)
-        self.keys.insert(place, key)
-        self.gangs.insert(place, gang)
-        self.asks.insert(place, ask)
-        self._breaks = None
+        position = bisect_left(self.keys, key)
+        self.keys.insert(position, key)
+        self.gangs.insert(position, gang)
+        self.requests.insert(position, request)
+        self._request_changes = None
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: WaitingKey) -> None:
         """Take a gang out."""
-        place = bisect_left(self.keys, key)
-        del self.keys[place], self.gangs[place], self.asks[place]
-        self._breaks = None
+        position = bisect_left(self.keys, key)
+        del self.keys[position], self.gangs[position], self.requests[position]
+        self._request_changes = None
 
-    def next_break(self, place: int) -> int:
+    def next_request_change(self, position: int) -> int:
         """The first place behind this one where another amount is asked for."""
-        if self._breaks is None:
-            asks = self.asks
-            self._breaks = [here for here in range(1, len(asks)) if asks[here] != asks[here - 1]]
-        following = bisect_right(self._breaks, place)
-        return self._breaks[following] if following < len(self._breaks) else len(self.asks)
+        if self._request_changes is None:
+            requests = self.requests
+            self._request_changes = [here for here in range(1, len(requests)) if requests[here] != requests[here - 1]]
+        following = bisect_right(self._request_changes, position)
+        return self._request_changes[following] if following < len(self._request_changes) else len(self.requests)
 
 
-NOBODY = StandingLine()
+EMPTY_LINE = WaitingLine()
 
 
-class Standing:
+class WaitingLines:
     """Waiting gangs by leaf queue."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.lines: dict[int, StandingLine] = {}
-        self._keys: dict[str, Key] = {}
+        self.lines: dict[int, WaitingLine] = {}
+        self._keys: dict[str, WaitingKey] = {}
         tree = session.snapshot.tree
         waiting = [
-            (session.group_order(gang), gang)
-            for gang in session.waiting()
+            (session.compute_order_key(gang), gang)
+            for gang in session.waiting_gangs()
             if gang.queue >= 0 and not tree.children[gang.queue] and session.next_tasks(gang)
         ]
         waiting.sort(key=lambda item: item[0])
         for key, gang in waiting:
             self._keys[gang.key] = key
-            line = self.lines.setdefault(gang.queue, StandingLine())
+            line = self.lines.setdefault(gang.queue, WaitingLine())
             line.keys.append(key)
             line.gangs.append(gang)
-            line.asks.append(session.request_of(gang))
+            line.requests.append(session.requested_amounts(gang))
         self.version = session.state.version
 
-    def largest_ask(self) -> float:
+    def largest_gpu_request(self) -> float:
         """The most GPUs (hundredths) that anyone asks for at once."""
-        return max((ask[2] for line in self.lines.values() for ask in line.asks), default=0.0)
+        return max((ask[2] for line in self.lines.values() for ask in line.requests), default=0.0)
 
-    def changed(self, gang: Gang) -> None:
+    def refresh(self, gang: Gang) -> None:
         """Put a gang where it stands now."""
         before = self._keys.pop(gang.key, None)
         if before is not None:
             self.lines[gang.queue].remove(before)
-        if gang.open and self._session.next_tasks(gang):
-            key = self._keys[gang.key] = self._session.group_order(gang)
-            line = self.lines.setdefault(gang.queue, StandingLine())
-            line.insert(key, gang, self._session.request_of(gang))
+        if gang.unplaced and self._session.next_tasks(gang):
+            key = self._keys[gang.key] = self._session.compute_order_key(gang)
+            line = self.lines.setdefault(gang.queue, WaitingLine())
+            line.insert(key, gang, self._session.requested_amounts(gang))
 
 
-def standing_of(session: Session) -> Standing:
+def waiting_lines_of(session: Session) -> WaitingLines:
     """The lines of this cycle, made anew when someone else has changed the state."""
-    found: Standing | None = session.memo.get(Standing)
-    if found is None or found.version != session.state.version:
-        found = session.memo[Standing] = Standing(session)
-    return found
+    lines: WaitingLines | None = session.memo.get(WaitingLines)
+    if lines is None or lines.version != session.state.version:
+        lines = session.memo[WaitingLines] = WaitingLines(session)
+    return lines
 
 
 class TrialLine:
     """The line of one leaf in a trial: those who take part, among those who only stand there."""
 
-    __slots__ = ("_asks", "_line", "_next", "_own", "_session", "_taking_part")
+    __slots__ = ("_line", "_next", "_participant_heap", "_participants", "_request_overrides", "_session")
 
     def __init__(
-        self, session: Session, line: StandingLine, taking_part: dict[str, Gang], asks: dict[str, Amounts]
+        self,
+        session: Session,
+        line: WaitingLine,
+        participants: dict[str, Gang],
+        request_overrides: dict[str, QueueAmounts],
     ) -> None:
         """`asks` overrides what some of those who take part ask for."""
         self._session = session
         self._line = line
-        self._taking_part = taking_part
-        self._asks = asks
+        self._participants = participants
+        self._request_overrides = request_overrides
         self._next = 0
-        self._own = [(session.group_order(gang), gang) for gang in taking_part.values()]
-        heapify(self._own)
+        self._participant_heap = [(session.compute_order_key(gang), gang) for gang in participants.values()]
+        heapify(self._participant_heap)
 
     def push(self, gang: Gang) -> None:
         """Put one who takes part back."""
-        heappush(self._own, (self._session.group_order(gang), gang))
+        heappush(self._participant_heap, (self._session.compute_order_key(gang), gang))
 
-    def _bystander(self) -> int | None:
+    def _first_bystander(self) -> int | None:
         """The place of the best of the others if it stands before all who take part."""
         line = self._line
         while self._next < len(line.gangs):
-            if self._own and line.keys[self._next] > self._own[0][0]:
+            if self._participant_heap and line.keys[self._next] > self._participant_heap[0][0]:
                 return None
-            if line.gangs[self._next].key not in self._taking_part:
+            if line.gangs[self._next].key not in self._participants:
                 return self._next
             self._next += 1
         return None
 
-    def ask(self) -> Amounts | None:
+    def head_request(self) -> QueueAmounts | None:
         """What the best gang asks for."""
-        place = self._bystander()
-        if place is not None:
-            return self._line.asks[place]
-        if not self._own:
+        position = self._first_bystander()
+        if position is not None:
+            return self._line.requests[position]
+        if not self._participant_heap:
             return None
-        gang = self._own[0][1]
-        asked = self._asks.get(gang.key)
-        return asked if asked is not None else self._session.request_of(gang)
+        gang = self._participant_heap[0][1]
+        request = self._request_overrides.get(gang.key)
+        return request if request is not None else self._session.requested_amounts(gang)
 
     def pop(self) -> Gang | None:
         """Take the best gang out, None for bystanders; those who ask for the same go together."""
-        place = self._bystander()
-        if place is None:
-            return heappop(self._own)[1]
-        self._next = self._line.next_break(place)
-        if self._own:
-            self._next = min(self._next, bisect_left(self._line.keys, self._own[0][0]))
+        position = self._first_bystander()
+        if position is None:
+            return heappop(self._participant_heap)[1]
+        self._next = self._line.next_request_change(position)
+        if self._participant_heap:
+            self._next = min(self._next, bisect_left(self._line.keys, self._participant_heap[0][0]))
         return None

@@ -30,7 +30,7 @@ from typing import NamedTuple
 _LARGEST_POOL = 2.0**1023
 
 
-class Claim(NamedTuple):
+class QueueDemand(NamedTuple):
     """What one queue brings to the division of one resource; amounts in the unit of that resource."""
 
     #: metadata.name, the last tie-break.
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
     usage: float = 0.0
 
 
-class Siblings(NamedTuple):
+class SiblingColumns(NamedTuple):
     """The claims as parallel columns; position order must be (creation_ns, name) ascending (queues:Q-140)."""
 
     priorities: Sequence[int]
@@ -62,7 +62,7 @@ class Siblings(NamedTuple):
     usages: Sequence[float]
 
 
-class Round(NamedTuple):
+class SurplusRound(NamedTuple):
     """What one surplus round meant for one queue."""
 
     #: The queue's part of the pot of this round.
@@ -74,40 +74,46 @@ class Round(NamedTuple):
 
 
 @dataclass(slots=True)
-class Explanation:
+class ShareExplanation:
     """How a share came about: guaranteed + rounds + remainder."""
 
     share: float = 0.0
     #: First phase.
     guaranteed: float = 0.0
     #: Second phase: the rounds the queue took part in, in order.
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[SurplusRound] = field(default_factory=list)
     #: Third phase.
     remainder: float = 0.0
 
 
-def divide(total: float, claims: Sequence[Claim], *, k: float = 1.0, strict_remainders: bool = False) -> list[float]:
+def divide(
+    total: float, demands: Sequence[QueueDemand], *, k: float = 1.0, strict_remainders: bool = False
+) -> list[float]:
     """One fair share per claim, in input order; the order of the input has no influence on the shares."""
-    return _divide_claims(total, claims, k, strict_remainders, None)
+    return _divide_demands(total, demands, k, strict_remainders, None)
 
 
 def divide_explained(
-    total: float, claims: Sequence[Claim], *, k: float = 1.0, strict_remainders: bool = False
-) -> list[Explanation]:
+    total: float, demands: Sequence[QueueDemand], *, k: float = 1.0, strict_remainders: bool = False
+) -> list[ShareExplanation]:
     """The shares of `divide` with every grant they consist of, in input order."""
-    explanations = [Explanation() for _ in claims]
-    shares = _divide_claims(total, claims, k, strict_remainders, explanations)
+    explanations = [ShareExplanation() for _ in demands]
+    shares = _divide_demands(total, demands, k, strict_remainders, explanations)
     for explanation, share in zip(explanations, shares, strict=True):
         explanation.share = share
     return explanations
 
 
-def _divide_claims(
-    total: float, claims: Sequence[Claim], k: float, strict_remainders: bool, explanations: list[Explanation] | None
+def _divide_demands(
+    total: float,
+    demands: Sequence[QueueDemand],
+    k: float,
+    strict_remainders: bool,
+    explanations: list[ShareExplanation] | None,
 ) -> list[float]:
-    order = sorted(range(len(claims)), key=lambda position: (claims[position].creation_ns, claims[position].name))
-    ordered = [claims[position] for position in order]
-    siblings = Siblings(
+    order = sorted(range(len(demands)), key=lambda position: (demands[position].creation_ns, demands[position].name))
+    ordered = [demands[position] for position in order]
+    siblings = SiblingColumns(
         priorities=[claim.priority for claim in ordered],
         quotas=[claim.quota for claim in ordered],
         limits=[claim.limit for claim in ordered],
@@ -116,7 +122,7 @@ def _divide_claims(
         usages=[claim.usage for claim in ordered],
     )
     trace = None if explanations is None else [explanations[position] for position in order]
-    shares = [0.0] * len(claims)
+    shares = [0.0] * len(demands)
     divided = divide_siblings(total, siblings, k=k, strict_remainders=strict_remainders, trace=trace)
     for position, share in zip(order, divided, strict=True):
         shares[position] = share
@@ -125,11 +131,11 @@ def _divide_claims(
 
 def divide_siblings(
     pool: float,
-    siblings: Siblings,
+    siblings: SiblingColumns,
     *,
     k: float = 1.0,
     strict_remainders: bool = False,
-    trace: Sequence[Explanation] | None = None,
+    trace: Sequence[ShareExplanation] | None = None,
 ) -> list[float]:
     """One fair share per position; `trace`, one record per position, is filled with the grants.
 
@@ -170,13 +176,13 @@ def divide_siblings(
             break
         left, fractions = _surplus_rounds(left, buckets[priority], k, weights, usages, caps, shares, trace)
         if strict_remainders:
-            left = _hand_out(left, fractions, caps, shares, trace)
+            left = _distribute_remainders(left, fractions, caps, shares, trace)
         else:
             # Upstream looks at fractions after all buckets had their rounds, so units of a high bucket leak into a
             # lower one (queues:Q-142).
             postponed.append(fractions)
     for fractions in postponed:
-        left = _hand_out(left, fractions, None, shares, trace)
+        left = _distribute_remainders(left, fractions, None, shares, trace)
     if strict_remainders:
         # Adding a want to a share may round to one bit above the cap; strict means never above it.
         shares = [min(share, cap) for share, cap in zip(shares, caps, strict=True)]
@@ -191,40 +197,40 @@ def _surplus_rounds(
     usages: Sequence[float],
     caps: Sequence[float],
     shares: list[float],
-    trace: Sequence[Explanation] | None,
+    trace: Sequence[ShareExplanation] | None,
 ) -> tuple[float, dict[int, float]]:
     """Phase 2 for one bucket: adds to `shares`, returns what is left and the fraction each queue lost to rounding."""
     fractions: dict[int, float] = {}
     again = True
     while again and unsatisfied:
-        pot = left
-        plain, bent = _share_weights(unsatisfied, k, weights, usages)
-        bent_sum = _sum_in_order(bent)
-        if bent_sum == 0:
+        surplus = left
+        normalised, adjusted = _share_weights(unsatisfied, k, weights, usages)
+        adjusted_sum = _sum_in_order(adjusted)
+        if adjusted_sum == 0:
             # Everyone used so much that nobody would get anything; upstream lets the surplus lie idle (queues:Q-144).
-            bent, bent_sum = plain, _sum_in_order(plain)
-            if bent_sum == 0:  # weights whose sum is no number
+            adjusted, adjusted_sum = normalised, _sum_in_order(normalised)
+            if adjusted_sum == 0:  # weights whose sum is no number
                 break
         again = False
-        for position, normal, strength in zip(unsatisfied, plain, bent, strict=True):
+        for position, normalised_weight, adjusted_weight in zip(unsatisfied, normalised, adjusted, strict=True):
             if left == 0:
                 break
             want = caps[position] - shares[position]
-            fair = pot * (strength / bent_sum)
-            if want <= fair:
-                give = want
+            entitled = surplus * (adjusted_weight / adjusted_sum)
+            if want <= entitled:
+                granted = want
                 fractions.pop(position, None)
-                again = again or want < fair  # queues:Q-133
+                again = again or want < entitled  # queues:Q-133
             else:
                 # queues:Q-135: whoever is held back gets whole units.
-                give = float(math.floor(fair)) if fair >= 1 else 0.0
+                granted = float(math.floor(entitled)) if entitled >= 1 else 0.0
                 # An integral entitlement leaves the fraction of an earlier round standing (queues:Q-143).
-                if fair > give:
-                    fractions[position] = fair - give
-            shares[position] += give
-            left -= give
+                if entitled > granted:
+                    fractions[position] = entitled - granted
+            shares[position] += granted
+            left -= granted
             if trace is not None:
-                trace[position].rounds.append(Round(fair, pot * normal - fair, give))
+                trace[position].rounds.append(SurplusRound(entitled, surplus * normalised_weight - entitled, granted))
         # Not simply those who were held back: a share plus its want may round to just below the cap.
         unsatisfied = [position for position in unsatisfied if caps[position] > shares[position]]
     return left, fractions
@@ -235,19 +241,20 @@ def _share_weights(
 ) -> tuple[list[float], list[float]]:
     """Weights normalised over the unsatisfied queues: as configured, and bent by usage (queues:Q-346, Q-347, Q-348)."""
     weight_sum = _sum_in_order(weights[position] for position in unsatisfied)
-    plain = [weights[position] / weight_sum for position in unsatisfied]
-    bent = [
-        max(0.0, normal + k * (normal - usages[position])) for position, normal in zip(unsatisfied, plain, strict=True)
+    normalised = [weights[position] / weight_sum for position in unsatisfied]
+    adjusted = [
+        max(0.0, normal + k * (normal - usages[position]))
+        for position, normal in zip(unsatisfied, normalised, strict=True)
     ]
-    return plain, bent
+    return normalised, adjusted
 
 
-def _hand_out(
+def _distribute_remainders(
     left: float,
     fractions: dict[int, float],
     caps: Sequence[float] | None,
     shares: list[float],
-    trace: Sequence[Explanation] | None,
+    trace: Sequence[ShareExplanation] | None,
 ) -> float:
     """Phase 3: one unit per queue, largest fraction first, then the older queue (queues:Q-136); returns what is left.
 
@@ -256,13 +263,13 @@ def _hand_out(
     for position in sorted(fractions, key=lambda position: (-fractions[position], position)):
         if left <= 0:
             break
-        gift = min(1.0, left)
+        grant = min(1.0, left)
         if caps is not None:
-            gift = min(gift, max(0.0, caps[position] - shares[position]))
-        shares[position] += gift
-        left -= gift
+            grant = min(grant, max(0.0, caps[position] - shares[position]))
+        shares[position] += grant
+        left -= grant
         if trace is not None:
-            trace[position].remainder = gift
+            trace[position].remainder = grant
     return left
 
 

@@ -12,7 +12,7 @@ from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
 
 #: cpu milli, memory bytes, GPU devices
-Figures = tuple[float, float, float]
+ResourceAmounts = tuple[float, float, float]
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +108,7 @@ class OverCapacity(msgspec.Struct, frozen=True, tag=True):
     used: float
     requested: float
     #: what the group asked for
-    asked: Figures
+    asked: ResourceAmounts
     preemptible: bool
     #: what pods that are being deleted still hold, where that was charged too
     leaving: float = 0.0
@@ -211,7 +211,7 @@ class NoDomain(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
-class WaysSpent(msgspec.Struct, frozen=True, tag=True):
+class DomainSearchStopped(msgspec.Struct, frozen=True, tag="WaysSpent"):
     """The search for a combination of domains was ended by its budget (topo:TD-6)."""
 
     tried: int
@@ -255,18 +255,18 @@ Refusal = (
     | DomainShort
     | FurtherDomains
     | NoDomain
-    | WaysSpent
+    | DomainSearchStopped
     | WithinDelay
     | FreeRoomOnly
     | Postponed
 )
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NoEviction(msgspec.Struct, frozen=True):
     """Why an action took nothing back for a group."""
 
     action: str
-    #: a word for the rule that forbade it, see `explain.verdict_text`
+    #: a word for the rule that forbade it, see `explain.no_eviction_text`
     rule: str
     queue: str = ""
     #: "CPU", "Memory" or "GPU"
@@ -287,7 +287,7 @@ class Unscheduled(msgspec.Struct, frozen=True):
     pending: int
     refusals: tuple[Refusal, ...]
     #: why nothing was taken back for it
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[NoEviction, ...] = ()
 
 
 class OrphanPod(msgspec.Struct, frozen=True):
@@ -306,12 +306,12 @@ class QueueFigures(msgspec.Struct, frozen=True):
     display_name: str
     parent: str
     priority: int
-    fair_share: Figures
-    quota: Figures
-    limit: Figures
-    request: Figures
-    allocated: Figures
-    allocated_non_preemptible: Figures
+    fair_share: ResourceAmounts
+    quota: ResourceAmounts
+    limit: ResourceAmounts
+    request: ResourceAmounts
+    allocated: ResourceAmounts
+    allocated_non_preemptible: ResourceAmounts
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -16,11 +16,12 @@ from pykai.core.model.axes import amount, is_gpu, is_mig
 from pykai.core.report.decisions import (
     BadTopology,
     BrokenTree,
+    DomainSearchStopped,
     DomainShort,
-    Figures,
     FreeRoomOnly,
     FurtherDomains,
     NoDomain,
+    NoEviction,
     NoPlace,
     NoQueue,
     NotLeafQueue,
@@ -31,17 +32,16 @@ from pykai.core.report.decisions import (
     Postponed,
     QueueFigures,
     Refusal,
+    ResourceAmounts,
     StaleGang,
     StrayPod,
     Unscheduled,
-    Verdict,
-    WaysSpent,
     WithinDelay,
 )
 
 NO_NODES = "no nodes with enough resources were found"
-UNABLE = "Unable to schedule podgroup"
-UNABLE_POD = "Unable to schedule pod"
+UNABLE_TO_SCHEDULE_GROUP = "Unable to schedule podgroup"
+UNABLE_TO_SCHEDULE_POD = "Unable to schedule pod"
 _SEPARATOR = ". \n"
 
 #: What the resources are called: (limit text, unit, quota text), and how many ledger units make one of them.
@@ -52,7 +52,7 @@ _RESOURCE_WORDS = {
 }
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """At most three decimals, cut not rounded, without trailing zeros (queues:Q-209)."""
     if isinf(value):
         return "Unlimited"
@@ -61,7 +61,7 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".")
 
 
-def raw_number(value: float) -> str:
+def format_go_float(value: float) -> str:
     """A number as Go prints a float: no trailing zeros."""
     return str(trunc(value)) if value == trunc(value) and abs(value) < inf else repr(value)
 
@@ -76,30 +76,30 @@ def amount_text(name: str, value: int) -> str:
     return milli_text(value) if amount(name, "1") == 1000 else str(value)
 
 
-def histogram(counts: dict[str, int]) -> str:
+def counted_reasons(counts: dict[str, int]) -> str:
     """Reasons with their counts, sorted as strings."""
     return _SEPARATOR.join(sorted(f"{count} {reason}" for reason, count in counts.items()))
 
 
-def _base(refusal: NoPlace) -> str:
+def _base_text(refusal: NoPlace) -> str:
     return (refusal.base or NO_NODES).replace("{pod}", refusal.pod)
 
 
 def task_text(refusal: NoPlace) -> str:
     """Why no node was found for a task (cycle:EXP-1)."""
-    base = _base(refusal)
+    base = _base_text(refusal)
     if not refusal.nodes:
         return base
-    return f"{base}: {histogram(refusal.nodes)}.".replace("{pod}", refusal.pod)
+    return f"{base}: {counted_reasons(refusal.nodes)}.".replace("{pod}", refusal.pod)
 
 
 def detailed_task_text(refusal: NoPlace) -> str:
     """The same node by node, where the details were asked for (cycle:EXP-4)."""
-    base = _base(refusal)
+    base = _base_text(refusal)
     return f"\n{base}." + "".join(sorted(f"\n<{node}>: {text}." for node, text in refusal.details.items()))
 
 
-def _no_place(refusal: NoPlace) -> str:
+def _no_place_text(refusal: NoPlace) -> str:
     why = detailed_task_text(refusal) if refusal.details else task_text(refusal)
     if refusal.form == "pod":
         return f"Resources were not found for pod {refusal.pod} due to: {why}"
@@ -115,26 +115,28 @@ def _no_place(refusal: NoPlace) -> str:
     )
 
 
-def _over_capacity(refusal: OverCapacity) -> str:
+def _over_capacity_text(refusal: OverCapacity) -> str:
     _, unit, _, scale = _RESOURCE_WORDS[refusal.resource]
-    text = _over_bound(refusal)
+    text = _over_bound_text(refusal)
     if refusal.leaving <= 0:
         return text
-    return f"{text.removesuffix('.')}. {number(refusal.leaving / scale)} {unit} are still held by pods being deleted"
+    held = format_number(refusal.leaving / scale)
+    return f"{text.removesuffix('.')}. {held} {unit} are still held by pods being deleted"
 
 
-def _over_bound(refusal: OverCapacity) -> str:
+def _over_bound_text(refusal: OverCapacity) -> str:
     what, unit, quota_what, scale = _RESOURCE_WORDS[refusal.resource]
-    bound, used = number(refusal.bound / scale), number(refusal.used / scale)
+    bound, used = format_number(refusal.bound / scale), format_number(refusal.used / scale)
     requested = refusal.requested / scale
     if refusal.rule == "limit":
         return (
             f"{refusal.display_name} quota has reached the allowable limit of {what}. Limit is {bound} {unit}, "
-            f"currently {used} {unit} allocated and workload requested {number(requested)} {unit}"
+            f"currently {used} {unit} allocated and workload requested {format_number(requested)} {unit}"
         )
-    asked = raw_number(requested) if refusal.resource == "GPU" else number(requested)
+    requested_text = format_go_float(requested) if refusal.resource == "GPU" else format_number(requested)
     return (
-        f"Non-preemptible workload is over quota. Workload requested {asked} {quota_what}, but {refusal.display_name} "
+        f"Non-preemptible workload is over quota. "
+        f"Workload requested {requested_text} {quota_what}, but {refusal.display_name} "
         f"quota is {bound} {unit}, while {used} {unit} are already allocated for non-preemptible pods. "
         "Use a preemptible workload to go over quota."
     )
@@ -179,9 +181,9 @@ def refusal_text(refusal: Refusal) -> str:
     """One refusal as a sentence."""
     match refusal:
         case NoPlace():
-            return _no_place(refusal)
+            return _no_place_text(refusal)
         case OverCapacity():
-            return _over_capacity(refusal)
+            return _over_capacity_text(refusal)
         case NoQueue(queue=queue, fault=""):
             return f"Queue '{queue}' does not exist"
         case NoQueue(queue=queue, fault=fault):
@@ -210,12 +212,12 @@ def refusal_text(refusal: Refusal) -> str:
         case BadTopology(text=text):
             return text
         case DomainShort():
-            return _SEPARATOR.join(_domain_lines(refusal, detailed=False))
+            return _SEPARATOR.join(_shortage_lines(refusal, detailed=False))
         case FurtherDomains(level=level, count=count):
             return f"{count} more domains of level {level} are too small"
         case NoDomain():
-            return _no_domain(refusal)
-        case WaysSpent(tried=tried):
+            return _no_domain_text(refusal)
+        case DomainSearchStopped(tried=tried):
             times = "1 attempt" if tried == 1 else f"{tried} attempts"
             return f"The search for a combination of domains ended after {times}; there may be one"
         case Postponed(namespace=namespace, units=units, allowed=allowed):
@@ -228,16 +230,16 @@ def refusal_text(refusal: Refusal) -> str:
             return f"This scheduler cannot place pods with {' and '.join(what)}"
 
 
-def _subgroup(name: str) -> str:
+def _subgroup_to_name(name: str) -> str:
     """A subgroup that people would miss the name of; the group itself and its default subgroup need none."""
     return "" if name in ("", names.DEFAULT_SUBGROUP) else name
 
 
 # KAI's sentences about domains (cycle:EXP-7; topo:T-41).
-def _no_domain(refusal: NoDomain) -> str:
+def _no_domain_text(refusal: NoDomain) -> str:
     required = f", requirement {refusal.level}" if refusal.level else ""
     text = f"topology {refusal.topology}{required} couldn't be satisfied for job <{refusal.group}>"
-    if _subgroup(refusal.subgroup):
+    if _subgroup_to_name(refusal.subgroup):
         text += f", subgroup {refusal.subgroup}"
     if refusal.where:
         where = "the cluster" if refusal.where == "root" else refusal.where
@@ -247,7 +249,7 @@ def _no_domain(refusal: NoDomain) -> str:
     return text
 
 
-def _domain_words(name: str) -> tuple[str, float, str, str]:
+def _shortage_words(name: str) -> tuple[str, float, str, str]:
     """What a short resource is called, how many axis units make one, and what there is not enough of: in short, and
     with figures (topo:T-22)."""
     if is_mig(name):
@@ -258,33 +260,33 @@ def _domain_words(name: str) -> tuple[str, float, str, str]:
     return word, scale, "resources", "resources"
 
 
-def _domain_lines(refusal: DomainShort, *, detailed: bool) -> list[str]:
+def _shortage_lines(refusal: DomainShort, *, detailed: bool) -> list[str]:
     if not refusal.resources:
         return [f"node-group {refusal.domain} can allocate only {refusal.found} of {refusal.wanted} required pods"]
     lines = []
-    for name, asked, free in refusal.resources:
-        word, scale, short, long = _domain_words(name)
+    for name, requested, free in refusal.resources:
+        word, scale, short, long = _shortage_words(name)
         if detailed:
-            figures = f"requested: {number(asked / scale)}, available: {number(free / scale)}"
+            figures = f"requested: {format_number(requested / scale)}, available: {format_number(free / scale)}"
             lines.append(f"{refusal.domain} didn't have enough {long}: {word}, {figures}")
         else:
             lines.append(f"node-group(s) didn't have enough {short}: {word}")
     return lines
 
 
-def _messages(refusal: Refusal) -> list[str]:
-    return _domain_lines(refusal, detailed=False) if isinstance(refusal, DomainShort) else [refusal_text(refusal)]
+def _plain_lines(refusal: Refusal) -> list[str]:
+    return _shortage_lines(refusal, detailed=False) if isinstance(refusal, DomainShort) else [refusal_text(refusal)]
 
 
 def _detailed_lines(refusal: Refusal) -> list[str]:
     """A refusal in the detailed form (topo:T-42)."""
     if not isinstance(refusal, DomainShort):
         return [refusal_text(refusal)]
-    inside = f"subgroup {refusal.subgroup}: " if _subgroup(refusal.subgroup) else ""
-    return [f"<{refusal.domain}>: {inside}{line}" for line in _domain_lines(refusal, detailed=True)]
+    inside = f"subgroup {refusal.subgroup}: " if _subgroup_to_name(refusal.subgroup) else ""
+    return [f"<{refusal.domain}>: {inside}{line}" for line in _shortage_lines(refusal, detailed=True)]
 
 
-_VERDICTS = {
+_NO_EVICTION_TEXTS = {
     "alike": "a workload like it, {other}, was tried and found nothing",
     "not_preemptible": "only preemptible workloads move others",
     "no_lower_priority": "nobody in queue {queue} has a lower priority",
@@ -297,28 +299,28 @@ _VERDICTS = {
 }
 
 
-def verdict_text(verdict: Verdict) -> str:
+def no_eviction_text(reason: NoEviction) -> str:
     """Why an action took nothing back for a workload."""
-    if verdict.rule in ("fair_share", "quota", "limit", "too_little_free") and verdict.resource in _RESOURCE_WORDS:
-        _, unit, _, scale = _RESOURCE_WORDS[verdict.resource]
-        would_have, bound = number(verdict.would_have / scale), number(verdict.bound / scale)
-        if verdict.rule == "fair_share":
-            text = f"queue {verdict.queue} would have {would_have} {unit}, more than its fair share of {bound} {unit}"
-        elif verdict.rule == "limit":
-            text = f"queue {verdict.queue} would have {would_have} {unit}, more than its limit of {bound} {unit}"
-        elif verdict.rule == "quota":
+    if reason.rule in ("fair_share", "quota", "limit", "too_little_free") and reason.resource in _RESOURCE_WORDS:
+        _, unit, _, scale = _RESOURCE_WORDS[reason.resource]
+        would_have, bound = format_number(reason.would_have / scale), format_number(reason.bound / scale)
+        if reason.rule == "fair_share":
+            text = f"queue {reason.queue} would have {would_have} {unit}, more than its fair share of {bound} {unit}"
+        elif reason.rule == "limit":
+            text = f"queue {reason.queue} would have {would_have} {unit}, more than its limit of {bound} {unit}"
+        elif reason.rule == "quota":
             text = (
-                f"queue {verdict.queue} would have {would_have} {unit} for workloads that cannot be taken back, "
+                f"queue {reason.queue} would have {would_have} {unit} for workloads that cannot be taken back, "
                 f"more than its quota of {bound} {unit}"
             )
         else:
             text = f"it asks for {would_have} {unit}, and only {bound} {unit} are free in the cluster"
     else:
         # A plugin of others may have rules of its own.
-        text = _VERDICTS.get(verdict.rule, verdict.rule).format(other=verdict.other, queue=verdict.queue)
-        if verdict.other and verdict.rule == "generators_exhausted":
-            text = f"{text}: {verdict.other}"
-    return f"{verdict.action}: {text}"
+        text = _NO_EVICTION_TEXTS.get(reason.rule, reason.rule).format(other=reason.other, queue=reason.queue)
+        if reason.other and reason.rule == "generators_exhausted":
+            text = f"{text}: {reason.other}"
+    return f"{reason.action}: {text}"
 
 
 def stale_text(stale: StaleGang) -> str:
@@ -332,25 +334,27 @@ def stale_text(stale: StaleGang) -> str:
 def queue_line(figures: QueueFigures) -> str:
     """What a queue has and may have, for those who lose something (cycle:RCL-2; queues:Q-277)."""
     return (
-        f"{figures.display_name} uses <{_amounts(figures.allocated)}> with a quota of <{_amounts(figures.quota)}>, "
-        f"fair-share of <{_amounts(figures.fair_share)}> and queue priority of <{figures.priority}>."
+        f"{figures.display_name} uses <{_amounts_text(figures.allocated)}> "
+        f"with a quota of <{_amounts_text(figures.quota)}>, "
+        f"fair-share of <{_amounts_text(figures.fair_share)}> and queue priority of <{figures.priority}>."
     )
 
 
-def _amounts(figures: Figures) -> str:
+def _amounts_text(figures: ResourceAmounts) -> str:
     cpu, memory, gpu = figures
-    return f"GPU: {number(gpu)}, CPU: {number(cpu / 1000)} (cores), memory: {number(memory / 1e9)} (GB)"
+    cores, gigabytes = format_number(cpu / 1000), format_number(memory / 1e9)
+    return f"GPU: {format_number(gpu)}, CPU: {cores} (cores), memory: {gigabytes} (GB)"
 
 
 def group_text(group: Unscheduled) -> str:
     """Why a group waits, in one text (cycle:EXP-5; topo:T-43)."""
     if not group.refusals:
-        return UNABLE
+        return UNABLE_TO_SCHEDULE_GROUP
     waiting = tuple(refusal for refusal in group.refusals if isinstance(refusal, NotReady))
     if waiting:
         return not_ready_text(waiting)
-    head = reason_of(group.refusals[0]) if len(group.refusals) == 1 else UNABLE
-    counts = Counter(line for refusal in group.refusals for line in _messages(refusal))
+    head = reason_of(group.refusals[0]) if len(group.refusals) == 1 else UNABLE_TO_SCHEDULE_GROUP
+    counts = Counter(line for refusal in group.refusals for line in _plain_lines(refusal))
     lines = sorted(f"{count} {text}" if count > 1 else text for text, count in counts.items())
     return f"{head}: {_SEPARATOR.join(lines)}."
 
@@ -363,10 +367,10 @@ def pod_text(group: Unscheduled, pod: str) -> str:
             return task_text(refusal)
         if isinstance(refusal, StrayPod) and refusal.pod == pod:
             return refusal_text(refusal)
-    return group_text(group) if group.refusals else UNABLE_POD
+    return group_text(group) if group.refusals else UNABLE_TO_SCHEDULE_POD
 
 
-def _resource_list(figures: Figures) -> dict[str, str]:
+def _resource_list(figures: ResourceAmounts) -> dict[str, str]:
     """Figures as quantities; what is unlimited is left out, GPUs keep their fractions (queues:9, Do better)."""
     cpu, memory, gpu = figures
     amounts = ((names.CPU, cpu, 1.0), (names.MEMORY, memory, 1000.0), (names.NVIDIA_GPU, gpu, 1000.0))
@@ -375,7 +379,7 @@ def _resource_list(figures: Figures) -> dict[str, str]:
 
 def queue_details(refusal: OverCapacity, queue: QueueFigures) -> dict[str, object]:
     """The `details.queueDetails` of a refusal, given the figures of the queue that refused (queues:Q-207)."""
-    committed: Figures = (0.0, 0.0, 0.0) if refusal.preemptible else refusal.asked
+    non_preemptible_request: ResourceAmounts = (0.0, 0.0, 0.0) if refusal.preemptible else refusal.asked
     return {
         "name": refusal.queue,
         "queueRequestedResources": _resource_list(queue.request),
@@ -384,14 +388,14 @@ def queue_details(refusal: OverCapacity, queue: QueueFigures) -> dict[str, objec
         "queueAllocatedNonPreemptibleResources": _resource_list(queue.allocated_non_preemptible),
         "queueResourceLimits": _resource_list(queue.limit),
         "podGroupRequestedResources": _resource_list(refusal.asked),
-        "podGroupRequestedNonPreemptibleResources": _resource_list(committed),
+        "podGroupRequestedNonPreemptibleResources": _resource_list(non_preemptible_request),
     }
 
 
 def detailed_group_text(group: Unscheduled) -> str:
     """The same in the detailed form (cycle:EXP-5): the reason, then one line per refusal."""
     reasons = {reason_of(refusal) for refusal in group.refusals}
-    head = reasons.pop() if len(group.refusals) == 1 else UNABLE
+    head = reasons.pop() if len(group.refusals) == 1 else UNABLE_TO_SCHEDULE_GROUP
     lines = sorted({line for refusal in group.refusals for line in _detailed_lines(refusal)})
     return f"\n{head}." + "".join(f"\n{line}." for line in lines)
 

@@ -22,9 +22,9 @@ import numpy as np
 from pykai.api import names
 from pykai.api.core import Node, NodeSelectorTerm, Toleration
 from pykai.api.workloads import MachinePod
-from pykai.core.cluster.nodematching import some_term, tolerates
+from pykai.core.cluster.nodematching import matches_any_term, tolerates
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.model.nodes import NodeFacts, Taint, read_node
+from pykai.core.model.nodes import NodeFacts, NodeTaint, read_node
 from pykai.core.model.problems import Problem
 from pykai.lab.machines.machine import Machine
 from pykai.lab.machines.requests import Asks, asks_of
@@ -159,7 +159,7 @@ class Places:
         for label, wanted in wants.node_selector.items():
             selected &= table.per_label(label, lambda value, w=wanted: value == w)  # type: ignore[misc]
         if wants.node_terms is not None:
-            selected &= some_term(table, wants.node_terms)
+            selected &= matches_any_term(table, wants.node_terms)
         found: list[str] = []
         for facts, fits in zip(table.facts, selected, strict=True):
             reason = self._closed[facts.name] or _unborne(facts.taints, wants.tolerations)
@@ -183,7 +183,7 @@ def _closed(node: Node) -> str:
     return ""
 
 
-def _unborne(taints: tuple[Taint, ...], tolerations: list[Toleration]) -> str:
+def _unborne(taints: tuple[NodeTaint, ...], tolerations: list[Toleration]) -> str:
     for taint in taints:
         if taint.effect in _HARD_EFFECTS and not any(tolerates(toleration, taint) for toleration in tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pykai.api.duration import DurationError, parse_duration
-from pykai.core.eviction.scenarios import WAYS
-from pykai.core.model.groups import Report
+from pykai.core.eviction.scenarios import GENERATORS
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 
@@ -22,7 +22,7 @@ _DEFAULT = "default"
 _KEYS = ("maxActionSearchDuration", "maxJobSearchDuration", "minJobSearchDuration", "maxGeneratorSearchDuration")
 
 
-def read_budgets(value: object, report: Report) -> SearchBudgets:
+def read_budgets(value: object, report: ProblemReporter) -> SearchBudgets:
     """The budgets; what is missing or wrong has its built-in value (cycle:SOL-5)."""
     built_in = SearchBudgets()
     if value is None:
@@ -39,21 +39,25 @@ def read_budgets(value: object, report: Report) -> SearchBudgets:
 
     actions = _table(value, "maxActionSearchDuration", _ACTIONS, {_DEFAULT: built_in.default_action}, report)
     ways = _table(
-        value, "maxGeneratorSearchDuration", tuple(WAYS), {**built_in.ways, _DEFAULT: built_in.default_way}, report
+        value,
+        "maxGeneratorSearchDuration",
+        tuple(GENERATORS),
+        {**built_in.generators, _DEFAULT: built_in.default_generator},
+        report,
     )
     job = one("maxJobSearchDuration", built_in.job)
     least = one("minJobSearchDuration", 0) or 0
     if job is not None and least >= job:
         text = "expected less than maxJobSearchDuration; the built-in values of both are used"
         report(Problem(_SUBJECT, f"{_PATH}.minJobSearchDuration", text))
-        job, least = built_in.job, built_in.least_job
-    default_action, default_way = actions.pop(_DEFAULT), ways.pop(_DEFAULT)
-    return SearchBudgets(actions, default_action, job, least, ways, default_way)
+        job, least = built_in.job, built_in.job_minimum
+    default_action, default_generator = actions.pop(_DEFAULT), ways.pop(_DEFAULT)
+    return SearchBudgets(actions, default_action, job, least, ways, default_generator)
 
 
 # An unknown key costs that key only (cycle:CYC-4).
 def _table(
-    value: Mapping[Any, Any], key: str, known: Collection[str], built_in: dict[str, int | None], report: Report
+    value: Mapping[Any, Any], key: str, known: Collection[str], built_in: dict[str, int | None], report: ProblemReporter
 ) -> dict[str, int | None]:
     found = dict(built_in)
     given = value.get(key)
@@ -71,7 +75,7 @@ def _table(
     return found
 
 
-def _units(value: object, path: str, default: int | None, report: Report) -> int | None:
+def _units(value: object, path: str, default: int | None, report: ProblemReporter) -> int | None:
     """Units of a duration; 0 is without end."""
     try:
         span = parse_duration(str(value))

@@ -25,9 +25,16 @@ import yaml
 
 from pykai.api.suggestions import did_you_mean
 from pykai.core.actions import ACTIONS
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
-from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PLANNED, PROFILES, built_in, known_plugins
+from pykai.core.plugins import (
+    ACCEPTED_WITHOUT_EFFECT,
+    DEFAULT_ACTIONS,
+    DEFAULT_PROFILE,
+    PROFILES,
+    built_in_plugin,
+    plugin_names,
+)
 from pykai.core.plugins.arguments import read_arguments
 from pykai.core.policy import NamedPlugin, Policy
 from pykai.scheduler.config.budgets import read_budgets
@@ -152,7 +159,7 @@ def read_configuration(content: Mapping[str, Any], profile: str = "") -> Configu
     return Configuration(policy, usage, tuple(problems), tuple(errors))
 
 
-def _actions(value: object, refuse: Report) -> tuple[str, ...]:
+def _actions(value: object, refuse: ProblemReporter) -> tuple[str, ...]:
     if value is None or value == "":
         return DEFAULT_ACTIONS
     if not isinstance(value, str):
@@ -169,7 +176,9 @@ def _actions(value: object, refuse: Report) -> tuple[str, ...]:
 
 
 # Actions that do not run have no depth (cycle:CFG-6).
-def _queue_depth(value: object, actions: Iterable[str], report: Report, refuse: Report) -> dict[str, int]:
+def _queue_depth(
+    value: object, actions: Iterable[str], report: ProblemReporter, refuse: ProblemReporter
+) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -189,7 +198,7 @@ def _queue_depth(value: object, actions: Iterable[str], report: Report, refuse: 
     return depth
 
 
-def _profile(value: object, refuse: Report) -> str:
+def _profile(value: object, refuse: ProblemReporter) -> str:
     """Whose plugins stand where the file lists none."""
     if value is None or value == "":
         return DEFAULT_PROFILE
@@ -201,10 +210,10 @@ def _profile(value: object, refuse: Report) -> str:
     return value
 
 
-def _plugins(value: object, profile: str, report: Report, refuse: Report) -> Iterator[NamedPlugin]:
+def _plugins(value: object, profile: str, report: ProblemReporter, refuse: ProblemReporter) -> Iterator[NamedPlugin]:
     if value is None or value == []:
         for built, given in PROFILES[profile]:
-            if built not in PLANNED:
+            if built not in ACCEPTED_WITHOUT_EFFECT:
                 yield from _plugin(built, given, "built-in", report)
         return
     if not isinstance(value, list):
@@ -227,7 +236,7 @@ def _plugins(value: object, profile: str, report: Report, refuse: Report) -> Ite
         yield from _plugin(name, _arguments(entry.get("arguments"), f"{path}.arguments", report), path, report)
 
 
-def _entries(tiers: list[object], report: Report) -> Iterator[tuple[str, object]]:
+def _entries(tiers: list[object], report: ProblemReporter) -> Iterator[tuple[str, object]]:
     """The entries of all tiers with their paths."""
     for tier_index, tier in enumerate(tiers):
         listed = tier.get("plugins") if isinstance(tier, dict) else None
@@ -238,7 +247,7 @@ def _entries(tiers: list[object], report: Report) -> Iterator[tuple[str, object]
             yield f"tiers[{tier_index}].plugins[{index}]", entry
 
 
-def _arguments(value: object, path: str, report: Report) -> dict[str, str]:
+def _arguments(value: object, path: str, report: ProblemReporter) -> dict[str, str]:
     """Arguments as the map of texts upstream has; other scalars become what they look like."""
     if value is None:
         return {}
@@ -254,20 +263,20 @@ def _arguments(value: object, path: str, report: Report) -> dict[str, str]:
     return found
 
 
-def _plugin(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Iterator[NamedPlugin]:
-    plugin = built_in(name, arguments, f"{path}.arguments", report)
+def _plugin(name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter) -> Iterator[NamedPlugin]:
+    plugin = built_in_plugin(name, arguments, f"{path}.arguments", report)
     if plugin is not None:
         yield NamedPlugin(name, plugin)
-    elif name not in PLANNED:
+    elif name not in ACCEPTED_WITHOUT_EFFECT:
         # Those decide nothing: `/get-snapshot` and `/get-job-order`, which they switch on upstream, are always there.
         yield from _foreign(name, arguments, path, report)
 
 
-def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report) -> Iterator[NamedPlugin]:
+def _foreign(name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter) -> Iterator[NamedPlugin]:
     """A plugin installed beside us; one that fails to load is reported and skipped, whatever it raises."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=name), key=lambda point: point.value)
     if not points:
-        known = known_plugins()
+        known = plugin_names()
         text = (
             f"unknown plugin {name!r}; built in are {', '.join(known)}; no installed package offers another; skipped"
             f"{did_you_mean(name, known)}"
@@ -290,7 +299,7 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Report)
     if not callable(getattr(plugin, "prepare", None)):
         report(Problem(subject, path, f"{point.value} has no method prepare(snapshot); skipped"))
         return
-    yield NamedPlugin(name, plugin, foreign=True)
+    yield NamedPlugin(name, plugin, third_party=True)
 
 
 class LastGood:

@@ -12,10 +12,10 @@ from typing import Any
 
 from pykai.api.duration import MINUTE, SECOND, DurationError, parse_duration, parse_extended_duration
 from pykai.api.timestamp import TimestampError, parse_timestamp
-from pykai.core.model.groups import Report
+from pykai.core.model.groups import ProblemReporter
 from pykai.core.model.problems import Problem
 from pykai.core.queueing.cron import CronError, CronSchedule, parse_cron
-from pykai.core.queueing.usagehistory import CRON, SLIDING, TUMBLING, Window
+from pykai.core.queueing.usagehistory import CRON, SLIDING, TUMBLING, UsageWindow
 
 BUILT_IN, PROMETHEUS = "built-in", "prometheus"
 #: Upstream's own test clients are accepted; they have no usage to tell.
@@ -33,7 +33,7 @@ class UsageConfig:
     connection: str = ""
     #: environment variable that holds the connection instead
     connection_variable: str = ""
-    window: Window = field(default_factory=Window)
+    window: UsageWindow = field(default_factory=UsageWindow)
     fetch_interval_ns: int = MINUTE
     #: older data is not used
     staleness_ns: int = 5 * MINUTE
@@ -49,7 +49,7 @@ class _Wrong(ValueError):
         self.path = path
 
 
-def read_usage(value: object, report: Report) -> UsageConfig | None:
+def read_usage(value: object, report: ProblemReporter) -> UsageConfig | None:
     """The block, None when there is none or it cannot be used (queues:Q-330)."""
     if value is None:
         return None
@@ -66,7 +66,7 @@ def read_usage(value: object, report: Report) -> UsageConfig | None:
         return None
 
 
-def _read(value: Mapping[Any, Any], report: Report) -> UsageConfig:
+def _read(value: Mapping[Any, Any], report: ProblemReporter) -> UsageConfig:
     client_type = str(value.get("clientType") or "")
     if not client_type:
         raise _Wrong("clientType", "client type cannot be empty")
@@ -94,11 +94,11 @@ def _read(value: Mapping[Any, Any], report: Report) -> UsageConfig:
 
 
 # An unknown kind of window is an error here, not at the first fetch (queues:Q-345).
-def _window(params: Mapping[Any, Any]) -> Window:
+def _window(params: Mapping[Any, Any]) -> UsageWindow:
     kind = str(params.get("windowType") or SLIDING)
     if kind not in (SLIDING, TUMBLING, CRON):
         raise _Wrong("usageParams.windowType", f"unknown window type {kind!r}; known are sliding, tumbling and cron")
-    size = _span(params, "windowSize", Window().size_ns, extended=True)
+    size = _span(params, "windowSize", UsageWindow().size_ns, extended=True)
     if size <= 0:
         raise _Wrong("usageParams.windowSize", "expected more than nothing")
     start_ns, cron = 0, None
@@ -109,7 +109,7 @@ def _window(params: Mapping[Any, Any]) -> Window:
             raise _Wrong("usageParams.tumblingWindowStartTime", f"{error}; tumbling windows need it") from None
     if kind == CRON:
         cron = _cron(params)
-    return Window(kind, size, start_ns, cron, max(0, _span(params, "halfLifePeriod", 0)))
+    return UsageWindow(kind, size, start_ns, cron, max(0, _span(params, "halfLifePeriod", 0)))
 
 
 def _cron(params: Mapping[Any, Any]) -> CronSchedule:

@@ -22,7 +22,7 @@ import msgspec
 
 from pykai.api.scheduling import BindRequestSpec
 from pykai.core.model.groups import Branch, Leaf
-from pykai.core.resume import Place
+from pykai.core.resume import PlannedBind
 from pykai.scheduler.dispatch.records import MOST_CHARACTERS
 
 #: Characters of a plan that is not compressed, and of any plan: the record holds a few names besides.
@@ -73,7 +73,7 @@ def encode_plan(entries: Iterable[Planned]) -> str:
     return packed
 
 
-def decode_plan(text: str) -> list[Place]:
+def decode_plan(text: str) -> list[PlannedBind]:
     """The plan in a text; raises PlanError."""
     try:
         raw = text.encode()
@@ -82,7 +82,7 @@ def decode_plan(text: str) -> list[Place]:
             raw = unpacking.decompress(base64.b64decode(raw[1:], validate=True), _MOST_BYTES)
             if unpacking.unconsumed_tail:
                 raise PlanError(f"the plan has more than {_MOST_BYTES} bytes")
-        places = [Place(*each) for each in _DECODER.decode(raw)]
+        places = [PlannedBind(*each) for each in _DECODER.decode(raw)]
     except (msgspec.DecodeError, binascii.Error, zlib.error, UnicodeError, RecursionError) as error:
         raise PlanError(f"not a plan: {error}") from None
     if not all(all(place) for place in places):
@@ -94,10 +94,10 @@ def decode_plan(text: str) -> list[Place]:
 
 def whole(root: Branch, active: Mapping[str, int] | Counter[str]) -> bool:
     """Whether so many active pods by subgroup satisfy the minimums of a group (cycle:PG-5)."""
-    return sum(_satisfied(child, active) for child in root.children) >= root.needed
+    return sum(_satisfied(child, active) for child in root.children) >= root.min_children
 
 
 def _satisfied(node: Branch | Leaf, active: Mapping[str, int]) -> bool:
     if isinstance(node, Leaf):
         return active.get(node.name, 0) >= node.minimum
-    return sum(_satisfied(child, active) for child in node.children) >= node.needed
+    return sum(_satisfied(child, active) for child in node.children) >= node.min_children

@@ -28,7 +28,7 @@ import msgspec
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.shard import Shard
-from pykai.core.model.tasks import instant_or_zero
+from pykai.core.model.tasks import timestamp_or_zero
 from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube import resources
 from pykai.kube.client import Client
@@ -393,7 +393,7 @@ def request_content(bind: Bind) -> dict[str, Any]:
 
 def age_s(pod: Pod, clock: Clock) -> float | None:
     """How long a pod has existed, in cluster seconds; None when that cannot be told."""
-    created_ns = instant_or_zero(pod.metadata.creation_timestamp)
+    created_ns = timestamp_or_zero(pod.metadata.creation_timestamp)
     return max(0.0, (now_ns(clock) - created_ns) / 1e9) if created_ns else None
 
 

@@ -29,7 +29,7 @@ from pykai.api.timestamp import format_timestamp
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.policy import Policy
 from pykai.core.report.decisions import Bind
-from pykai.core.resume import Place, Resumed, Unfinished, resume
+from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
@@ -223,7 +223,7 @@ class GangBinding:
     async def take_over(self, records: Iterable[Record], consult: Consult) -> None:
         """Go on with the plans that another scheduler left, as far as the engine finds them right now."""
         plans: list[GangPlan] = []
-        unfinished: list[Unfinished] = []
+        unfinished: list[UnfinishedBinds] = []
         async for record in in_turns(records):
             read = self._read(record)
             if read is None:
@@ -235,8 +235,8 @@ class GangBinding:
             # At once, so that what happens while the engine is asked is not missed.
             self._plans[plan.key] = plan
             if places:
-                unfinished.append(Unfinished(plan.key, plan.uid, record.data.get(_QUEUE, ""), places))
-        resumed, as_of = Resumed((), {}), 0
+                unfinished.append(UnfinishedBinds(plan.key, plan.uid, record.data.get(_QUEUE, ""), places))
+        resumed, as_of = ResumedBinds((), {}), 0
         if unfinished:
             try:
                 resumed, as_of = await consult(partial(resume, unfinished=unfinished))
@@ -248,7 +248,7 @@ class GangBinding:
         for plan in plans:
             self._go_on(plan, binds.get(plan.key, ()), resumed.refused, as_of)
 
-    def _read(self, record: Record) -> tuple[GangPlan, tuple[Place, ...]] | None:
+    def _read(self, record: Record) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
         """The plan in a record, and the places of it that nothing was written for; None when it is of no use."""
         group = self._intake.groups.get(record.group)
         if group is None or group.metadata.uid != record.uid or not self._covers(group):
@@ -262,7 +262,7 @@ class GangBinding:
         plan = GangPlan(record.group, record.uid, recorded=True)
         return plan, tuple(place for place in places if self._is_unwritten(plan, place))
 
-    def _is_unwritten(self, plan: GangPlan, place: Place) -> bool:
+    def _is_unwritten(self, plan: GangPlan, place: PlannedBind) -> bool:
         """Take a pod into a plan; whether it waits and nothing is under way for it."""
         key = f"{plan.namespace}/{place.pod}"
         request = self._intake.requests.get(key)

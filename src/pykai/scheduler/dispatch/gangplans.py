@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
-from pykai.core.model.groups import build_root
+from pykai.core.model.groups import build_subgroup_tree
 from pykai.scheduler.dispatch.bindplan import Planned, encode_plan, whole
 
 
@@ -117,5 +117,5 @@ def is_whole(group: PodGroup, pods: Iterable[Pod], on_its_way: Callable[[Pod], b
             return True
         if holds_node(pod) or on_its_way(pod):
             active[pod.metadata.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP] += 1
-    root, _ = build_root(group)
+    root, _ = build_subgroup_tree(group)
     return whole(root, active)

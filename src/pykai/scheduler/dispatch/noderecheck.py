@@ -22,7 +22,7 @@ from pykai.api.core import Node, Pod
 from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.tasks import has_ended
-from pykai.core.placing.nodeload import Load, shape_or_nothing
+from pykai.core.placing.nodeload import NodeLoad, shape_or_empty
 from pykai.scheduler.dispatch.bindplan import Planned
 from pykai.scheduler.dispatch.gangplans import GangPlan, is_whole
 from pykai.scheduler.intake.intake import Intake
@@ -68,7 +68,7 @@ class Room:
         return "" if whole else next(why for why in found.values() if why)
 
     def _missing(self, entry: Planned, pod: Pod, node: Node) -> str:
-        load = Load(self._register)
+        load = NodeLoad(self._register)
         held: set[str] = set()
         for other in self._intake.pods.by(PODS_ON, entry.node):
             if not has_ended(other):
@@ -83,7 +83,7 @@ class Room:
                 coming.update(request.spec.selected_gpu_groups)
         load.used[names.NVIDIA_GPU] += len(coming - held)
         spec = entry.spec()
-        shape = shape_or_nothing(pod, self._register)
+        shape = shape_or_empty(pod, self._register)
         served = spec.extended_resource_claim_allocation is not None
         wanted = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
         wanted[names.NVIDIA_GPU] += len(set(spec.selected_gpu_groups) - held - coming)

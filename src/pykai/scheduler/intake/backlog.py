@@ -146,7 +146,7 @@ def digest(tables: Tables, operations: Iterable[Operation]) -> Digest:
             elif what == "remove":
                 tables.remove(*payload)
             elif what == "confine":
-                tables.confine(*payload)
+                tables.restrict_to_free_resources(*payload)
             else:
                 tables.assume(*payload)
         except Exception as error:

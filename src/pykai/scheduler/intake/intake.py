@@ -45,7 +45,7 @@ from pykai.api.topology import Topology
 from pykai.core.cluster.tables import Tables
 from pykai.core.model.problems import Problem
 from pykai.core.model.shard import Shard
-from pykai.core.model.status import Status
+from pykai.core.model.status import TaskStatus
 from pykai.core.report.decisions import FreeRoomOnly
 from pykai.kube import resources
 from pykai.kube.caches import Caches
@@ -339,7 +339,7 @@ class Intake:
 
     def hold_back(self, key: str) -> None:
         """Keep a waiting pod out of the cycles for a while, as if it were gated."""
-        self._add(("assume", (key, Status.GATED)))
+        self._add(("assume", (key, TaskStatus.GATED)))
 
     def let_go(self, key: str) -> None:
         """End what was assumed about the state of a pod."""
@@ -354,7 +354,7 @@ class Intake:
         if pod is not None and pod.metadata.uid == uid:
             self._evicted[key] = uid
             self.evictions.note(key, uid, group)
-            self._operations.append(("assume", (key, Status.RELEASING)))
+            self._operations.append(("assume", (key, TaskStatus.RELEASING)))
             seen = self._ungrouped.shown(pod, self._tenants.believable(pod)[0])
             self._operations.append(("apply", self.evictions.marked(seen)))
 
@@ -539,7 +539,7 @@ class Intake:
         self.tables = Tables(self._shard)
         self._backlog.clear()
         self._operations = [("apply", item) for item in self.objects()]
-        self._operations += [("assume", (key, Status.RELEASING)) for key in self._evicted]
+        self._operations += [("assume", (key, TaskStatus.RELEASING)) for key in self._evicted]
         self._operations += [("confine", item) for item in self.confined.items()]
         self.wake()
 

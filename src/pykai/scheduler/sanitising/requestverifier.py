@@ -29,7 +29,7 @@ from pykai.api.scheduling import BindRequest, BindRequestSpec, PodGroup
 from pykai.api.sharing import gpu_groups
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.shard import Shard
-from pykai.core.placing.nodeload import shape_or_nothing
+from pykai.core.placing.nodeload import shape_or_empty
 from pykai.kube.store import Store
 
 _UNDECIDED = "the scheduler has not decided it"
@@ -108,7 +108,7 @@ class OwnRequests:
         groups = set(spec.selected_gpu_groups)
         if pod.spec.node_name:
             return pod.spec.node_name == spec.selected_node and groups == set(gpu_groups(pod.metadata.labels))
-        shape = shape_or_nothing(pod, ShapeRegister())
+        shape = shape_or_empty(pod, ShapeRegister())
         return len(groups) == len(spec.selected_gpu_groups) == (shape.gpu.devices if shape.shared else 0)
 
 

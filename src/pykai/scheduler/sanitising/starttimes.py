@@ -28,7 +28,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import TimestampError, format_timestamp, parse_timestamp
-from pykai.core.model.groups import Branch, Leaf, build_root
+from pykai.core.model.groups import Branch, Leaf, build_subgroup_tree
 from pykai.core.model.problems import Problem
 from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change
@@ -67,7 +67,7 @@ def starts_of(pods: Collection[Pod]) -> dict[str, list[int]]:
 
 def minimum_ns(group: PodGroup, starts: dict[str, list[int]]) -> int | None:
     """When the minimum of a group was running, at the earliest when its first pod was; None while it is not."""
-    reached = _reached(build_root(group)[0], starts)
+    reached = _reached(build_subgroup_tree(group)[0], starts)
     return None if reached is None else max(reached, _first(starts))
 
 
@@ -81,7 +81,7 @@ def _reached(node: Branch | Leaf, starts: dict[str, list[int]]) -> int | None:
         found = starts.get(node.name, [])
         return None if len(found) < node.minimum else found[node.minimum - 1] if node.minimum else 0
     below = sorted(moment for child in node.children if (moment := _reached(child, starts)) is not None)
-    return None if len(below) < node.needed else below[node.needed - 1] if node.needed else 0
+    return None if len(below) < node.min_children else below[node.min_children - 1] if node.min_children else 0
 
 
 class StartTimes:

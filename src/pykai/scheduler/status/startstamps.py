@@ -31,7 +31,7 @@ def longest_ns(policy: Policy, snapshot: Snapshot) -> int:
 def without_start(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Groups that run and have no start: key -> their pods that run."""
     found: dict[str, tuple[str, ...]] = {}
-    for key, entry in snapshot.entries.items():
+    for key, entry in snapshot.group_entries.items():
         if entry.group is not None and entry.group.last_start_ns is None:
             pods = tuple(task.key for task in entry.tasks.values() if ACTIVE_USED[task.status])
             if pods:

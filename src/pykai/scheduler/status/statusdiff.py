@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 from pykai.api import names
 from pykai.api.timestamp import format_timestamp
-from pykai.core.cluster.changetokens import Content
+from pykai.core.cluster.changetokens import ChangeTokens
 from pykai.core.cluster.groupindex import GroupEntry
 from pykai.core.cluster.snapshot import Snapshot
-from pykai.core.model.status import ACTIVE_ALLOCATED, Status
+from pykai.core.model.status import ACTIVE_ALLOCATED, TaskStatus
 from pykai.core.model.tasks import Task
 from pykai.core.report.decisions import (
     NoPlace,
@@ -42,7 +42,7 @@ from pykai.core.report.decisions import (
     Unscheduled,
 )
 from pykai.core.report.sentences import (
-    UNABLE_POD,
+    UNABLE_TO_SCHEDULE_POD,
     detailed_group_text,
     detailed_task_text,
     group_text,
@@ -155,7 +155,7 @@ class StatusBook:
         self._seen: tuple[object, object, object] | None = None
         self._sweep_ns = 0
         self._clearable: frozenset[str] | None = None
-        self._content: Content | None = None
+        self._content: ChangeTokens | None = None
 
     def forget(self) -> None:
         """Nothing is known to have been told; whoever takes over the lease starts so."""
@@ -181,10 +181,14 @@ class StatusBook:
         seen = (plan.unscheduled, plan.nominations, plan.stale)
         changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
         self._stamp(plan, snapshot, news, protected_ns)
-        moved = self._content is None or not self._content.same(snapshot.content) or conditioned is not self._clearable
+        moved = (
+            self._content is None
+            or not self._content.is_same(snapshot.change_tokens)
+            or conditioned is not self._clearable
+        )
         if not (due or changed or moved):
             return news
-        self._content = snapshot.content
+        self._content = snapshot.change_tokens
         if due:
             self._sweep_ns = now_ns + SWEEP_NS
             self._tell_orphans(plan, snapshot, news)
@@ -219,7 +223,7 @@ class StatusBook:
         news: News,
     ) -> None:
         """Compare a waiting group with what was told about it."""
-        tasks = [task for task in entry.tasks.values() if task.ours and task.status is Status.PENDING]
+        tasks = [task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING]
         uids = tuple(task.uid for task in tasks)
         told = self._told.get(key)
         overdue = told is not None and now_ns - told.event_ns >= HEARTBEAT_NS
@@ -322,7 +326,7 @@ class StatusBook:
             entry = snapshot.groups.get(key)
             if entry is None or entry.group is None or entry.pending or entry.gated or key in moving:
                 continue
-            if not any(task.status is Status.BINDING for task in entry.tasks.values()):
+            if not any(task.status is TaskStatus.BINDING for task in entry.tasks.values()):
                 news.cleared.append(key)
 
     def _tell_orphans(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
@@ -330,12 +334,12 @@ class StatusBook:
         waiting: dict[str, tuple[str, int]] = {}
         for orphan in plan.orphans:
             key = f"{orphan.namespace}/{orphan.pod}"
-            task = snapshot.records.get(key)
+            task = snapshot.task_records.get(key)
             if task is not None:
                 waiting[key] = (task.uid, task.creation_ns)
         now_ns = plan.now_ns
         for key, (uid, creation_ns) in self._ungrouped.items():
-            if key not in waiting and (task := snapshot.records.get(key)) is not None and task.uid == uid:
+            if key not in waiting and (task := snapshot.task_records.get(key)) is not None and task.uid == uid:
                 self._grouped_ns = now_ns
                 self._newest_grouped_ns = max(self._newest_grouped_ns, creation_ns)
         if self._grouped_ns is None:
@@ -400,7 +404,7 @@ def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str,
             own[refusal.pod] = refusal_text(refusal)
     shared = ""
     if told:
-        shared = group_text(record) if record.refusals else UNABLE_POD
+        shared = group_text(record) if record.refusals else UNABLE_TO_SCHEDULE_POD
     for task in tasks:
         text = own.get(task.key, shared)
         yield prefix + text if text else ""

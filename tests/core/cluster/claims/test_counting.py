@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.core.cluster.claims.counting import MOST, GpuCount, spec_gpus
-from pykai.core.cluster.claims.inventory import is_gpu
+from pykai.core.cluster.claims.counting import MAX_COUNT, GpuCount, claim_gpus
+from pykai.core.cluster.claims.inventory import names_gpu
 from tests.core.deviceobjects import Raw, every, first_of, spec_of, wants
 
 
 def counted(*requests: Raw) -> int:
-    return spec_gpus(spec_of(*requests)).gpus
+    return claim_gpus(spec_of(*requests)).gpus
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ def counted(*requests: Raw) -> int:
     [("gpu.nvidia.com", True), ("GPU", True), ("my-Gpu-class", True), ("mig.nvidia.com", False), ("", False)],
 )
 def test_d3_a_gpu_class_is_one_whose_name_says_so_in_any_case(name: str, yes: bool) -> None:
-    assert is_gpu(name) is yes
+    assert names_gpu(name) is yes
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_d3_a_gpu_class_is_one_whose_name_says_so_in_any_case(name: str, yes: bo
         ([{"name": "r"}], 0),
         ([wants(2, allocationMode="Some")], 0),
         ([wants(2, allocationMode="")], 2),
-        ([wants(MOST), every(name="s")], MOST),
+        ([wants(MAX_COUNT), every(name="s")], MAX_COUNT),
         ([wants(2), wants(3, name="s"), every(name="t")], 6),
         ([], 0),
     ],
@@ -56,5 +56,5 @@ def test_d4_administrative_access_takes_no_device_and_counts_nothing() -> None:
 
 def test_d4_everything_is_reported_under_the_first_gpu_class() -> None:
     spec = spec_of(wants(5, "nic", "n"), wants(1, "gpu-b", "r"), wants(2, "gpu-a", "s"))
-    assert spec_gpus(spec) == GpuCount(3, "gpu-b")
-    assert spec_gpus(spec_of(wants(5, "nic"))) == GpuCount(0, "")
+    assert claim_gpus(spec) == GpuCount(3, "gpu-b")
+    assert claim_gpus(spec_of(wants(5, "nic"))) == GpuCount(0, "")

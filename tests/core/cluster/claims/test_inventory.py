@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pykai.api.resource import ResourceSlice
-from pykai.core.cluster.claims.inventory import EVERYWHERE, NOWHERE, SELECTED, Inventory
+from pykai.core.cluster.claims.inventory import REACHED_FROM_ALL, REACHED_FROM_NONE, REACHED_FROM_SELECTED, Inventory
 from tests.core.deviceobjects import (
     DRIVER,
     asks,
@@ -32,7 +32,7 @@ def zone(name: str) -> dict[str, object]:
 
 
 def names_at(inventory: Inventory, row: int) -> list[str]:
-    return [inventory.ids[number].device for number in inventory.at(row)]
+    return [inventory.ids[number].device for number in inventory.devices_at(row)]
 
 
 def test_d21_devices_stand_in_order_of_driver_pool_slice_and_position() -> None:
@@ -59,7 +59,13 @@ def test_d19_a_device_is_reached_from_its_node_from_all_or_from_selected_nodes()
     assert names_at(inventory, 0) == ["everywhere", "own", "near"]
     assert names_at(inventory, 1) == ["everywhere"]
     assert names_at(inventory, 2) == ["everywhere", "near"]
-    assert inventory.row.tolist() == [EVERYWHERE, 0, NOWHERE, NOWHERE, SELECTED]
+    assert inventory.node_row.tolist() == [
+        REACHED_FROM_ALL,
+        0,
+        REACHED_FROM_NONE,
+        REACHED_FROM_NONE,
+        REACHED_FROM_SELECTED,
+    ]
 
 
 def test_d19_each_device_of_a_slice_may_say_where_it_is_reached_from() -> None:
@@ -107,7 +113,7 @@ def test_d19_only_the_newest_generation_of_a_pool_counts() -> None:
         pool("a", gpu("new"), node="node-0", generation=10, part="y"),
     )
     assert names_at(inventory, 0) == ["new"]
-    assert inventory.broken == ()
+    assert inventory.broken_pools == ()
 
 
 def test_d19_generations_of_pools_are_compared_within_driver_and_pool_only() -> None:
@@ -124,10 +130,10 @@ def test_d19_a_pool_with_another_number_of_slices_than_it_says_is_not_used(publi
     slices = [pool("a", gpu(f"{part}"), node=f"node-{part}", slices=2, part=f"{part}") for part in range(published)]
     inventory = offered(*slices, nodes=3)
     assert len(inventory) == 0
-    (broken,) = inventory.broken
+    (broken,) = inventory.broken_pools
     assert broken.incomplete
     assert str(broken) == f"pool a of {DRIVER} has {published} of 2 slices"
-    assert [len(inventory.broken_at(row)) for row in range(3)] == [1] * published + [0] * (3 - published)
+    assert [len(inventory.broken_pools_at(row)) for row in range(3)] == [1] * published + [0] * (3 - published)
 
 
 def test_d19_slices_for_other_nodes_make_a_pool_complete() -> None:
@@ -137,7 +143,7 @@ def test_d19_slices_for_other_nodes_make_a_pool_complete() -> None:
         nodes=2,
     )
     assert names_at(inventory, 0) == ["0"]
-    assert inventory.broken == ()
+    assert inventory.broken_pools == ()
 
 
 def test_d19_an_incomplete_newest_generation_hides_a_complete_older_one() -> None:
@@ -155,8 +161,8 @@ def test_d19_a_pool_with_a_repeated_device_name_is_invalid() -> None:
         pool("b", gpu("0"), node="node-0"),
     )
     assert [identity.pool for identity in inventory.ids] == ["b"]
-    assert [str(pool) for pool in inventory.broken_at(0)] == [f"pool a of {DRIVER} has two devices called 0"]
-    assert not inventory.broken[0].incomplete
+    assert [str(pool) for pool in inventory.broken_pools_at(0)] == [f"pool a of {DRIVER} has two devices called 0"]
+    assert not inventory.broken_pools[0].incomplete
 
 
 def test_d19_broken_pools_trouble_the_nodes_they_are_for() -> None:
@@ -168,7 +174,7 @@ def test_d19_broken_pools_trouble_the_nodes_they_are_for() -> None:
         pool("single", gpu("0", more={"nodeName": "node-1"}), twice[0], perDeviceNodeSelection=True),
         nodes=node_table(3, ZONES),
     )
-    troubles = [[broken.pool for broken in inventory.broken_at(row)] for row in range(3)]
+    troubles = [[broken.pool for broken in inventory.broken_pools_at(row)] for row in range(3)]
     assert troubles == [["all", "zone"], ["all", "own", "single"], ["all", "zone"]]
 
 
@@ -257,8 +263,8 @@ def test_d23_counters_that_do_not_add_up_make_a_pool_invalid(
 ) -> None:
     inventory = offered(pool("a", gpu("0"), gpu("1", takes=takes), node="node-0", shares=shares))
     assert len(inventory) == 0
-    assert about in inventory.broken[0].text
-    assert not inventory.broken[0].incomplete
+    assert about in inventory.broken_pools[0].text
+    assert not inventory.broken_pools[0].incomplete
 
 
 def test_d23_counters_may_stand_in_another_slice_of_the_pool() -> None:
@@ -266,8 +272,8 @@ def test_d23_counters_may_stand_in_another_slice_of_the_pool() -> None:
         pool("a", node="node-0", slices=2, part="counters", shares={"s": {"memory": "2"}}),
         pool("a", gpu("0", takes={"s": {"memory": "1500m"}}), node="node-0", slices=2, part="devices"),
     )
-    assert inventory.limits == [2 * 10**9]
-    assert inventory.uses == {0: ((0, 1_500_000_000),)}
+    assert inventory.counter_limits == [2 * 10**9]
+    assert inventory.counter_use == {0: ((0, 1_500_000_000),)}
 
 
 def test_d23_counters_of_one_pool_are_not_those_of_another() -> None:
@@ -275,9 +281,9 @@ def test_d23_counters_of_one_pool_are_not_those_of_another() -> None:
         pool(name, gpu(name, takes={"s": {"memory": "1"}}), node="node-0", shares={"s": {"memory": "1"}})
         for name in "ab"
     ]
-    assert offered(*slices).uses == {0: ((0, 10**9),), 1: ((1, 10**9),)}
+    assert offered(*slices).counter_use == {0: ((0, 10**9),), 1: ((1, 10**9),)}
     lacking = pool("c", gpu("c", takes={"s": {"memory": "1"}}), node="node-0")
-    assert [broken.pool for broken in offered(*slices, lacking).broken] == ["c"]
+    assert [broken.pool for broken in offered(*slices, lacking).broken_pools] == ["c"]
 
 
 def test_what_was_asked_of_all_devices_is_kept() -> None:
@@ -302,6 +308,6 @@ def test_d20_selectors_of_the_class_are_asked_before_those_of_the_request() -> N
     )
     selector = "device.attributes[device.driver].size == 2"
     guarded = asks(wants(1, selectors=[selector]), classes={"gpu": only})
-    assert inventory.selection(next(guarded.alternatives()).selectors).verdicts.tolist() == [0, 1]
+    assert inventory.selection(next(guarded.alternatives()).selectors).results.tolist() == [0, 1]
     bare = asks(every(selectors=[selector]))
     assert "device a.net/a/nic" in refused(inventory, bare)

@@ -28,7 +28,7 @@ def gpus_of(tables: Tables) -> dict[str, int]:
         if axis is not None:
             assert snapshot.columns[:, axis, row].tolist() == [offered, 0, offered, 0]
         counted[facts.name] = offered
-    assert snapshot.totals()[2] == 100 * sum(counted.values())
+    assert snapshot.cluster_totals()[2] == 100 * sum(counted.values())
     return counted
 
 
@@ -66,7 +66,7 @@ def test_partitions_are_no_gpus_and_take_none_gpu_d6() -> None:
 
 def test_gpus_of_both_kinds_add_up_gpu_d6() -> None:
     snapshot = cluster(nodes=1, gpus=2).slice("node-0", 3).tables().snapshot(NOW_NS)
-    assert snapshot.totals()[2] == 500
+    assert snapshot.cluster_totals()[2] == 500
     assert snapshot.nodes.facts[0].gpu_count == 5
     assert snapshot.nodes.facts[0].dra_gpus == 3
 
@@ -127,7 +127,7 @@ def test_a_label_of_a_node_decides_anew_which_devices_it_reaches() -> None:
     tables.snapshot(NOW_NS)
     raw_of(world, "Node")["metadata"]["labels"]["rack"] = "r0"
     tables.apply(decode_object(raw_of(world, "Node")))
-    assert len(tables.claims.inventory(tables.snapshot(NOW_NS).nodes).at(0)) == 1
+    assert len(tables.claims.inventory(tables.snapshot(NOW_NS).nodes).devices_at(0)) == 1
     assert world.schedule().bound("a") == 1
 
 
@@ -177,7 +177,7 @@ def test_a_class_that_changes_changes_what_claims_mean() -> None:
     other = Cluster().device_class("gpu", 'device.driver == "none"').objects[0]
     tables.apply(decode_object(other))
     after = tables.snapshot(NOW_NS).tasks["default/a-0"].shape
-    assert before.claims[0].ask != after.claims[0].ask
+    assert before.claims[0].request != after.claims[0].request
     tables.remove("DeviceClass", "", "gpu")
     assert tables.snapshot(NOW_NS).tasks["default/a-0"].shape.claims[0].problem.startswith("device class gpu does not")
 
@@ -192,7 +192,7 @@ def shape_after(objects: list[Raw], order: tuple[int, ...]) -> Any:
         tables.apply(decode_object(objects[number]))
         tables.snapshot(NOW_NS)
     task = tables.snapshot(NOW_NS).tasks["default/a-0"]
-    return task.shape.claims, task.claim_keys, task.shape.backed, task.extended_key
+    return task.shape.claims, task.claim_keys, task.shape.dra_backed, task.extended_key
 
 
 def test_a_claim_found_by_its_owner_may_come_before_or_after_the_pod_and_its_class_gpu_d5() -> None:
@@ -208,7 +208,7 @@ def test_a_claim_that_names_its_class_among_alternatives_notices_it_gpu_d5() -> 
     way = {"name": "r", "firstAvailable": [{"name": "f", "deviceClassName": "gpu", "count": 1}]}
     world = Cluster().pod("a-0", template=[way]).device_class("gpu")
     said = [shape_after(world.objects, order) for order in permutations(range(3))]
-    assert said[0][0][0].ask is not None
+    assert said[0][0][0].request is not None
     assert all(each == said[0] for each in said)
 
 

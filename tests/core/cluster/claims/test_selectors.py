@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.api.resource import Device
-from pykai.core.cluster.claims.selectors import Read, SelectorError, _closings, compile_selector, read
+from pykai.core.cluster.claims.selectors import (
+    EntryRead,
+    SelectorError,
+    _closing_brackets,
+    compile_selector,
+    parse_expression,
+)
 from tests.core.deviceobjects import DRIVER, gpu
 
 G = f'device.attributes["{DRIVER}"]'
@@ -180,7 +186,7 @@ def test_errors_are_remembered_as_errors() -> None:
     ],
 )
 def test_what_an_expression_reads_is_found_in_its_text(expression: str, reads: tuple[tuple[str, str], ...]) -> None:
-    assert read(expression).reads == tuple(Read(table, DRIVER, name) for table, name in reads)
+    assert parse_expression(expression).reads == tuple(EntryRead(table, DRIVER, name) for table, name in reads)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +204,7 @@ def test_what_an_expression_reads_is_found_in_its_text(expression: str, reads: t
     ],
 )
 def test_an_expression_may_read_more_than_its_text_tells(expression: str) -> None:
-    assert read(expression).reads is None
+    assert parse_expression(expression).reads is None
 
 
 @given(
@@ -220,8 +226,8 @@ def test_handing_over_only_what_is_read_changes_no_answer(
     facts: dict[str, Any] = {"serial": serial} | ({} if model is None else {"model": model})
     device = made(capacity={} if size is None else {"memory": size}, **facts)
     whole = f"device == device && ({expression})"
-    assert read(expression).reads is not None
-    assert read(whole).reads is None
+    assert parse_expression(expression).reads is not None
+    assert parse_expression(whole).reads is None
 
     def outcome(text: str) -> object:
         try:
@@ -288,5 +294,5 @@ def test_many_brackets_without_an_end_are_read_once() -> None:
 
         __hash__ = str.__hash__
 
-    _closings([Counted("[") for _ in range(1000)])
+    _closing_brackets([Counted("[") for _ in range(1000)])
     assert steps < 10_000

@@ -9,8 +9,8 @@ import pytest
 
 from pykai.api.resource import AllocationResult, ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.ledgers.claims.allocator import result_of
-from pykai.core.model.claimrequests import ClaimAsk
+from pykai.core.ledgers.claims.allocator import allocation_result
+from pykai.core.model.claimrequests import ClaimRequest
 from tests.core.deviceobjects import (
     DRIVER,
     Raw,
@@ -28,9 +28,9 @@ from tests.core.deviceobjects import (
 )
 
 
-def wire(inventory: Inventory, ask: ClaimAsk, row: int = 0) -> Raw:
+def wire(inventory: Inventory, ask: ClaimRequest, row: int = 0) -> Raw:
     (allocation,) = grant(inventory, ask, row=row)
-    result = result_of(inventory, row, ask, allocation)
+    result = allocation_result(inventory, row, ask, allocation)
     assert isinstance(result, AllocationResult)
     found: Raw = msgspec.json.decode(msgspec.json.encode(result))
     return found

@@ -7,8 +7,8 @@ import pytest
 
 from pykai.api.resource import ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
-from pykai.core.ledgers.claims.allocator import Allocation, Given, available
-from pykai.core.model.claimrequests import Features
+from pykai.core.ledgers.claims.allocator import ClaimAllocation, RequestAllocation, are_available
+from pykai.core.model.claimrequests import DraFeatures
 from tests.core.deviceobjects import (
     DRIVER,
     asks,
@@ -141,8 +141,8 @@ def test_d21_a_claim_gets_at_most_32_devices() -> None:
 
 def test_d23_alternatives_are_tried_best_first() -> None:
     ask = asks(first_of(wants(2, "fast", "best"), wants(1, name="rest")))
-    assert grant(offered(NUMA), ask)[0].requests == (Given(0, (2, 3)),)
-    assert grant(offered(NUMA), ask, used=["gpu-3"])[0].requests == (Given(1, (0,)),)
+    assert grant(offered(NUMA), ask)[0].requests == (RequestAllocation(0, (2, 3)),)
+    assert grant(offered(NUMA), ask, used=["gpu-3"])[0].requests == (RequestAllocation(1, (0,)),)
     assert refused(offered(NUMA), ask, used=["gpu-0", "gpu-1", "gpu-2", "gpu-3"]) == ""
 
 
@@ -163,7 +163,7 @@ def test_d23_administrative_access_takes_no_device_and_sees_those_in_use() -> No
     inventory = offered(gpus(2))
     look = asks(every(adminAccess=True))
     (found,) = grant(inventory, look, used=["gpu-0"])
-    assert found == Allocation((Given(0, (0, 1)),), ())
+    assert found == ClaimAllocation((RequestAllocation(0, (0, 1)),), ())
     assert devices_of(inventory, look, asks(wants(2)), look) == ["gpu-0", "gpu-1"] * 3
     assert devices_of(inventory, asks(wants(2, adminAccess=True)), used=["gpu-0", "gpu-1"]) == ["gpu-0", "gpu-1"]
     assert refused(inventory, asks(wants(3, adminAccess=True))) == ""
@@ -172,7 +172,9 @@ def test_d23_administrative_access_takes_no_device_and_sees_those_in_use() -> No
 def test_what_is_taken_is_told_apart_from_what_is_given() -> None:
     inventory = offered(gpus(3))
     ask = asks(wants(2, name="look", adminAccess=True), wants(2, name="have"))
-    assert grant(inventory, ask, used=["gpu-0"]) == (Allocation((Given(0, (0, 1)), Given(0, (1, 2))), (1, 2)),)
+    assert grant(inventory, ask, used=["gpu-0"]) == (
+        ClaimAllocation((RequestAllocation(0, (0, 1)), RequestAllocation(0, (1, 2))), (1, 2)),
+    )
 
 
 def test_d20_devices_with_binding_conditions_are_not_given() -> None:
@@ -197,7 +199,7 @@ def test_d23_a_tainted_device_is_given_only_to_those_who_bear_it(effect: str, fi
 def test_d23_taints_of_devices_can_be_switched_off() -> None:
     slices = [pool("a", gpu("0", more={"taints": [{"key": "sick", "effect": "NoSchedule"}]}), node="node-0")]
     assert refused(Inventory.of(slices, node_table()), asks(wants(1))) == ""
-    ignoring = Inventory.of(slices, node_table(), Features(device_taints=False))
+    ignoring = Inventory.of(slices, node_table(), DraFeatures(device_taints=False))
     assert devices_of(ignoring, asks(wants(1))) == ["0"]
 
 
@@ -267,12 +269,12 @@ def test_d23_partitions_of_different_appetite_are_not_alike() -> None:
 def test_devices_once_given_can_be_given_again_when_they_are_free_and_counters_suffice() -> None:
     inventory = offered(partitions(4, 2, 2, 1), gpus(2, "node-1"), nodes=2)
     pair = named(inventory, "part-1", "part-2")
-    assert available(inventory, pair, taken(inventory))
-    assert available(inventory, pair, taken(inventory, "gpu-0"))
-    assert not available(inventory, named(inventory, "gpu-0", "gpu-1"), taken(inventory, "gpu-1"))
-    assert not available(inventory, pair, taken(inventory, "part-3"))
-    assert not available(inventory, named(inventory, "part-0", "part-1"), taken(inventory))
-    assert available(inventory, (), np.ones(len(inventory), dtype=np.bool_))
+    assert are_available(inventory, pair, taken(inventory))
+    assert are_available(inventory, pair, taken(inventory, "gpu-0"))
+    assert not are_available(inventory, named(inventory, "gpu-0", "gpu-1"), taken(inventory, "gpu-1"))
+    assert not are_available(inventory, pair, taken(inventory, "part-3"))
+    assert not are_available(inventory, named(inventory, "part-0", "part-1"), taken(inventory))
+    assert are_available(inventory, (), np.ones(len(inventory), dtype=np.bool_))
 
 
 def test_d19_all_devices_cannot_be_told_while_a_pool_of_the_node_is_broken() -> None:

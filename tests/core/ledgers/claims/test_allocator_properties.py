@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pykai.api.resource import ResourceSlice
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.ledgers.claims.allocator import allocate
-from pykai.core.ledgers.claims.feasible import fits, fits_at, give, plan_of
+from pykai.core.ledgers.claims.feasible import allocate_by_plan, feasibility_plan, fits_at, fits_claims
 from pykai.core.model.axes import BoolArray
-from pykai.core.model.claimrequests import ClaimAsk, Refusal
+from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
 from tests.core.deviceobjects import DRIVER, Raw, asks, distinct, every, first_of, gpu, offered, pool, same, wants
 
 SMALL = f'device.attributes["{DRIVER}"].?size.orValue(0) == 1'
@@ -26,7 +26,7 @@ Choice = list[tuple[int, tuple[int, ...]]]
 
 class Case(NamedTuple):
     inventory: Inventory
-    claims: tuple[ClaimAsk, ...]
+    claims: tuple[ClaimRequest, ...]
     taken: BoolArray
 
 
@@ -78,7 +78,7 @@ def requests(draw: st.DrawFn, name: str) -> Raw:
 
 
 @st.composite
-def claim_asks(draw: st.DrawFn) -> ClaimAsk:
+def claim_asks(draw: st.DrawFn) -> ClaimRequest:
     names = ["r", "s"][: draw(st.integers(1, 2))]
     named = draw(st.sampled_from([(), ("r",), tuple(names), ("r/best",)]))
     constraints = draw(
@@ -105,16 +105,18 @@ def problems(case: Case, row: int, chosen: list[Choice]) -> list[str]:
         by_name: list[tuple[str, int]] = []
         for request, (number, got) in zip(claim.requests, parts, strict=True):
             way = request.alternatives[number]
-            selected = [device for device in inventory.at(row).tolist() if meant(inventory, device, way.selectors)]
-            if way.wanted == 0 and (list(got) != selected or not got or inventory.broken_at(row)):
+            selected = [
+                device for device in inventory.devices_at(row).tolist() if meant(inventory, device, way.selectors)
+            ]
+            if way.device_count == 0 and (list(got) != selected or not got or inventory.broken_pools_at(row)):
                 found.append("not all devices")
-            if way.wanted and len(set(got)) != way.wanted:
+            if way.device_count and len(set(got)) != way.device_count:
                 found.append("wrong count")
             if not set(got) <= set(selected):
                 found.append("not selected")
             if not way.tolerations and any(inventory.devices[device].taints for device in got):
                 found.append("tainted")
-            if not way.admin:
+            if not way.admin_access:
                 used += got
             by_name += [(way.name, device) for device in got]
         for constraint in claim.constraints:
@@ -129,10 +131,10 @@ def problems(case: Case, row: int, chosen: list[Choice]) -> list[str]:
         found.append("device twice")
     spent: dict[int, int] = {}
     for device in [*used, *np.flatnonzero(taken).tolist()]:
-        for counter, amount in inventory.uses.get(device, ()):
+        for counter, amount in inventory.counter_use.get(device, ()):
             spent[counter] = spent.get(counter, 0) + amount
-    touched = {counter for device in used for counter, _ in inventory.uses.get(device, ())}
-    if any(spent[counter] > inventory.limits[counter] for counter in touched):
+    touched = {counter for device in used for counter, _ in inventory.counter_use.get(device, ())}
+    if any(spent[counter] > inventory.counter_limits[counter] for counter in touched):
         found.append("counter")
     return found
 
@@ -151,16 +153,16 @@ def meant(inventory: Inventory, device: int, selectors: tuple[str, ...]) -> bool
 def first(case: Case, row: int) -> list[Choice] | None:
     """The first choice that is right, by trying all of them in order."""
     inventory, claims, _ = case
-    reach = inventory.at(row).tolist()
+    reach = inventory.devices_at(row).tolist()
 
-    def ways(claim: ClaimAsk) -> list[Choice]:
+    def ways(claim: ClaimRequest) -> list[Choice]:
         options = [
             [
                 (number, got)
                 for number, way in enumerate(request.alternatives)
                 for got in (
-                    combinations(reach, way.wanted)
-                    if way.wanted
+                    combinations(reach, way.device_count)
+                    if way.device_count
                     else [tuple(device for device in reach if meant(inventory, device, way.selectors))]
                 )
                 if all(meant(inventory, device, way.selectors) for device in got)
@@ -178,7 +180,7 @@ def first(case: Case, row: int) -> list[Choice] | None:
 @given(cases(most=5))
 def test_d21_the_first_devices_that_satisfy_all_claims_are_given_and_none_only_when_there_are_none(case: Case) -> None:
     found = allocate(case.inventory, 0, case.claims, case.taken)
-    chosen = None if isinstance(found, Refusal) else [[tuple(part) for part in item.requests] for item in found]
+    chosen = None if isinstance(found, ClaimRefusal) else [[tuple(part) for part in item.requests] for item in found]
     assert chosen == first(case, 0)
 
 
@@ -186,21 +188,23 @@ def test_d21_the_first_devices_that_satisfy_all_claims_are_given_and_none_only_w
 @given(cases(nodes=4, most=3), st.lists(st.integers(0, 3), max_size=4))
 def test_d10_many_nodes_at_once_answer_as_each_alone(case: Case, some: list[int]) -> None:
     inventory, claims, taken = case
-    alone = [not isinstance(allocate(inventory, row, claims, taken), Refusal) for row in range(4)]
-    assert fits(inventory, claims, taken).tolist() == alone
-    assert fits(inventory, claims, taken, np.array(some, dtype=np.int64)).tolist() == [alone[row] for row in some]
-    plan = plan_of(inventory, claims)
+    alone = [not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal) for row in range(4)]
+    assert fits_claims(inventory, claims, taken).tolist() == alone
+    assert fits_claims(inventory, claims, taken, np.array(some, dtype=np.int64)).tolist() == [
+        alone[row] for row in some
+    ]
+    plan = feasibility_plan(inventory, claims)
     assert [fits_at(inventory, plan, taken, row) for row in range(4)] == alone
     # What is remembered must not answer for other devices in use.
     none = np.zeros(len(inventory), dtype=np.bool_)
-    free = [not isinstance(allocate(inventory, row, claims, none), Refusal) for row in range(4)]
-    assert fits(inventory, claims, none).tolist() == free
+    free = [not isinstance(allocate(inventory, row, claims, none), ClaimRefusal) for row in range(4)]
+    assert fits_claims(inventory, claims, none).tolist() == free
 
 
 @settings(max_examples=150, deadline=None)
 @given(cases(nodes=2, most=4))
 def test_d21_what_is_given_without_a_search_is_what_a_search_finds(case: Case) -> None:
-    plan = plan_of(case.inventory, case.claims)
+    plan = feasibility_plan(case.inventory, case.claims)
     for row in range(2):
         searched = allocate(case.inventory, row, case.claims, case.taken)
-        assert give(case.inventory, plan, row, case.taken) == searched
+        assert allocate_by_plan(case.inventory, plan, row, case.taken) == searched

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pykai.core.ledgers.numa.alignment import align
-from pykai.core.model.zones import Grid, ZonePolicy
+from pykai.core.ledgers.numa.alignment import align_zones
+from pykai.core.model.zones import ZoneGrid, ZonePolicy
 from tests.core.builders import Cluster
 from tests.core.numaclusters import GPU, given, of, zoned
 
@@ -173,7 +173,7 @@ GRIDS = st.lists(st.lists(st.integers(0, 6), min_size=2, max_size=2), min_size=1
 NEEDS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=3)
 
 
-def _grid(rows: list[list[int]]) -> Grid:
+def _grid(rows: list[list[int]]) -> ZoneGrid:
     return tuple((row[0], row[1]) for row in rows)
 
 
@@ -186,7 +186,7 @@ def test_what_is_taken_is_what_is_needed_and_never_more_than_there_was(
     data: st.DataObject,
 ) -> None:
     left = [[data.draw(st.integers(-1, most)) for most in zone] for zone in offered]
-    taken = align(policy, _grid(offered), left, concurrent, serial)
+    taken = align_zones(policy, _grid(offered), left, concurrent, serial)
     if taken is None:
         return
     assert all(
@@ -212,7 +212,7 @@ def _spans(grid: list[list[int]], need: tuple[int, int]) -> list[int]:
 def test_one_unit_under_a_single_zone_policy_lies_in_one_zone_whenever_it_fits_one(
     grid: list[list[int]], need: tuple[int, int]
 ) -> None:
-    taken = align(ZonePolicy.SINGLE, _grid(grid), grid, [need], [])
+    taken = align_zones(ZonePolicy.SINGLE, _grid(grid), grid, [need], [])
     assert (taken is not None) == any(all(zone[r] >= need[r] for r in (0, 1)) for zone in grid)
     assert taken is None or sum(any(zone) for zone in taken) <= 1
 
@@ -221,7 +221,7 @@ def test_one_unit_under_a_single_zone_policy_lies_in_one_zone_whenever_it_fits_o
 def test_a_restricted_unit_lies_in_as_few_zones_as_could_ever_hold_it(
     grid: list[list[int]], need: tuple[int, int]
 ) -> None:
-    taken = align(ZonePolicy.RESTRICTED, _grid(grid), grid, [need], [])
+    taken = align_zones(ZonePolicy.RESTRICTED, _grid(grid), grid, [need], [])
     if taken is not None:
         assert sum(any(zone) for zone in taken) <= min(_spans(grid, need))
 
@@ -230,5 +230,5 @@ def test_a_restricted_unit_lies_in_as_few_zones_as_could_ever_hold_it(
 def test_best_effort_finds_zones_whenever_there_is_enough_altogether(
     grid: list[list[int]], need: tuple[int, int]
 ) -> None:
-    taken = align(ZonePolicy.BEST_EFFORT, _grid(grid), grid, [need], [])
+    taken = align_zones(ZonePolicy.BEST_EFFORT, _grid(grid), grid, [need], [])
     assert (taken is not None) == bool(_spans(grid, need))

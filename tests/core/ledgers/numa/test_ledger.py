@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pykai.core.cycle.gangs import Gang, LeafRun
+from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.session import Session
-from pykai.core.cycle.validate import Disagreement, check_state
-from pykai.core.model.status import Status
+from pykai.core.cycle.validate import StateMismatch, check_state
+from pykai.core.model.status import TaskStatus
 from pykai.core.model.tasks import Task
-from pykai.core.placing.gang import try_tasks
-from pykai.core.schedule import run
+from pykai.core.placing.gang import try_place_tasks
+from pykai.core.schedule import run_actions
 from tests.core.builders import Cluster, ask_of, numa_record
 from tests.core.numaclusters import GPU, built_in_and_numa, left_in, numa, of, only_numa, zoned, zones_in
 
@@ -33,7 +33,7 @@ def holding(zone: int, cpu: int) -> dict[str, Any]:
 
 def test_t109_what_is_left_follows_from_the_records_not_from_what_the_daemon_says() -> None:
     found = zoned(*FOUR, available=(of(cpu=99), of(cpu=99)))
-    found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", Status.PIPELINED)
+    found.pod("runs", **holding(1, 2)).pod("promised", **holding(0, 2)).assume("promised", TaskStatus.PIPELINED)
     found.pod("unrecorded", on="n", cpu=2, qos="Guaranteed")
     found.pod("waits", cpu=2, qos="Guaranteed", annotations={PREDICTED: numa_record({"zone-0": of(cpu=2)})})
     assert cores(found.session()) == [2, 2]
@@ -43,8 +43,10 @@ def test_n16_pods_of_other_schedulers_count_too() -> None:
     assert cores(zoned(*FOUR).pod("theirs", scheduler="default-scheduler", **holding(0, 3)).session()) == [1, 4]
 
 
-@pytest.mark.parametrize("status", [Status.BOUND, Status.BINDING, Status.ALLOCATED, Status.STUCK_IN_RELEASING])
-def test_n16_every_pod_that_goes_on_holding_its_node_counts(status: Status) -> None:
+@pytest.mark.parametrize(
+    "status", [TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.ALLOCATED, TaskStatus.STUCK_IN_RELEASING]
+)
+def test_n16_every_pod_that_goes_on_holding_its_node_counts(status: TaskStatus) -> None:
     found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", status)
     assert cores(found.session()) == cores(found.session(), idle=False) == [1, 4]
 
@@ -55,28 +57,28 @@ def test_n16_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
 
 
 def test_n16_a_leaver_holds_its_zone_until_it_is_gone() -> None:
-    found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", Status.RELEASING)
+    found = zoned(*FOUR).pod("p", **holding(0, 3)).assume("p", TaskStatus.RELEASING)
     assert cores(found.session()) == [1, 4]
     assert cores(found.session(), idle=False) == [4, 4]
 
 
 def test_n16_nobody_starts_in_a_zone_that_is_still_held_but_it_can_be_promised() -> None:
     """gpu:N-16, Do better."""
-    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", Status.RELEASING)
+    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", TaskStatus.RELEASING)
     result = found.pod("stays", **holding(1, 3)).gang("j", cpu=3, qos="Guaranteed").schedule()
     assert (result.bound("j"), result.pipelined("j")) == (0, 1)
-    assert zones_in(result.session.state.moved["default/j-0"]) == [0]
+    assert zones_in(result.session.state.placements["default/j-0"]) == [0]
 
 
 def test_n16_who_can_start_in_an_empty_zone_does_although_a_lower_one_will_be_free() -> None:
-    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", Status.RELEASING)
+    found = zoned(*FOUR).pod("leaver", **holding(0, 3)).assume("leaver", TaskStatus.RELEASING)
     result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
     assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
     assert result.bound("j") == 1
 
 
 def test_n16_what_is_promised_is_not_given_to_another_although_it_is_idle() -> None:
-    found = zoned(*FOUR).pod("promised", **holding(0, 3)).assume("promised", Status.PIPELINED)
+    found = zoned(*FOUR).pod("promised", **holding(0, 3)).assume("promised", TaskStatus.PIPELINED)
     result = found.gang("j", cpu=3, qos="Guaranteed").schedule()
     assert result.zones_of("j-0") == ((1, {"cpu": 3000}),)
 
@@ -85,7 +87,7 @@ def test_n16_the_figure_of_the_daemon_is_the_start_where_the_configuration_says_
     found = zoned(*FOUR, available=(of(cpu=1), of(cpu=3)), arguments={"reconstructAvailable": "false"})
     found.pod("runs", **holding(0, 3))
     assert cores(found.session()) == [1, 3]
-    found.assume("runs", Status.RELEASING)
+    found.assume("runs", TaskStatus.RELEASING)
     assert cores(found.session()) == [1, 3]
     assert cores(found.session(), idle=False) == [4, 3]
 
@@ -114,7 +116,7 @@ def two_victims() -> Cluster:
     return found.gang("preemptor", cpu=3, qos="Guaranteed")
 
 
-def member(session: Session, name: str) -> tuple[Gang, LeafRun, Task]:
+def member(session: Session, name: str) -> tuple[Gang, LeafState, Task]:
     task = session.snapshot.tasks[f"default/{name}-0"]
     gang = session.gang(session.snapshot.groups[task.group_key])
     return gang, gang.leaves[0], task
@@ -127,7 +129,7 @@ def evict(session: Session, *names: str) -> None:
 
 def serve(session: Session, name: str) -> bool:
     gang, _, _ = member(session, name)
-    return try_tasks(session, gang, session.next_tasks(gang))
+    return try_place_tasks(session, gang, session.next_tasks(gang))
 
 
 def test_t111_a_victim_whose_zone_is_taken_moves_to_the_other_zone_of_its_node() -> None:
@@ -141,18 +143,18 @@ def test_t111_a_victim_whose_zone_is_taken_moves_to_the_other_zone_of_its_node()
     assert serve(session, "victim0")
     assert not serve(session, "victim1")
     state = session.state
-    assert zones_in(state.moved["default/preemptor-0"]) == [0]
-    assert zones_in(state.moved["default/victim0-0"]) == [1]
-    assert state.status_of(member(session, "victim0")[2]) is Status.PIPELINED
-    assert zones_in(state.leaving["default/victim0-0"]) == [0]
+    assert zones_in(state.placements["default/preemptor-0"]) == [0]
+    assert zones_in(state.placements["default/victim0-0"]) == [1]
+    assert state.status_of(member(session, "victim0")[2]) is TaskStatus.PIPELINED
+    assert zones_in(state.evicted_from["default/victim0-0"]) == [0]
     assert cores(session, idle=False) == [1, 1]
     assert cores(session) == [1, 1]
     check_state(session)
     state.rollback(mark)
     assert cores(session, idle=False) == [1, 1]
     assert cores(session) == [1, 1]
-    assert not state.moved
-    assert not state.leaving
+    assert not state.placements
+    assert not state.evicted_from
     check_state(session)
 
 
@@ -160,10 +162,10 @@ def test_t111_a_victim_whose_zone_is_still_free_stays_and_never_notices() -> Non
     session = two_victims().session()
     evict(session, "victim0", "victim1")
     assert serve(session, "victim1")
-    assert "default/victim1-0" not in session.state.leaving
-    assert "default/victim1-0" not in session.state.moved
+    assert "default/victim1-0" not in session.state.evicted_from
+    assert "default/victim1-0" not in session.state.placements
     assert serve(session, "preemptor")
-    assert zones_in(session.state.moved["default/preemptor-0"]) == [0]
+    assert zones_in(session.state.placements["default/preemptor-0"]) == [0]
     check_state(session)
 
 
@@ -173,7 +175,7 @@ def test_n17_a_victim_stays_with_what_its_record_says_even_if_it_would_be_given_
     session = found.gang("w", cpu=1, qos="Guaranteed").session()
     evict(session, "v")
     assert serve(session, "v")
-    assert not session.state.leaving
+    assert not session.state.evicted_from
     assert cores(session) == [3, 3]
 
 
@@ -181,7 +183,7 @@ def test_n15_a_victim_without_a_record_stays_unaccounted() -> None:
     session = zoned(*FOUR).gang("v", on="n", cpu=2, qos="Guaranteed").gang("w", cpu=1, qos="Guaranteed").session()
     evict(session, "v")
     assert serve(session, "v")
-    assert not session.state.leaving
+    assert not session.state.evicted_from
     assert cores(session) == [4, 4]
 
 
@@ -199,7 +201,7 @@ def test_t111_preempting_takes_the_least_victim_and_its_zone() -> None:
     result = found.schedule()
     assert result.evicted_pods() == ["new-0"]
     assert result.pipelined("urgent") == 1
-    assert zones_in(result.session.state.moved["default/urgent-0"]) == [1]
+    assert zones_in(result.session.state.placements["default/urgent-0"]) == [1]
 
 
 def test_n17_a_job_that_asks_for_more_may_take_back_where_one_that_asks_for_less_could_not() -> None:
@@ -237,12 +239,12 @@ def test_n4_the_plugin_is_off_unless_it_is_named() -> None:
     assert found.schedule().bound("j") == 0
     found.configuration = None
     assert found.schedule().bound("j") == 1
-    assert not found.session().state.books
+    assert not found.session().state.discrete_ledgers
 
 
 def test_without_any_zones_the_plugin_adds_nothing() -> None:
     session = numa().node("n").gang("j", cpu=6, qos="Guaranteed").session()
-    assert not session.state.books
+    assert not session.state.discrete_ledgers
     assert [check.name for check in session.rules.checks].count("numa") == 0
     assert [score.name for score in session.rules.scores].count("numa") == 0
 
@@ -256,11 +258,11 @@ def test_n4_mistakes_in_the_arguments_are_reported_and_the_default_stays() -> No
 @pytest.mark.parametrize("plane", ["idle", "free"])
 def test_validation_notices_zones_that_are_not_what_their_holders_leave(plane: str) -> None:
     session = two_victims().session()
-    run(session)
+    run_actions(session)
     check_state(session)
-    (books,) = session.state.books
+    (books,) = session.state.discrete_ledgers
     getattr(books.planes(), plane)[0, 0, 0] -= 1  # type: ignore[attr-defined]
-    with pytest.raises(Disagreement, match="ZoneBooks"):
+    with pytest.raises(StateMismatch, match="ZoneLedger"):
         check_state(session)
 
 
@@ -284,7 +286,7 @@ def test_whatever_is_held_and_given_back_the_books_are_what_the_holders_leave(
     steps: list[tuple[int, int, int, int]], kept: int
 ) -> None:
     session = numa().node("a").zones("a", *FOUR).node("b").zones("b", *FOUR).gang("j", qos="Guaranteed").session()
-    (books,) = session.state.books
+    (books,) = session.state.discrete_ledgers
     task = ask_of(session, "j-0").task
     before = [plane.copy() for plane in books.planes()]  # type: ignore[attr-defined]
     held: list[tuple[int, object, int]] = []

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from pykai.core.cycle.session import Session
-from pykai.core.hooks import Ask
-from pykai.core.ledgers.volumes.ledger import Share, VolumeBooks
-from pykai.core.placing.gang import try_tasks
+from pykai.core.hooks import PlacementRequest
+from pykai.core.ledgers.volumes.ledger import VolumeLedger, VolumeShare
+from pykai.core.placing.gang import try_place_tasks
 from tests.core.builders import Cluster, ask_of, cluster
 
 DRIVER = "csi.example.com"
 
 
-def books_of(session: Session) -> VolumeBooks:
-    (book,) = (book for book in session.state.books if isinstance(book, VolumeBooks))
+def books_of(session: Session) -> VolumeLedger:
+    (book,) = (book for book in session.state.discrete_ledgers if isinstance(book, VolumeLedger))
     return book
 
 
@@ -34,12 +34,12 @@ def with_leaver(room: str, own: str, asked: str) -> Cluster:
     )
 
 
-def evict(session: Session, ask: Ask) -> None:
+def evict(session: Session, ask: PlacementRequest) -> None:
     session.state.evict(ask.gang, ask.leaf, ask.task)
 
 
-def promise(session: Session, ask: Ask, row: int = 0) -> None:
-    grants = session.state.grants_at(ask, row, idle=False)
+def promise(session: Session, ask: PlacementRequest, row: int = 0) -> None:
+    grants = session.state.grants_on(ask, row, idle=False)
     assert grants is not None
     session.state.place(ask.gang, ask.leaf, ask.task, row, (), grants, pipelined=True)
 
@@ -52,7 +52,7 @@ def test_room_of_a_pod_told_to_leave_can_be_promised_and_not_given() -> None:
     evict(session, old)
     assert books.grant(state, job, 0, idle=True) is None
     assert books.grant(state, job, 0, idle=False) == (
-        Share("default/job-0#0", "fast", pool="csi/pool", size=5 << 30, row=0),
+        VolumeShare("default/job-0#0", "fast", pool="csi/pool", size=5 << 30, row=0),
     )
 
 
@@ -88,7 +88,7 @@ def test_a_volume_that_a_leaver_was_to_get_is_promised_and_not_given() -> None:
     world.gang("first", claims=("a",)).bind_request("first-0", "node-0").gang("job", claims=("b",))
     session = world.session()
     books, state, first, job = books_of(session), session.state, ask_of(session, "first-0"), ask_of(session, "job-0")
-    assert books.held(first.task) == (Share("default/first-0#0", "fast", volume="pv"),)
+    assert books.held(first.task) == (VolumeShare("default/first-0#0", "fast", volume="pv"),)
     evict(session, first)
     assert books.grant(state, job, 0, idle=True) is None
     promise(session, job)
@@ -120,13 +120,13 @@ def test_a_pod_whose_claim_is_being_deleted_may_stay_and_not_move() -> None:
     session = world.gang("old", claims=("a",), on="node-1", cpu=60).session()
     old = ask_of(session, "old-0")
     evict(session, old)
-    assert try_tasks(session, old.gang, session.next_tasks(old.gang))
-    assert not session.state.leaving
+    assert try_place_tasks(session, old.gang, session.next_tasks(old.gang))
+    assert not session.state.evicted_from
     session = world.gang("big", cpu=60).session()
     old, big = ask_of(session, "old-0"), ask_of(session, "big-0")
     evict(session, old)
     session.state.place(big.gang, big.leaf, big.task, 1, (), pipelined=True)
-    assert not try_tasks(session, old.gang, session.next_tasks(old.gang))
+    assert not try_place_tasks(session, old.gang, session.next_tasks(old.gang))
 
 
 def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
@@ -136,7 +136,7 @@ def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
     row = session.snapshot.nodes.rows["node-7"]
 
     def open_rows() -> list[int]:
-        return np.flatnonzero(books.refused(state, job, slice(None)) == 0).tolist()
+        return np.flatnonzero(books.refusal_codes(state, job, slice(None)) == 0).tolist()
 
     assert open_rows() == [row]
     mark = state.mark()
@@ -148,4 +148,4 @@ def test_a_look_at_all_nodes_follows_what_is_given_and_undone() -> None:
 
 def test_clusters_without_waiting_claims_keep_no_books() -> None:
     world = cluster(nodes=1).queue("q").volume("pv", claim="a").claim("a", bound_to="pv").gang("job", claims=("a",))
-    assert not [book for book in world.session().state.books if isinstance(book, VolumeBooks)]
+    assert not [book for book in world.session().state.discrete_ledgers if isinstance(book, VolumeLedger)]

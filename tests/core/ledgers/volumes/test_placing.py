@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.ledgers.volumes.candidates import Located, mask_of, rows_of
-from pykai.core.model.volumerequests import Place, PlaceTerm, Requirement
+from pykai.core.ledgers.volumes.candidates import StorageByNode, accessible_mask, accessible_rows
+from pykai.core.model.volumerequests import AccessibleNodes, LabelRequirement, NodeTerm
 from tests.core.builders import cluster
 
 
@@ -19,8 +19,8 @@ def nodes() -> NodeTable:
     return world.tables().snapshot(0).nodes
 
 
-def term(*expressions: tuple[str, str, tuple[str, ...]], fields: tuple[Requirement, ...] = ()) -> PlaceTerm:
-    return PlaceTerm(tuple(Requirement(*each) for each in expressions), fields)
+def term(*expressions: tuple[str, str, tuple[str, ...]], fields: tuple[LabelRequirement, ...] = ()) -> NodeTerm:
+    return NodeTerm(tuple(LabelRequirement(*each) for each in expressions), fields)
 
 
 HOST = "kubernetes.io/hostname"
@@ -39,25 +39,25 @@ NAMED = (HOST, "In", ("node-03", "node-04", "elsewhere"))
         ((term(NAMED), term((HOST, "In", ("node-04", "node-09")))), [3, 4, 9]),
         ((term(NAMED, ("zone", "Like", ("a",))),), []),
         ((term(NAMED, ("zone", "In", ("a", "no value of a label"))),), []),
-        ((term(NAMED, fields=(Requirement("metadata.name", "In", ("node-04",)),)),), [4]),
+        ((term(NAMED, fields=(LabelRequirement("metadata.name", "In", ("node-04",)),)),), [4]),
         ((term(),), []),
     ],
     ids=["everywhere", "nowhere", "named", "both", "not in", "many", "either", "unknown", "broken", "by name", "empty"],
 )
-def test_a_place_is_where_one_of_its_terms_holds(place: Place, rows: list[int]) -> None:
+def test_a_place_is_where_one_of_its_terms_holds(place: AccessibleNodes, rows: list[int]) -> None:
     table = nodes()
-    assert rows_of(table, place).tolist() == rows
-    assert np.flatnonzero(mask_of(table, place)).tolist() == rows
+    assert accessible_rows(table, place).tolist() == rows
+    assert np.flatnonzero(accessible_mask(table, place)).tolist() == rows
 
 
 def test_what_one_node_reaches_is_kept_apart_from_what_many_reach() -> None:
-    places: dict[str, Place] = {
+    places: dict[str, AccessibleNodes] = {
         "one": (term((HOST, "In", ("node-03",))),),
         "zone": (term(("zone", "In", ("b",))),),
         "all": None,
         "none": (),
     }
-    located = Located(nodes(), places, lambda name: places[name])
-    assert located.near == {3: ["one"]}
-    assert [things for _, things in located.wide] == [["zone"], ["all"]]
+    located = StorageByNode(nodes(), places, lambda name: places[name])
+    assert located.single_node == {3: ["one"]}
+    assert [things for _, things in located.multi_node] == [["zone"], ["all"]]
     assert [sorted(located.at(row)) for row in (2, 3)] == [["all"], ["all", "one", "zone"]]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 #: Macros that bind a variable: a sum inside one doubles what the one around it made.
-_BINDING = frozenset(
+_BINDING_MACROS = frozenset(
     [
         "all",
         "bind",
@@ -30,30 +30,31 @@ _BINDING = frozenset(
     ]
 )
 #: Functions that put texts together, each as long as the other.
-_MULTIPLYING = frozenset(["format", "join", "quote", "replace"])
+_MULTIPLYING_FUNCTIONS = frozenset(["format", "join", "quote", "replace"])
 
 #: Sums and macros together, where there are both; and beside a function that multiplies.
-MOST_STEPS = 16
-_STEPS_BESIDE = 4
+MAX_GROWTH_STEPS = 16
+_MAX_STEPS_MULTIPLYING = 4
 #: Functions that multiply -> bytes of the expression they may be in.
-_LONGEST_WITH = {0: None, 1: 2048, 2: 256}
+_MAX_BYTES_BY_CALLS = {0: None, 1: 2048, 2: 256}
 
 
 def growth_problem(tokens: Sequence[str], length: int) -> str:
     """What would make the values of an expression of so many bytes too large; empty when nothing does."""
     calls = [token for token, after in pairwise(tokens) if after == "("]
-    binding = sum(token in _BINDING for token in calls)
-    multiplying = sum(token in _MULTIPLYING for token in calls)
+    binding = sum(token in _BINDING_MACROS for token in calls)
+    multiplying = sum(token in _MULTIPLYING_FUNCTIONS for token in calls)
     steps = binding + tokens.count("+") if binding else 0
-    most = _STEPS_BESIDE if multiplying else MOST_STEPS
-    if steps > most:
-        return f"has {steps} sums and loops, at most {most} are allowed; write it without loops over sums"
-    if multiplying not in _LONGEST_WITH:
-        known = max(_LONGEST_WITH)
+    max_steps = _MAX_STEPS_MULTIPLYING if multiplying else MAX_GROWTH_STEPS
+    if steps > max_steps:
+        return f"has {steps} sums and loops, at most {max_steps} are allowed; write it without loops over sums"
+    if multiplying not in _MAX_BYTES_BY_CALLS:
+        max_calls = max(_MAX_BYTES_BY_CALLS)
         return (
-            f"calls {multiplying} functions that put texts together (replace, join, ...), at most {known} are allowed"
+            f"calls {multiplying} functions that put texts together (replace, join, ...), "
+            f"at most {max_calls} are allowed"
         )
-    longest = _LONGEST_WITH[multiplying]
-    if longest is not None and length > longest:
-        return f"is longer than {longest} bytes, the most for one that puts texts together (replace, join, ...)"
+    max_bytes = _MAX_BYTES_BY_CALLS[multiplying]
+    if max_bytes is not None and length > max_bytes:
+        return f"is longer than {max_bytes} bytes, the most for one that puts texts together (replace, join, ...)"
     return ""

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.resource import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
-from pykai.core.cluster.claims.inventory import is_gpu
+from pykai.core.cluster.claims.inventory import names_gpu
 
 #: Counts stop here, as 64-bit integers do.
-MOST: Final = (1 << 63) - 1
+MAX_COUNT: Final = (1 << 63) - 1
 
 
 class GpuCount(NamedTuple):
@@ -29,7 +29,7 @@ class GpuCount(NamedTuple):
     device_class: str = ""
 
 
-def synthetic(annotations: Mapping[str, str]) -> bool:
+def is_synthetic(annotations: Mapping[str, str]) -> bool:
     """Whether a claim says that it stands for extended resources of a pod, whose GPUs count in the pod (gpu:D-4).
 
     Anyone can write that on a claim, so it is asked only of claims that no pod names as its own.
@@ -37,25 +37,27 @@ def synthetic(annotations: Mapping[str, str]) -> bool:
     return annotations.get(names.EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
 
 
-def spec_gpus(spec: ResourceClaimSpec) -> GpuCount:
+def claim_gpus(spec: ResourceClaimSpec) -> GpuCount:
     """GPUs the requests of a claim count for, all under the first GPU class."""
     total, first = 0, ""
     for request in spec.devices.requests:
-        largest, device_class = max(_ways(request), key=lambda way: way[0], default=(0, ""))
-        total = min(total + largest, MOST)
+        largest, device_class = max(_gpu_alternatives(request), key=lambda way: way[0], default=(0, ""))
+        total = min(total + largest, MAX_COUNT)
         first = first or device_class
     return GpuCount(total, first)
 
 
-def _ways(request: DeviceRequest) -> Iterable[tuple[int, str]]:
+def _gpu_alternatives(request: DeviceRequest) -> Iterable[tuple[int, str]]:
     exactly: list[ExactDeviceRequest | DeviceSubRequest] = [] if request.exactly is None else [request.exactly]
-    for way in exactly + list(request.first_available):
-        if is_gpu(way.device_class_name) and not (isinstance(way, ExactDeviceRequest) and way.admin_access):
-            yield _count(way), way.device_class_name
+    for alternative in exactly + list(request.first_available):
+        if names_gpu(alternative.device_class_name) and not (
+            isinstance(alternative, ExactDeviceRequest) and alternative.admin_access
+        ):
+            yield _count(alternative), alternative.device_class_name
 
 
-def _count(way: ExactDeviceRequest | DeviceSubRequest) -> int:
-    if way.allocation_mode == "All":
+def _count(alternative: ExactDeviceRequest | DeviceSubRequest) -> int:
+    if alternative.allocation_mode == "All":
         # How many that will be depends on the node; it is charged as one (gpu:D-4).
         return 1
-    return max(way.count, 1) if way.allocation_mode in ("", "ExactCount") else 0
+    return max(alternative.count, 1) if alternative.allocation_mode in ("", "ExactCount") else 0

@@ -14,33 +14,33 @@ from typing import NamedTuple, TypeVar
 from pykai.api import names
 from pykai.api.core import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from pykai.core.cluster.claims.counting import spec_gpus, synthetic
+from pykai.core.cluster.claims.counting import claim_gpus, is_synthetic
 from pykai.core.cluster.claims.inventory import Inventory
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.model.claimrequests import ClaimAsk, PodClaim, Refusal
-from pykai.core.model.extendedresources import Backing, backed_resources
+from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest, PodClaim
+from pykai.core.model.extendedresources import ExtendedResourceMap, dra_backed_resources
 
 ClaimObject = ResourceClaim | ResourceSlice | DeviceClass
 #: What the pod calls a claim that was made from its template.
-_MADE_AS = names.POD_CLAIM_NAME_ANNOTATION
+_POD_CLAIM_NAME = names.POD_CLAIM_NAME_ANNOTATION
 CLAIM_KINDS = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
 
-class Claimed(NamedTuple):
+class PodClaims(NamedTuple):
     """What a pod asks of dynamic resource allocation."""
 
     claims: tuple[PodClaim, ...] = ()
     #: key of the claim behind each of `claims`, "" where there is none
     keys: tuple[str, ...] = ()
     #: its containers with those requests only that a device class stands behind, None when there are none
-    extended: PodSpec | None = None
+    dra_backed_spec: PodSpec | None = None
     #: names of these requests
-    backed: tuple[str, ...] = ()
+    dra_backed: tuple[str, ...] = ()
     #: key of the claim that serves them where the pod is, "" while there is none
-    synthetic: str = ""
+    extended_key: str = ""
 
 
-NOTHING_CLAIMED = Claimed()
+NO_POD_CLAIMS = PodClaims()
 
 
 class ClaimIndex:
@@ -51,19 +51,19 @@ class ClaimIndex:
         self.claims: dict[str, ResourceClaim] = {}
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
-        self.backing = Backing.of(())
+        self.extended_resources = ExtendedResourceMap.of(())
         #: claim key -> pods that use it
         self._users: dict[str, set[str]] = {}
         #: pod key -> claims it uses, resources it names that a class may stand behind, its namespace and uid
-        self._uses: dict[str, _Use] = {}
+        self._use_by_pod: dict[str, _PodClaimUse] = {}
         #: resource -> pods that name it
-        self._wanted_by: dict[str, set[str]] = {}
+        self._pods_by_resource: dict[str, set[str]] = {}
         #: namespace and uid -> the pod, of pods in `_uses`
         self._pods: dict[tuple[str, str], str] = {}
         #: namespace and uid of a pod -> claims made for it
-        self._owned: dict[tuple[str, str], set[str]] = {}
+        self._claims_by_owner: dict[tuple[str, str], set[str]] = {}
         #: device class -> claims that name it
-        self._of_class: dict[str, set[str]] = {}
+        self._claims_by_class: dict[str, set[str]] = {}
         self._inventory: Inventory | None = None
         self._nodes: NodeTable | None = None
 
@@ -85,8 +85,8 @@ class ClaimIndex:
         key = f"{item.metadata.namespace}/{name}"
         if self.claims.get(key) == item:
             return set()
-        touched = self._set_claim(key, None) if key in self.claims else set()
-        return touched | self._set_claim(key, item)
+        affected_pods = self._set_claim(key, None) if key in self.claims else set()
+        return affected_pods | self._set_claim(key, item)
 
     def remove(self, kind: str, namespace: str, name: str) -> set[str]:
         """Forget an object; the pods whose asks may have changed."""
@@ -105,52 +105,56 @@ class ClaimIndex:
         item = claim if claim is not None else self.claims.pop(key)
         if claim is not None:
             self.claims[key] = claim
-        touched = set(self._users.get(key, ()))
+        affected_pods = set(self._users.get(key, ()))
         for owner in _owners(item):
-            _enter(self._owned, owner, key, add=add)
+            _update_index(self._claims_by_owner, owner, key, add=add)
             if owner in self._pods:
-                touched.add(self._pods[owner])
+                affected_pods.add(self._pods[owner])
         for device_class in _classes_of(item):
-            _enter(self._of_class, device_class, key, add=add)
-        return touched
+            _update_index(self._claims_by_class, device_class, key, add=add)
+        return affected_pods
 
     def _class_changed(self, name: str) -> set[str]:
-        before, self.backing = self.backing, Backing.of(self.classes.values())
-        touched: set[str] = set()
-        for key in self._of_class.get(name, ()):
-            touched |= self._users.get(key, set())
-        for resource, pods in self._wanted_by.items():
-            if before.class_of(resource) != self.backing.class_of(resource):
-                touched |= pods
-        return touched
+        old_map, self.extended_resources = self.extended_resources, ExtendedResourceMap.of(self.classes.values())
+        affected_pods: set[str] = set()
+        for key in self._claims_by_class.get(name, ()):
+            affected_pods |= self._users.get(key, set())
+        for resource, pods in self._pods_by_resource.items():
+            if old_map.class_of(resource) != self.extended_resources.class_of(resource):
+                affected_pods |= pods
+        return affected_pods
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
-    def use(self, key: str, pod: Pod | None) -> None:
+    def update_pod(self, key: str, pod: Pod | None) -> None:
         """A pod came or changed, or is gone (None)."""
-        known = self._uses.pop(key, None)
-        if known is not None:
-            self._enter_pod(key, known, add=False)
+        old_use = self._use_by_pod.pop(key, None)
+        if old_use is not None:
+            self._index_pod(key, old_use, add=False)
         if pod is None:
             return
-        names_of = {name for container in _containers(pod) for name in container.resources.requests if "/" in name}
-        if not names_of and not pod.spec.resource_claims:
+        extended_names = {
+            name for container in _containers(pod) for name in container.resources.requests if "/" in name
+        }
+        if not extended_names and not pod.spec.resource_claims:
             return
         owner = (pod.metadata.namespace, pod.metadata.uid)
-        self._uses[key] = use = _Use(frozenset(found for _, found in self._named(pod) if found), names_of, owner)
-        self._enter_pod(key, use, add=True)
+        self._use_by_pod[key] = pod_use = _PodClaimUse(
+            frozenset(found for _, found in self._claims_of_pod(pod) if found), extended_names, owner
+        )
+        self._index_pod(key, pod_use, add=True)
 
-    def _enter_pod(self, key: str, use: _Use, *, add: bool) -> None:
-        for claim in use.claims:
-            _enter(self._users, claim, key, add=add)
-        for resource in use.resources:
-            _enter(self._wanted_by, resource, key, add=add)
+    def _index_pod(self, key: str, pod_use: _PodClaimUse, *, add: bool) -> None:
+        for claim in pod_use.claims:
+            _update_index(self._users, claim, key, add=add)
+        for resource in pod_use.resources:
+            _update_index(self._pods_by_resource, resource, key, add=add)
         if add:
-            self._pods[use.owner] = key
-        elif self._pods.get(use.owner) == key:
-            del self._pods[use.owner]
+            self._pods[pod_use.owner] = key
+        elif self._pods.get(pod_use.owner) == key:
+            del self._pods[pod_use.owner]
 
-    def _named(self, pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
+    def _claims_of_pod(self, pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
         """The claims of a pod and their keys, None where no claim has been made yet (gpu:D-5)."""
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
@@ -162,62 +166,66 @@ class ClaimIndex:
                 if name is not None:
                     yield entry, f"{pod.metadata.namespace}/{name}"
             else:
-                made_here = (key for key, notes in self._made_for(pod) if notes.get(_MADE_AS) == entry.name)
+                made_here = (
+                    key for key, notes in self._claims_made_for(pod) if notes.get(_POD_CLAIM_NAME) == entry.name
+                )
                 yield entry, next(made_here, None)
 
-    def _made_for(self, pod: Pod) -> Iterator[tuple[str, dict[str, str]]]:
+    def _claims_made_for(self, pod: Pod) -> Iterator[tuple[str, dict[str, str]]]:
         """Claims made for a pod whose names may not be in its status yet, with their annotations."""
-        for key in sorted(self._owned.get((pod.metadata.namespace, pod.metadata.uid), ())):
+        for key in sorted(self._claims_by_owner.get((pod.metadata.namespace, pod.metadata.uid), ())):
             yield key, self.claims[key].metadata.annotations
 
-    def resolve(self, pod: Pod, *, placed: bool) -> Claimed:
+    def resolve(self, pod: Pod, *, is_placed: bool) -> PodClaims:
         """What a pod asks for; `placed` when it is on a node or on its way to one."""
-        backed = backed_resources(pod.spec, self.backing) if self.classes else ()
-        if not pod.spec.resource_claims and not backed:
-            return NOTHING_CLAIMED
+        dra_backed = dra_backed_resources(pod.spec, self.extended_resources) if self.classes else ()
+        if not pod.spec.resource_claims and not dra_backed:
+            return NO_POD_CLAIMS
         claims: list[PodClaim] = []
         keys: list[str] = []
-        for entry, key in self._named(pod):
-            claims.append(self._pod_claim(pod, entry, key, placed=placed))
+        for entry, key in self._claims_of_pod(pod):
+            claims.append(self._pod_claim(pod, entry, key, is_placed=is_placed))
             keys.append(key or "")
             if key and keys.count(key) > 1:
                 # Named twice, it costs once.
                 claims[-1] = claims[-1]._replace(gpus=0)
-        extended = _only(pod.spec, backed) if backed else None
-        return Claimed(tuple(claims), tuple(keys), extended, backed, self._synthetic(pod) if backed else "")
+        dra_backed_spec = _keep_requests(pod.spec, dra_backed) if dra_backed else None
+        return PodClaims(
+            tuple(claims), tuple(keys), dra_backed_spec, dra_backed, self._extended_claim_key(pod) if dra_backed else ""
+        )
 
-    def _synthetic(self, pod: Pod) -> str:
+    def _extended_claim_key(self, pod: Pod) -> str:
         """The claim behind the extended resources of a pod, which its status names last (gpu:D-17); "" without one."""
         status = pod.status.extended_resource_claim_status
         if status is not None:
             return f"{pod.metadata.namespace}/{status.resource_claim_name}"
-        return next((key for key, notes in self._made_for(pod) if synthetic(notes)), "")
+        return next((key for key, notes in self._claims_made_for(pod) if is_synthetic(notes)), "")
 
-    def _pod_claim(self, pod: Pod, entry: PodResourceClaim, key: str | None, *, placed: bool) -> PodClaim:
+    def _pod_claim(self, pod: Pod, entry: PodResourceClaim, key: str | None, *, is_placed: bool) -> PodClaim:
         claim = self.claims.get(key) if key else None
         if claim is None or key is None:
             text = f"resource claim {key} does not exist" if key else "no resource claim name found for pod {pod}"
             return PodClaim(entry.name, problem=text if key else f"{text} and its claim {entry.name}")
         # Named by the pod, it is the pod's own ask, even if it calls itself synthetic (gpu:D-4), as tenants may do.
-        gpus = spec_gpus(claim.spec).gpus
-        shared = bool(entry.resource_claim_name)
+        gpus = claim_gpus(claim.spec).gpus
+        is_named_by_pod = bool(entry.resource_claim_name)
         allocated = claim.status.allocation is not None
         problem = ""
-        if claim.metadata.deletion_timestamp is not None and not placed:
+        if claim.metadata.deletion_timestamp is not None and not is_placed:
             problem = f"resource claim {key} is being deleted"
         owners = _owners(claim)
-        if not shared and owners and (pod.metadata.namespace, pod.metadata.uid) not in owners:
+        if not is_named_by_pod and owners and (pod.metadata.namespace, pod.metadata.uid) not in owners:
             problem = f"resource claim {key} was not created for pod {{pod}}"
-        ask = ClaimAsk.of(claim.spec, self.classes, key)
-        if isinstance(ask, Refusal):
-            problem = problem or ("" if allocated else ask.text)
+        request = ClaimRequest.of(claim.spec, self.classes, key)
+        if isinstance(request, ClaimRefusal):
+            problem = problem or ("" if allocated else request.text)
         return PodClaim(
             name=entry.name,
-            key=key if shared or (allocated and not placed) else "",
-            ask=None if isinstance(ask, Refusal) else ask,
+            key=key if is_named_by_pod or (allocated and not is_placed) else "",
+            request=None if isinstance(request, ClaimRefusal) else request,
             gpus=gpus,
-            queue_checked=shared and gpus > 0,
-            queue=claim.metadata.labels.get(self._queue_label) if shared and gpus else None,
+            queue_checked=is_named_by_pod and gpus > 0,
+            queue=claim.metadata.labels.get(self._queue_label) if is_named_by_pod and gpus else None,
             problem=problem,
         )
 
@@ -229,15 +237,15 @@ class ClaimIndex:
         return self._inventory
 
     def _same_nodes(self, nodes: NodeTable) -> bool:
-        known = self._nodes
-        return known is nodes or (
-            known is not None
-            and known.names == nodes.names
-            and all(one.labels == other.labels for one, other in zip(known.facts, nodes.facts, strict=True))
+        old_nodes = self._nodes
+        return old_nodes is nodes or (
+            old_nodes is not None
+            and old_nodes.names == nodes.names
+            and all(one.labels == other.labels for one, other in zip(old_nodes.facts, nodes.facts, strict=True))
         )
 
 
-class _Use(NamedTuple):
+class _PodClaimUse(NamedTuple):
     """What a pod has to do with claims."""
 
     claims: frozenset[str]
@@ -245,17 +253,17 @@ class _Use(NamedTuple):
     owner: tuple[str, str]
 
 
-Key = TypeVar("Key", bound=Hashable)
+_IndexKey = TypeVar("_IndexKey", bound=Hashable)
 
 
-def _enter(index: dict[Key, set[str]], key: Key, member: str, *, add: bool) -> None:
+def _update_index(index: dict[_IndexKey, set[str]], key: _IndexKey, member: str, *, add: bool) -> None:
     """Add to or take from an index of sets; empty sets are not kept."""
     if add:
         index.setdefault(key, set()).add(member)
         return
-    found = index[key]
-    found.discard(member)
-    if not found:
+    members = index[key]
+    members.discard(member)
+    if not members:
         del index[key]
 
 
@@ -265,27 +273,29 @@ def _owners(claim: ResourceClaim) -> set[tuple[str, str]]:
 
 
 def _classes_of(claim: ResourceClaim) -> set[str]:
-    found = set()
+    device_classes = set()
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
-            found.add(request.exactly.device_class_name)
-        found.update(way.device_class_name for way in request.first_available)
-    return found
+            device_classes.add(request.exactly.device_class_name)
+        device_classes.update(way.device_class_name for way in request.first_available)
+    return device_classes
 
 
 def _containers(pod: Pod) -> list[Container]:
     return [*pod.spec.init_containers, *pod.spec.containers]
 
 
-def _only(spec: PodSpec, resources: tuple[str, ...]) -> PodSpec:
+def _keep_requests(spec: PodSpec, resources: tuple[str, ...]) -> PodSpec:
     """The containers of a pod with some of their requests only; the order of a container's requests is kept by name."""
 
     def pruned(container: Container) -> Container:
         # Names of requests count their place among all requests of the container (gpu:D-15).
-        kept = {name: value if name in resources else 0 for name, value in container.resources.requests.items()}
+        kept_requests = {
+            name: value if name in resources else 0 for name, value in container.resources.requests.items()
+        }
         return Container(
             name=container.name,
-            resources=ResourceRequirements(requests=kept),
+            resources=ResourceRequirements(requests=kept_requests),
             restart_policy=container.restart_policy,
         )
 

@@ -27,25 +27,25 @@ from numpy.typing import NDArray
 from pykai.api.core import NodeSelector, Toleration
 from pykai.api.quantity import QuantityError, nano
 from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
-from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, qualified, typed
+from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, find_entry, typed_value
 from pykai.core.cluster.memo import Made, Memo
-from pykai.core.cluster.nodematching import some_term, tolerates
+from pykai.core.cluster.nodematching import matches_any_term, tolerates
 from pykai.core.cluster.snapshot import NodeTable
 from pykai.core.model.axes import BoolArray, IntArray
-from pykai.core.model.claimrequests import FEATURES, Alternative, Features
-from pykai.core.model.nodes import Taint
+from pykai.core.model.claimrequests import ALL_FEATURES, Alternative, DraFeatures
+from pykai.core.model.nodes import NodeTaint
 
 #: What a selector says of a device.
-Verdicts = NDArray[np.int8]
+SelectorResults = NDArray[np.int8]
 
 #: Values of `row` besides the numbers of nodes.
-EVERYWHERE: Final = -1
-SELECTED: Final = -2
-NOWHERE: Final = -3
+REACHED_FROM_ALL: Final = -1
+REACHED_FROM_SELECTED: Final = -2
+REACHED_FROM_NONE: Final = -3
 
 #: Verdicts: not selected, selected, the selector failed (`Inventory.failure` says why).
-NO: Final = 0
-YES: Final = 1
+NOT_MATCHED: Final = 0
+MATCHED: Final = 1
 FAILED: Final = 2
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
@@ -74,16 +74,16 @@ class BrokenPool(NamedTuple):
         return f"pool {self.pool} of {self.driver} {self.text}"
 
 
-class Selection(NamedTuple):
+class DeviceSelection(NamedTuple):
     """What CEL expressions say of all devices."""
 
     #: [device] NO, YES or FAILED
-    verdicts: Verdicts
+    results: SelectorResults
     #: device -> why it FAILED
     failures: dict[int, str]
 
 
-class NodeSet(NamedTuple):
+class SelectorNodes(NamedTuple):
     """Nodes that a selector matches, and the devices that are reached from them."""
 
     selector: NodeSelector
@@ -99,35 +99,35 @@ class Inventory:
     ids: list[DeviceId]
     devices: list[Device]
     #: the node it is reached from, or EVERYWHERE, SELECTED, NOWHERE
-    row: IntArray
+    node_row: IntArray
     #: for SELECTED: index in `sets`
-    set_of: IntArray
-    sets: list[NodeSet]
+    node_set_of: IntArray
+    node_sets: list[SelectorNodes]
     #: numbers of devices with taints, none when these are ignored
     tainted: tuple[int, ...]
     #: waits for nothing outside of the scheduler (`bindingConditions`) before it can be used
-    plain: BoolArray
+    usable_at_once: BoolArray
     #: device -> (counter, billionths) it takes while in use
-    uses: dict[int, tuple[tuple[int, int], ...]]
+    counter_use: dict[int, tuple[tuple[int, int], ...]]
     #: [counter] billionths there are
-    limits: list[int]
+    counter_limits: list[int]
     #: [counter] devices that take from it
-    users: list[list[int]]
-    broken: tuple[BrokenPool, ...]
+    counter_users: list[list[int]]
+    broken_pools: tuple[BrokenPool, ...]
     #: node row or EVERYWHERE -> broken pools with a slice for it
-    broken_for: dict[int, list[BrokenPool]]
+    broken_by_row: dict[int, list[BrokenPool]]
     #: devices reached from one node, by row: `_local[_start[row] : _start[row + 1]]`
     _local: IntArray
     _start: IntArray
-    _everywhere: IntArray
+    _on_all_nodes: IntArray
     #: node row -> sets it belongs to
-    _sets_for: dict[int, list[int]]
+    _node_sets_by_row: dict[int, list[int]]
     memo: Memo = field(default_factory=Memo)
 
     @classmethod
-    def of(cls, slices: Iterable[ResourceSlice], nodes: NodeTable, features: Features = FEATURES) -> Inventory:
+    def of(cls, slices: Iterable[ResourceSlice], nodes: NodeTable, features: DraFeatures = ALL_FEATURES) -> Inventory:
         """The devices these slices offer to these nodes."""
-        return _Builder(nodes, features).build(slices)
+        return _InventoryBuilder(nodes, features).build(slices)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -141,54 +141,58 @@ class Inventory:
         """Device number by name, for allocations read from claims: `taken[inventory.index[id]] = True`."""
         return self.remember("index", lambda: {device: number for number, device in enumerate(self.ids)})
 
-    def at(self, row: int) -> IntArray:
+    def devices_at(self, row: int) -> IntArray:
         """Devices that can be reached from a node, in order."""
         local = self._local[self._start[row] : self._start[row + 1]]
-        sets = self._sets_for.get(row)
-        if sets is None and not len(self._everywhere):
+        sets = self._node_sets_by_row.get(row)
+        if sets is None and not len(self._on_all_nodes):
             return local
-        return np.sort(np.concatenate([local, self._everywhere, *(self.sets[number].devices for number in sets or ())]))
+        return np.sort(
+            np.concatenate([local, self._on_all_nodes, *(self.node_sets[number].devices for number in sets or ())])
+        )
 
     def count_by_node(self, chosen: BoolArray) -> IntArray:
         """[node] how many of the chosen devices can be reached from each node."""
         local = self._local[chosen[self._local]]
-        counts = np.bincount(self.row[local], minlength=len(self.node_names)).astype(np.int64)
-        counts += int(chosen[self._everywhere].sum())
-        for nodes in self.sets:
+        counts = np.bincount(self.node_row[local], minlength=len(self.node_names)).astype(np.int64)
+        counts += int(chosen[self._on_all_nodes].sum())
+        for nodes in self.node_sets:
             counts[nodes.rows] += int(chosen[nodes.devices].sum())
         return counts
 
-    def selection(self, selectors: tuple[str, ...]) -> Selection:
+    def selection(self, selectors: tuple[str, ...]) -> DeviceSelection:
         """What CEL expressions say, asked one after the other until one says no (gpu:D-20)."""
         return self.remember(("selection", selectors), lambda: self._selection(selectors))
 
-    def _selection(self, selectors: tuple[str, ...]) -> Selection:
-        verdicts = np.full(len(self), YES, dtype=np.int8)
+    def _selection(self, selectors: tuple[str, ...]) -> DeviceSelection:
+        results = np.full(len(self), MATCHED, dtype=np.int8)
         failures: dict[int, str] = {}
         for expression in selectors:
-            asked = np.flatnonzero(verdicts == YES).tolist()
+            candidates = np.flatnonzero(results == MATCHED).tolist()
             try:
                 selector = compile_selector(expression)
             except SelectorError as error:
-                verdicts[asked] = FAILED
-                failures.update(dict.fromkeys(asked, str(error)))
+                results[candidates] = FAILED
+                failures.update(dict.fromkeys(candidates, str(error)))
                 break
-            for number in asked:
+            for number in candidates:
                 try:
-                    verdicts[number] = YES if selector.matches(self.ids[number].driver, self.devices[number]) else NO
+                    results[number] = (
+                        MATCHED if selector.matches(self.ids[number].driver, self.devices[number]) else NOT_MATCHED
+                    )
                 except SelectorError as error:
-                    verdicts[number] = FAILED
+                    results[number] = FAILED
                     failures[number] = f"device {'/'.join(self.ids[number])}: {error}"
-        return Selection(verdicts, failures)
+        return DeviceSelection(results, failures)
 
-    def tolerated(self, alternative: Alternative) -> BoolArray:
+    def tolerable(self, alternative: Alternative) -> BoolArray:
         """[device] has no taint that keeps this request away."""
 
         def make() -> BoolArray:
-            bears = [item.wire() for item in alternative.tolerations]
+            tolerations = [item.as_toleration() for item in alternative.tolerations]
             column = np.ones(len(self), dtype=np.bool_)
             for number in self.tainted:
-                column[number] = _tolerated(self.devices[number], bears)
+                column[number] = _is_tolerated(self.devices[number], tolerations)
             return column
 
         return self.remember(("tolerated", alternative.tolerations), make)
@@ -202,7 +206,11 @@ class Inventory:
             numbers = []
             for identity, device in zip(self.ids, self.devices, strict=True):
                 driver = identity.driver
-                value = _value(device, driver, domain, identifier) if slash else _value(device, driver, driver, name)
+                value = (
+                    _typed_attribute(device, driver, domain, identifier)
+                    if slash
+                    else _typed_attribute(device, driver, driver, name)
+                )
                 numbers.append(codes.setdefault(value, len(codes)))
             return np.array(numbers, dtype=np.int64)
 
@@ -213,57 +221,59 @@ class Inventory:
 
         def make() -> BoolArray:
             kinds = [
-                is_gpu(identity.driver) and _whole_gpu(device, identity.driver)
+                names_gpu(identity.driver) and _whole_gpu(device, identity.driver)
                 for identity, device in zip(self.ids, self.devices, strict=True)
             ]
-            return np.array(kinds, dtype=np.bool_) & (self.row >= 0)
+            return np.array(kinds, dtype=np.bool_) & (self.node_row >= 0)
 
         return self.remember("whole GPUs", make)
 
     def gpu_capacity(self) -> IntArray:
         """[node] whole GPUs of its own."""
-        return np.bincount(self.row[self.whole_gpus()], minlength=len(self.node_names)).astype(np.int64)
+        return np.bincount(self.node_row[self.whole_gpus()], minlength=len(self.node_names)).astype(np.int64)
 
-    def broken_at(self, row: int) -> list[BrokenPool]:
+    def broken_pools_at(self, row: int) -> list[BrokenPool]:
         """Pools with a slice for this node that are not used."""
-        return [*self.broken_for.get(EVERYWHERE, ()), *self.broken_for.get(row, ())]
+        return [*self.broken_by_row.get(REACHED_FROM_ALL, ()), *self.broken_by_row.get(row, ())]
 
-    def left(self, counters: Iterable[int], taken: BoolArray) -> dict[int, int]:
+    def counters_left(self, counters: Iterable[int], taken: BoolArray) -> dict[int, int]:
         """What is left of counters when the taken devices are in use."""
-        left = {counter: self.limits[counter] for counter in counters}
-        users = np.array(sorted({number for counter in left for number in self.users[counter]}), dtype=np.int64)
+        remaining = {counter: self.counter_limits[counter] for counter in counters}
+        users = np.array(
+            sorted({number for counter in remaining for number in self.counter_users[counter]}), dtype=np.int64
+        )
         for number in users[taken[users]].tolist():
-            for counter, amount in self.uses[number]:
-                if counter in left:
-                    left[counter] -= amount
-        return left
+            for counter, amount in self.counter_use[number]:
+                if counter in remaining:
+                    remaining[counter] -= amount
+        return remaining
 
 
-def is_gpu(name: str) -> bool:
+def names_gpu(name: str) -> bool:
     """Whether a driver or device class is one of GPUs: its name says so (gpu:D-3, D-6)."""
     return "gpu" in name.lower()
 
 
 def _whole_gpu(device: Device, driver: str) -> bool:
-    kind = _value(device, driver, driver, "type")
+    kind = _typed_attribute(device, driver, driver, "type")
     return kind is None or str(kind[1]).lower() in _WHOLE_GPU_TYPES
 
 
-def _tolerated(device: Device, tolerations: list[Toleration]) -> bool:
+def _is_tolerated(device: Device, tolerations: list[Toleration]) -> bool:
     return all(
-        any(tolerates(toleration, Taint(taint.key, taint.value, taint.effect)) for toleration in tolerations)
+        any(tolerates(toleration, NodeTaint(taint.key, taint.value, taint.effect)) for toleration in tolerations)
         for taint in device.taints
         if taint.effect in _HARD_EFFECTS
     )
 
 
-def _value(device: Device, driver: str, domain: str, name: str) -> tuple[str, object] | None:
+def _typed_attribute(device: Device, driver: str, domain: str, name: str) -> tuple[str, object] | None:
     """Type and value of an attribute."""
-    attribute = qualified(device.attributes, driver, domain, name)
-    return None if attribute is None else typed(attribute)
+    attribute = find_entry(device.attributes, driver, domain, name)
+    return None if attribute is None else typed_value(attribute)
 
 
-class _Pool(NamedTuple):
+class _DevicePool(NamedTuple):
     """The slices of the newest generation."""
 
     driver: str
@@ -284,36 +294,38 @@ class _Pool(NamedTuple):
         return None
 
 
-class _Builder:
-    def __init__(self, nodes: NodeTable, features: Features) -> None:
+class _InventoryBuilder:
+    def __init__(self, nodes: NodeTable, features: DraFeatures) -> None:
         self.nodes = nodes
         self.features = features
         self.ids: list[DeviceId] = []
         self.devices: list[Device] = []
-        self.row: list[int] = []
-        self.set_of: list[int] = []
+        self.node_row: list[int] = []
+        self.node_set_of: list[int] = []
         #: selectors with their nodes and devices, and their numbers by text
-        self.sets: list[tuple[NodeSelector, IntArray, list[int]]] = []
-        self.set_numbers: dict[str, int] = {}
-        self.uses: dict[int, tuple[tuple[int, int], ...]] = {}
-        self.limits: list[int] = []
-        self.broken: list[BrokenPool] = []
-        self.broken_for: dict[int, list[BrokenPool]] = defaultdict(list)
+        self.node_sets: list[tuple[NodeSelector, IntArray, list[int]]] = []
+        self.node_set_numbers: dict[str, int] = {}
+        self.counter_use: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.counter_limits: list[int] = []
+        self.broken_pools: list[BrokenPool] = []
+        self.broken_by_row: dict[int, list[BrokenPool]] = defaultdict(list)
 
     def build(self, slices: Iterable[ResourceSlice]) -> Inventory:
-        for pool in _newest(slices):
-            problem = pool.problem() or self.add(pool)
+        for pool in _newest_pools(slices):
+            problem = pool.problem() or self.add_pool(pool)
             if problem is not None:
-                self.refuse(pool, BrokenPool(pool.driver, pool.name, *problem))
-        row = np.array(self.row, dtype=np.int64)
-        own = np.flatnonzero(row >= 0)
-        by_row = own[np.argsort(row[own], kind="stable")]
+                self.mark_broken(pool, BrokenPool(pool.driver, pool.name, *problem))
+        row = np.array(self.node_row, dtype=np.int64)
+        on_one_node = np.flatnonzero(row >= 0)
+        by_row = on_one_node[np.argsort(row[on_one_node], kind="stable")]
         start = np.searchsorted(row[by_row], np.arange(len(self.nodes) + 1)).astype(np.int64)
-        users: list[list[int]] = [[] for _ in self.limits]
-        for number, uses in self.uses.items():
+        users: list[list[int]] = [[] for _ in self.counter_limits]
+        for number, uses in self.counter_use.items():
             for counter, _ in uses:
                 users[counter].append(number)
-        sets = [NodeSet(selector, rows, np.array(members, np.int64)) for selector, rows, members in self.sets]
+        sets = [
+            SelectorNodes(selector, rows, np.array(members, np.int64)) for selector, rows, members in self.node_sets
+        ]
         sets_for: dict[int, list[int]] = defaultdict(list)
         for number, nodes in enumerate(sets):
             for node_row in nodes.rows.tolist():
@@ -323,96 +335,96 @@ class _Builder:
             node_names=self.nodes.names,
             ids=self.ids,
             devices=self.devices,
-            row=row,
-            set_of=np.array(self.set_of, dtype=np.int64),
-            sets=sets,
+            node_row=row,
+            node_set_of=np.array(self.node_set_of, dtype=np.int64),
+            node_sets=sets,
             tainted=tuple(number for number, device in enumerate(self.devices) if device.taints and taints),
-            plain=np.array([not device.binding_conditions for device in self.devices], dtype=np.bool_),
-            uses=self.uses,
-            limits=self.limits,
-            users=users,
-            broken=tuple(self.broken),
-            broken_for=dict(self.broken_for),
+            usable_at_once=np.array([not device.binding_conditions for device in self.devices], dtype=np.bool_),
+            counter_use=self.counter_use,
+            counter_limits=self.counter_limits,
+            counter_users=users,
+            broken_pools=tuple(self.broken_pools),
+            broken_by_row=dict(self.broken_by_row),
             _local=by_row,
             _start=start,
-            _everywhere=np.flatnonzero(row == EVERYWHERE),
-            _sets_for=dict(sets_for),
+            _on_all_nodes=np.flatnonzero(row == REACHED_FROM_ALL),
+            _node_sets_by_row=dict(sets_for),
         )
 
-    def add(self, pool: _Pool) -> tuple[str, bool] | None:
+    def add_pool(self, pool: _DevicePool) -> tuple[str, bool] | None:
         """Append the devices of a pool; what is wrong with their counters, if anything."""
         try:
             counters = self.counters(pool)
             shares = [
-                [_shares(device, counters) if device.consumes_counters else () for device in item.spec.devices]
+                [_counter_shares(device, counters) if device.consumes_counters else () for device in item.spec.devices]
                 for item in pool.slices
             ]
         except (QuantityError, KeyError) as error:
             return (f"has counters that do not add up: {error.args[0]}", False)
         for item, item_shares in zip(pool.slices, shares, strict=True):
             spec = item.spec
-            place = None if spec.per_device_node_selection else self.reach(spec)
+            slice_reach = None if spec.per_device_node_selection else self.reach(spec)
             for device, share in zip(spec.devices, item_shares, strict=True):
-                row, nodes = self.reach(device) if place is None else place
+                row, nodes = self.reach(device) if slice_reach is None else slice_reach
                 if share:
-                    self.uses[len(self.ids)] = share
+                    self.counter_use[len(self.ids)] = share
                 self.ids.append(DeviceId(pool.driver, pool.name, device.name))
                 self.devices.append(device)
-                self.row.append(row)
-                self.set_of.append(nodes)
+                self.node_row.append(row)
+                self.node_set_of.append(nodes)
                 if nodes >= 0:
-                    self.sets[nodes][2].append(len(self.ids) - 1)
+                    self.node_sets[nodes][2].append(len(self.ids) - 1)
         return None
 
-    def counters(self, pool: _Pool) -> dict[tuple[str, str], int]:
+    def counters(self, pool: _DevicePool) -> dict[tuple[str, str], int]:
         numbers: dict[tuple[str, str], int] = {}
         for item in pool.slices:
             for counter_set in item.spec.shared_counters:
                 for name, counter in counter_set.counters.items():
-                    numbers[counter_set.name, name] = len(self.limits)
-                    self.limits.append(nano(counter.value))
+                    numbers[counter_set.name, name] = len(self.counter_limits)
+                    self.counter_limits.append(nano(counter.value))
         return numbers
 
-    def reach(self, said: ResourceSliceSpec | Device) -> tuple[int, int]:
+    def reach(self, node_selection: ResourceSliceSpec | Device) -> tuple[int, int]:
         """Row and node set of what a slice or device says about nodes."""
-        if said.node_name:
-            return self.nodes.rows.get(said.node_name, NOWHERE), -1
-        if said.all_nodes:
-            return EVERYWHERE, -1
-        if said.node_selector is None:
-            return NOWHERE, -1
-        key = repr(said.node_selector)
-        number = self.set_numbers.setdefault(key, len(self.sets))
-        if number == len(self.sets):
-            rows = np.flatnonzero(some_term(self.nodes, said.node_selector.node_selector_terms))
-            self.sets.append((said.node_selector, rows, []))
-        return SELECTED, number
+        if node_selection.node_name:
+            return self.nodes.rows.get(node_selection.node_name, REACHED_FROM_NONE), -1
+        if node_selection.all_nodes:
+            return REACHED_FROM_ALL, -1
+        if node_selection.node_selector is None:
+            return REACHED_FROM_NONE, -1
+        key = repr(node_selection.node_selector)
+        number = self.node_set_numbers.setdefault(key, len(self.node_sets))
+        if number == len(self.node_sets):
+            rows = np.flatnonzero(matches_any_term(self.nodes, node_selection.node_selector.node_selector_terms))
+            self.node_sets.append((node_selection.node_selector, rows, []))
+        return REACHED_FROM_SELECTED, number
 
-    def refuse(self, pool: _Pool, broken: BrokenPool) -> None:
-        self.broken.append(broken)
+    def mark_broken(self, pool: _DevicePool, broken: BrokenPool) -> None:
+        self.broken_pools.append(broken)
         rows: set[int] = set()
         for item in pool.slices:
-            for said in item.spec.devices if item.spec.per_device_node_selection else [item.spec]:
-                row, number = self.reach(said)
-                rows.update(self.sets[number][1].tolist() if row == SELECTED else [row])
-        for row in [EVERYWHERE] if EVERYWHERE in rows else sorted(rows - {NOWHERE}):
-            self.broken_for[row].append(broken)
+            for node_selection in item.spec.devices if item.spec.per_device_node_selection else [item.spec]:
+                row, number = self.reach(node_selection)
+                rows.update(self.node_sets[number][1].tolist() if row == REACHED_FROM_SELECTED else [row])
+        for row in [REACHED_FROM_ALL] if REACHED_FROM_ALL in rows else sorted(rows - {REACHED_FROM_NONE}):
+            self.broken_by_row[row].append(broken)
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> list[_Pool]:
+def _newest_pools(slices: Iterable[ResourceSlice]) -> list[_DevicePool]:
     """Pools in order, each with the slices of its newest generation in order of their names."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for item in slices:
         pools[item.spec.driver, item.spec.pool.name].append(item)
-    found = []
+    newest_pools = []
     for (driver, name), items in sorted(pools.items()):
         newest = max(item.spec.pool.generation for item in items)
         current = [item for item in items if item.spec.pool.generation == newest]
-        found.append(_Pool(driver, name, sorted(current, key=lambda item: item.metadata.name)))
-    return found
+        newest_pools.append(_DevicePool(driver, name, sorted(current, key=lambda item: item.metadata.name)))
+    return newest_pools
 
 
-def _shares(device: Device, counters: dict[tuple[str, str], int]) -> tuple[tuple[int, int], ...]:
+def _counter_shares(device: Device, counters: dict[tuple[str, str], int]) -> tuple[tuple[int, int], ...]:
     """What a partition takes, by number of the counter."""
     amounts: dict[int, int] = {}
     for consumed in device.consumes_counters:

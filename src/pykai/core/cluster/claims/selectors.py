@@ -29,22 +29,22 @@ from pykai.api.resource import Device, DeviceAttribute, DeviceCapacity
 from pykai.core.cluster.claims.celgrowth import growth_problem
 
 #: Compiled expressions kept; a cluster has a handful of classes and a few selectors a team.
-_MOST_COMPILED: Final = 512
+_MAX_COMPILED: Final = 512
 #: Bytes of an expression; the API server takes no longer one.
-LONGEST: Final = 10 * 1024
+MAX_EXPRESSION_BYTES: Final = 10 * 1024
 #: Characters of an expression that a message shows.
-_SHOWN: Final = 40
+_MAX_SHOWN: Final = 40
 #: Answers kept for one expression.
-_MOST_ANSWERS: Final = 1 << 16
+_MAX_ANSWERS: Final = 1 << 16
 _NANO: Final = 10**9
 
 _QUANTITY: Final = "$quantity"
 _VERSION: Final = "$version"
 _DOMAIN: Final = "pykai_domain"
 
-Value = str | int | bool | dict[str, str]
-_Entry = DeviceAttribute | DeviceCapacity
-Entry = TypeVar("Entry", DeviceAttribute, DeviceCapacity)
+CelValue = str | int | bool | dict[str, str]
+_DeviceEntry = DeviceAttribute | DeviceCapacity
+EntryT = TypeVar("EntryT", DeviceAttribute, DeviceCapacity)
 
 
 class SelectorError(ValueError):
@@ -56,14 +56,14 @@ class SelectorError(ValueError):
         super().__init__(f"selector {expression}: {problem}")
 
 
-class Selector(Protocol):
+class CompiledSelector(Protocol):
     """Says of a device whether it is meant."""
 
     def matches(self, driver: str, device: Device) -> bool:
         """Whether the device is meant; raises SelectorError where that cannot be told."""
 
 
-class Read(NamedTuple):
+class EntryRead(NamedTuple):
     """An entry that an expression looks at."""
 
     #: `attributes` or `capacity`
@@ -72,35 +72,35 @@ class Read(NamedTuple):
     name: str
 
 
-class Reading(NamedTuple):
+class ParsedExpression(NamedTuple):
     """An expression ready to compile."""
 
     text: str
     #: None: more than can be told from the text
-    reads: tuple[Read, ...] | None
+    reads: tuple[EntryRead, ...] | None
     #: why it must not be evaluated, empty when it may
     problem: str = ""
 
 
-@lru_cache(maxsize=_MOST_COMPILED)
-def compile_selector(expression: str) -> Selector:
+@lru_cache(maxsize=_MAX_COMPILED)
+def compile_selector(expression: str) -> CompiledSelector:
     """The selector of an expression; raises SelectorError when it is none."""
-    if len(expression.encode(errors="replace")) > LONGEST:
-        raise SelectorError(_shown(expression), f"is longer than {LONGEST} bytes")
-    return _CelSelector(expression)
+    if len(expression.encode(errors="replace")) > MAX_EXPRESSION_BYTES:
+        raise SelectorError(_shown(expression), f"is longer than {MAX_EXPRESSION_BYTES} bytes")
+    return _CelProgram(expression)
 
 
 def _shown(expression: str) -> str:
-    return expression if len(expression) <= _SHOWN else f"{expression[:_SHOWN]}..."
+    return expression if len(expression) <= _MAX_SHOWN else f"{expression[:_MAX_SHOWN]}..."
 
 
-def qualified(entries: Mapping[str, Entry], driver: str, domain: str, name: str) -> Entry | None:
+def find_entry(entries: Mapping[str, EntryT], driver: str, domain: str, name: str) -> EntryT | None:
     """The entry of a domain; a name without a domain belongs to the driver's."""
-    found = entries.get(f"{domain}/{name}")
-    return entries.get(name) if found is None and domain == driver else found
+    entry = entries.get(f"{domain}/{name}")
+    return entries.get(name) if entry is None and domain == driver else entry
 
 
-def typed(attribute: DeviceAttribute) -> tuple[str, str | int | bool] | None:
+def typed_value(attribute: DeviceAttribute) -> tuple[str, str | int | bool] | None:
     """The one value of an attribute and its type."""
     if attribute.string_value is not None:
         return ("string", attribute.string_value)
@@ -113,12 +113,12 @@ def typed(attribute: DeviceAttribute) -> tuple[str, str | int | bool] | None:
     return None
 
 
-class _CelSelector:
+class _CelProgram:
     __slots__ = ("_answers", "_expression", "_program", "_reads")
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        text, self._reads, problem = read(expression)
+        text, self._reads, problem = parse_expression(expression)
         if problem:
             raise SelectorError(_shown(expression), problem)
         environment = _environment()
@@ -137,35 +137,37 @@ class _CelSelector:
         key, entries = self._facts(driver, device)
         answer = self._answers.get(key)
         if answer is None:
-            if len(self._answers) >= _MOST_ANSWERS:
+            if len(self._answers) >= _MAX_ANSWERS:
                 self._answers.clear()
             answer = self._answers[key] = self._evaluate(driver, entries)
         if isinstance(answer, str):
             raise SelectorError(self._expression, answer)
         return answer
 
-    def _facts(self, driver: str, device: Device) -> tuple[object, list[tuple[Read, _Entry]]]:
+    def _facts(self, driver: str, device: Device) -> tuple[object, list[tuple[EntryRead, _DeviceEntry]]]:
         """What the answer depends on, and the entries to hand over."""
         if self._reads is None:
             everything = (driver, tuple(device.attributes.items()), tuple(device.capacity.items()))
             return everything, [
-                *_all("attributes", device.attributes, driver),
-                *_all("capacity", device.capacity, driver),
+                *_all_entries("attributes", device.attributes, driver),
+                *_all_entries("capacity", device.capacity, driver),
             ]
-        found = [
+        read_entries = [
             (
                 item,
-                qualified(device.attributes, driver, item.domain, item.name)
+                find_entry(device.attributes, driver, item.domain, item.name)
                 if item.table == "attributes"
-                else qualified(device.capacity, driver, item.domain, item.name),
+                else find_entry(device.capacity, driver, item.domain, item.name),
             )
             for item in self._reads
         ]
-        return (driver, *(entry for _, entry in found)), [(item, entry) for item, entry in found if entry is not None]
+        return (driver, *(entry for _, entry in read_entries)), [
+            (item, entry) for item, entry in read_entries if entry is not None
+        ]
 
-    def _evaluate(self, driver: str, entries: list[tuple[Read, _Entry]]) -> bool | str:
+    def _evaluate(self, driver: str, entries: list[tuple[EntryRead, _DeviceEntry]]) -> bool | str:
         """The answer, or what went wrong."""
-        tables: dict[str, dict[str, dict[str, Value]]] = {"attributes": {}, "capacity": {}}
+        tables: dict[str, dict[str, dict[str, CelValue]]] = {"attributes": {}, "capacity": {}}
         try:
             for item, entry in entries:
                 value = _cel_value(entry)
@@ -189,22 +191,22 @@ class _CelSelector:
             return "gives a value that is not bool"
 
 
-def _all(table: str, entries: Mapping[str, Entry], driver: str) -> list[tuple[Read, _Entry]]:
+def _all_entries(table: str, entries: Mapping[str, EntryT], driver: str) -> list[tuple[EntryRead, _DeviceEntry]]:
     """Every entry of a device by its full name."""
-    found: list[tuple[Read, _Entry]] = []
+    named_entries: list[tuple[EntryRead, _DeviceEntry]] = []
     for name, entry in entries.items():
         domain, slash, identifier = name.partition("/")
-        found.append((Read(table, domain, identifier) if slash else Read(table, driver, name), entry))
-    return found
+        named_entries.append((EntryRead(table, domain, identifier) if slash else EntryRead(table, driver, name), entry))
+    return named_entries
 
 
-def _cel_value(entry: _Entry) -> Value | None:
+def _cel_value(entry: _DeviceEntry) -> CelValue | None:
     if isinstance(entry, DeviceCapacity):
         return _quantity(entry.value)
-    found = typed(entry)
-    if found is None:
+    type_and_value = typed_value(entry)
+    if type_and_value is None:
         return None
-    return _semver(str(found[1])) if found[0] == "version" else found[1]
+    return _semver(str(type_and_value[1])) if type_and_value[0] == "version" else type_and_value[1]
 
 
 # Tokens of CEL, as far as strings, comments and names must be told apart.
@@ -219,55 +221,55 @@ _TOKEN: Final = re.compile(
 _TABLES: Final = ("attributes", "capacity")
 
 
-def read(expression: str) -> Reading:
+def parse_expression(expression: str) -> ParsedExpression:
     """The expression with its indexing of domains made safe, and what it reads."""
     tokens = [match.group() for match in _TOKEN.finditer(expression)]
-    solid = [place for place, token in enumerate(tokens) if not _TOKEN.fullmatch(token)["space"]]  # type: ignore[index]
-    texts = [tokens[place] for place in solid] + [""] * 8
-    closing = _closings(texts)
-    reads: dict[Read, None] = {}
-    clear = True
-    for at in range(len(solid)):
-        if texts[at] != "device" or (at and texts[at - 1] == "."):
+    significant = [place for place, token in enumerate(tokens) if not _TOKEN.fullmatch(token)["space"]]  # type: ignore[index]
+    texts = [tokens[place] for place in significant] + [""] * 8
+    closing = _closing_brackets(texts)
+    reads: dict[EntryRead, None] = {}
+    all_reads_known = True
+    for position in range(len(significant)):
+        if texts[position] != "device" or (position and texts[position - 1] == "."):
             continue
-        if texts[at + 1] == "." and texts[at + 2] in ("driver", "allowMultipleAllocations"):
+        if texts[position + 1] == "." and texts[position + 2] in ("driver", "allowMultipleAllocations"):
             continue
-        if texts[at + 1] != "." or texts[at + 2] not in _TABLES or texts[at + 3] != "[":
-            clear = False
+        if texts[position + 1] != "." or texts[position + 2] not in _TABLES or texts[position + 3] != "[":
+            all_reads_known = False
             continue
-        end = closing.get(at + 3)
+        end = closing.get(position + 3)
         if end is None:
-            clear = False
+            all_reads_known = False
             continue
-        optional = texts[at + 4] == "?"
-        tokens[solid[at + 3]] = f".{_DOMAIN}("
-        tokens[solid[end]] = "))" if optional else ")"
+        optional = texts[position + 4] == "?"
+        tokens[significant[position + 3]] = f".{_DOMAIN}("
+        tokens[significant[end]] = "))" if optional else ")"
         if optional:
             # The map of a domain is always there, if need be an empty one.
-            tokens[solid[at]] = "optional.of(device"
-            tokens[solid[at + 4]] = ""
-        domain = _literal(texts[end - 1]) if end == at + 5 + optional else None
+            tokens[significant[position]] = "optional.of(device"
+            tokens[significant[position + 4]] = ""
+        domain = _literal(texts[end - 1]) if end == position + 5 + optional else None
         name = _entry_name(texts, end + 1)
         if domain is None or name is None:
-            clear = False
+            all_reads_known = False
         else:
-            reads[Read(texts[at + 2], domain, name)] = None
+            reads[EntryRead(texts[position + 2], domain, name)] = None
     problem = growth_problem(texts, len(expression.encode(errors="replace")))
-    return Reading("".join(tokens), tuple(reads) if clear else None, problem)
+    return ParsedExpression("".join(tokens), tuple(reads) if all_reads_known else None, problem)
 
 
-def _closings(texts: list[str]) -> dict[int, int]:
+def _closing_brackets(texts: list[str]) -> dict[int, int]:
     """Opening square brackets -> where they are closed, in one pass; those without an end are left out."""
-    found: dict[int, int] = {}
+    closings: dict[int, int] = {}
     opened: list[int] = []
-    for at, text in enumerate(texts):
+    for position, text in enumerate(texts):
         if text in ("[", "(", "{"):
-            opened.append(at)
+            opened.append(position)
         elif text in ("]", ")", "}") and opened:
             begin = opened.pop()
             if texts[begin] == "[" and text == "]":
-                found[begin] = at
-    return found
+                closings[begin] = position
+    return closings
 
 
 def _literal(text: str) -> str | None:
@@ -335,14 +337,14 @@ _SEMVER: Final = re.compile(
 
 def _semver(text: str, normalize: bool = False) -> dict[str, str]:
     """A version; what stands behind `+` plays no role in comparisons and is left out."""
-    match = _SEMVER.fullmatch(_normal(text) if normalize else text)
+    match = _SEMVER.fullmatch(_normalised_version(text) if normalize else text)
     if match is None:
         raise ValueError(f"{text!r} is not a semantic version")
     core = ".".join(match.group(1, 2, 3))
     return {_VERSION: f"{core}-{match[4]}" if match[4] else core}
 
 
-def _normal(text: str) -> str:
+def _normalised_version(text: str) -> str:
     """A version with a leading v, fewer than three numbers or leading zeros, written in full."""
     numbers, mark, rest = re.fullmatch(r"v?([^-+]*)([-+]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     parts = [part.lstrip("0") or "0" if part.isdigit() else part for part in numbers.split(".")]
@@ -377,14 +379,14 @@ def _compare(one: Mapping[str, str], other: Mapping[str, str]) -> int:
     return (difference > 0) - (difference < 0)
 
 
-def _whole(value: Mapping[str, str]) -> int:
+def _as_integer(value: Mapping[str, str]) -> int:
     units, rest = divmod(_nanos(value), _NANO)
     if rest or abs(units) >= SATURATED:
         raise ValueError("the quantity is not a whole number of 64 bits")
     return units
 
 
-def _is(parse: Callable[..., object], *arguments: object) -> bool:
+def _parses(parse: Callable[..., object], *arguments: object) -> bool:
     try:
         parse(*arguments)
     except ValueError:
@@ -392,18 +394,18 @@ def _is(parse: Callable[..., object], *arguments: object) -> bool:
     return True
 
 
-def _sum(value: Mapping[str, str], nanos: int) -> dict[str, str]:
+def _add_nanos(value: Mapping[str, str], nanos: int) -> dict[str, str]:
     return {_QUANTITY: str(_nanos(value) + nanos)}
 
 
 #: name -> overloads: types of the parameters, type of the result, function
 _FUNCTIONS: Final[dict[str, list[tuple[str, str, Callable[..., Any]]]]] = {
     "quantity": [("str", "map", _quantity)],
-    "isQuantity": [("str", "bool", lambda text: _is(_quantity, text))],
+    "isQuantity": [("str", "bool", lambda text: _parses(_quantity, text))],
     "semver": [("str", "map", _semver), ("str bool", "map", _semver)],
     "isSemver": [
-        ("str", "bool", lambda text: _is(_semver, text)),
-        ("str bool", "bool", lambda text, normalize: _is(_semver, text, normalize)),
+        ("str", "bool", lambda text: _parses(_semver, text)),
+        ("str bool", "bool", lambda text, normalize: _parses(_semver, text, normalize)),
     ],
 }
 _MEMBERS: Final[dict[str, list[tuple[str, str, Callable[..., Any]]]]] = {
@@ -415,15 +417,15 @@ _MEMBERS: Final[dict[str, list[tuple[str, str, Callable[..., Any]]]]] = {
     "minor": [("map", "int", lambda value: _version(value)[0][1])],
     "patch": [("map", "int", lambda value: _version(value)[0][2])],
     "sign": [("map", "int", lambda value: (_nanos(value) > 0) - (_nanos(value) < 0))],
-    "isInteger": [("map", "bool", lambda value: _is(_whole, value))],
-    "asInteger": [("map", "int", _whole)],
+    "isInteger": [("map", "bool", lambda value: _parses(_as_integer, value))],
+    "asInteger": [("map", "int", _as_integer)],
     "asApproximateFloat": [("map", "float", lambda value: _nanos(value) / _NANO)],
     "add": [
-        ("map map", "map", lambda one, other: _sum(one, _nanos(other))),
-        ("map int", "map", lambda one, units: _sum(one, units * _NANO)),
+        ("map map", "map", lambda one, other: _add_nanos(one, _nanos(other))),
+        ("map int", "map", lambda one, units: _add_nanos(one, units * _NANO)),
     ],
     "sub": [
-        ("map map", "map", lambda one, other: _sum(one, -_nanos(other))),
-        ("map int", "map", lambda one, units: _sum(one, -units * _NANO)),
+        ("map map", "map", lambda one, other: _add_nanos(one, -_nanos(other))),
+        ("map int", "map", lambda one, units: _add_nanos(one, -units * _NANO)),
     ],
 }

@@ -31,15 +31,22 @@ from pykai.api.resource import (
     DeviceToleration,
     OpaqueConfiguration,
 )
-from pykai.core.cluster.claims.inventory import EVERYWHERE, FAILED, YES, Inventory
+from pykai.core.cluster.claims.inventory import FAILED, MATCHED, REACHED_FROM_ALL, Inventory
 from pykai.core.model.axes import BoolArray
-from pykai.core.model.claimrequests import MOST_RESULTS, Alternative, ClaimAsk, Config, Refusal, names
+from pykai.core.model.claimrequests import (
+    MAX_RESULTS,
+    Alternative,
+    ClaimRefusal,
+    ClaimRequest,
+    DriverConfig,
+    lists_request,
+)
 
 #: Choices of one search before it gives up.
-STEPS: Final = 20_000
+MAX_STEPS: Final = 20_000
 
 
-class Given(NamedTuple):
+class RequestAllocation(NamedTuple):
     """What one request got."""
 
     #: which alternative
@@ -47,264 +54,294 @@ class Given(NamedTuple):
     devices: tuple[int, ...]
 
 
-class Allocation(NamedTuple):
+class ClaimAllocation(NamedTuple):
     """What one claim got, by request; numbers are those of the inventory it was made from."""
 
-    requests: tuple[Given, ...]
+    requests: tuple[RequestAllocation, ...]
     #: devices nobody else may have now, in order; those looked at by administrators are not among them
-    takes: tuple[int, ...]
+    exclusive_devices: tuple[int, ...]
 
 
 def allocate(
-    inventory: Inventory, row: int, claims: Sequence[ClaimAsk], taken: BoolArray, *, steps: int = STEPS
-) -> tuple[Allocation, ...] | Refusal:
+    inventory: Inventory, row: int, claims: Sequence[ClaimRequest], taken: BoolArray, *, steps: int = MAX_STEPS
+) -> tuple[ClaimAllocation, ...] | ClaimRefusal:
     """Devices for all claims on one node, or why not; `taken` is [device]."""
-    search = _Search(inventory, row, claims, taken, steps)
+    search = _DeviceSearch(inventory, row, claims, taken, steps)
     try:
-        found = search.run()
-    except _Abort as abort:
-        return Refusal(str(abort))
-    if found:
+        is_satisfied = search.run()
+    except _SearchAborted as abort:
+        return ClaimRefusal(str(abort))
+    if is_satisfied:
         return search.allocations()
-    invalid = [pool for pool in inventory.broken_at(row) if not pool.incomplete]
-    return Refusal(str(invalid[0])) if invalid else Refusal()
+    invalid = [pool for pool in inventory.broken_pools_at(row) if not pool.incomplete]
+    return ClaimRefusal(str(invalid[0])) if invalid else ClaimRefusal()
 
 
-def available(inventory: Inventory, devices: Sequence[int], taken: BoolArray) -> bool:
+def are_available(inventory: Inventory, devices: Sequence[int], taken: BoolArray) -> bool:
     """Whether devices that were once given could be given again: none taken, counters suffice."""
     if any(taken[device] for device in devices):
         return False
-    uses = [inventory.uses.get(device, ()) for device in devices]
-    left = inventory.left({counter for shares in uses for counter, _ in shares}, taken)
+    uses = [inventory.counter_use.get(device, ()) for device in devices]
+    left = inventory.counters_left({counter for shares in uses for counter, _ in shares}, taken)
     for shares in uses:
         for counter, amount in shares:
             left[counter] -= amount
     return all(amount >= 0 for amount in left.values())
 
 
-class _Abort(Exception):
+class _SearchAborted(Exception):
     """The search cannot go on."""
 
 
-class _Rule(NamedTuple):
+class _NodeConstraint(NamedTuple):
     """A constraint of a claim, with the devices of this node."""
 
     #: numbers of its values; 0 = has it not
     codes: list[int]
     distinct: bool
     #: how often each value is chosen so far
-    chosen: dict[int, int]
+    chosen_counts: dict[int, int]
 
 
-class _Way(NamedTuple):
+class _NodeAlternative(NamedTuple):
     """An alternative on this node."""
 
-    number: int
-    needs: int
+    index_in_request: int
+    device_count: int
     #: places (see `_Search`) that may be chosen, in order
-    places: list[int]
+    candidates: list[int]
     #: places where its selectors failed
-    failed: dict[int, str]
-    rules: list[_Rule]
-    admin: bool
+    failed_selectors: dict[int, str]
+    constraints: list[_NodeConstraint]
+    admin_access: bool
     #: why the search ends when it comes to this alternative, "" when it does not
-    abort: str = ""
+    abort_reason: str = ""
 
 
-class _Turn(NamedTuple):
+class _NodeRequest(NamedTuple):
     """A request of a claim."""
 
     claim: int
-    ways: list[_Way]
+    alternatives: list[_NodeAlternative]
 
 
-class _Search:
+class _DeviceSearch:
     """The devices of one node by `place` (0, 1, ... among those the node reaches) and what is chosen so far."""
 
     __slots__ = (
+        "_choices",
+        "_chosen",
         "_claims",
+        "_constraints",
+        "_counter_use",
+        "_counters_left",
+        "_device_numbers",
+        "_equivalence_classes",
         "_inventory",
-        "_kinds",
-        "_left",
-        "_numbers",
-        "_picks",
-        "_results",
+        "_node_requests",
+        "_result_counts",
         "_row",
-        "_rules",
         "_steps",
         "_taken",
-        "_turns",
-        "_used",
-        "_uses",
     )
 
     def __init__(
-        self, inventory: Inventory, row: int, claims: Sequence[ClaimAsk], taken: BoolArray, steps: int
+        self, inventory: Inventory, row: int, claims: Sequence[ClaimRequest], taken: BoolArray, steps: int
     ) -> None:
         self._inventory = inventory
         self._row = row
         self._claims = claims
         self._taken = taken
         self._steps = steps
-        self._numbers = inventory.at(row)
-        self._used = [False] * len(self._numbers)
-        self._results = [0] * len(claims)
-        self._rules: list[_Rule] = []
-        self._turns: list[_Turn] = []
+        self._device_numbers = inventory.devices_at(row)
+        self._chosen = [False] * len(self._device_numbers)
+        self._result_counts = [0] * len(claims)
+        self._constraints: list[_NodeConstraint] = []
+        self._node_requests: list[_NodeRequest] = []
         #: alternative and places by turn
-        self._picks: list[tuple[_Way, list[int]]] = []
-        self._kinds: dict[int, tuple[object, ...]] = {}
-        self._uses = {
-            place: shares
-            for place, number in enumerate(self._numbers.tolist() if inventory.uses else ())
-            if (shares := inventory.uses.get(number))
+        self._choices: list[tuple[_NodeAlternative, list[int]]] = []
+        self._equivalence_classes: dict[int, tuple[object, ...]] = {}
+        self._counter_use = {
+            place: counter_shares
+            for place, number in enumerate(self._device_numbers.tolist() if inventory.counter_use else ())
+            if (counter_shares := inventory.counter_use.get(number))
         }
-        self._left = inventory.left({counter for shares in self._uses.values() for counter, _ in shares}, taken)
+        self._counters_left = inventory.counters_left(
+            {counter for shares in self._counter_use.values() for counter, _ in shares}, taken
+        )
 
     def run(self) -> bool:
         for number, claim in enumerate(self._claims):
-            rules = [
-                _Rule(self._inventory.attribute(item.attribute)[self._numbers].tolist(), item.distinct, {})
+            constraints = [
+                _NodeConstraint(
+                    self._inventory.attribute(item.attribute)[self._device_numbers].tolist(), item.distinct, {}
+                )
                 for item in claim.constraints
             ]
-            self._rules += rules
+            self._constraints += constraints
             for request in claim.requests:
-                ways = []
+                alternatives = []
                 for index, alternative in enumerate(request.alternatives):
-                    bound = [
+                    applicable = [
                         rule
-                        for rule, item in zip(rules, claim.constraints, strict=True)
+                        for rule, item in zip(constraints, claim.constraints, strict=True)
                         if item.covers(alternative.name)
                     ]
-                    way = self._way(index, alternative, bound)
-                    if way is not None:
-                        ways.append(way)
-                if not ways:
+                    node_alternative = self._node_alternative(index, alternative, applicable)
+                    if node_alternative is not None:
+                        alternatives.append(node_alternative)
+                if not alternatives:
                     return False
-                self._turns.append(_Turn(number, ways))
-        return self._request(0)
+                self._node_requests.append(_NodeRequest(number, alternatives))
+        return self._search_request(0)
 
-    def _way(self, index: int, alternative: Alternative, rules: list[_Rule]) -> _Way | None:
+    def _node_alternative(
+        self, index: int, alternative: Alternative, constraints: list[_NodeConstraint]
+    ) -> _NodeAlternative | None:
         """The alternative with the devices it may choose from; None when they cannot suffice."""
-        inventory, numbers = self._inventory, self._numbers
-        verdicts, failures = inventory.selection(alternative.selectors)
-        verdicts = verdicts[numbers]
-        usable = inventory.plain[numbers]
-        free = inventory.tolerated(alternative)[numbers]
-        if not alternative.admin:
+        inventory, numbers = self._inventory, self._device_numbers
+        results, failures = inventory.selection(alternative.selectors)
+        results = results[numbers]
+        usable = inventory.usable_at_once[numbers]
+        free = inventory.tolerable(alternative)[numbers]
+        if not alternative.admin_access:
             free = free & ~self._taken[numbers]
-        if alternative.wanted:
-            places = np.flatnonzero((verdicts != 0) & usable & free).tolist()
-            failed = {place: failures[int(numbers[place])] for place in places if verdicts[place] == FAILED}
-            enough = len(places) >= alternative.wanted or failed
-            return _Way(index, alternative.wanted, places, failed, rules, alternative.admin) if enough else None
-        every = (verdicts == YES) & usable
-        places = np.flatnonzero(every).tolist()
+        if alternative.device_count:
+            candidates = np.flatnonzero((results != 0) & usable & free).tolist()
+            failed_selectors = {
+                place: failures[int(numbers[place])] for place in candidates if results[place] == FAILED
+            }
+            enough = len(candidates) >= alternative.device_count or failed_selectors
+            return (
+                _NodeAlternative(
+                    index, alternative.device_count, candidates, failed_selectors, constraints, alternative.admin_access
+                )
+                if enough
+                else None
+            )
+        selected = (results == MATCHED) & usable
+        candidates = np.flatnonzero(selected).tolist()
         aborts = [
-            f"request {alternative.name} is for all devices, but {pool}" for pool in inventory.broken_at(self._row)
+            f"request {alternative.name} is for all devices, but {pool}"
+            for pool in inventory.broken_pools_at(self._row)
         ]
-        aborts += [failures[number] for number in numbers[(verdicts == FAILED) & usable].tolist()]
-        if not aborts and not (places and free[every].all()):
+        aborts += [failures[number] for number in numbers[(results == FAILED) & usable].tolist()]
+        if not aborts and not (candidates and free[selected].all()):
             return None
-        return _Way(index, len(places), places, {}, rules, alternative.admin, aborts[0] if aborts else "")
+        return _NodeAlternative(
+            index, len(candidates), candidates, {}, constraints, alternative.admin_access, aborts[0] if aborts else ""
+        )
 
-    def _request(self, at: int) -> bool:
-        if at == len(self._turns):
+    def _search_request(self, depth: int) -> bool:
+        if depth == len(self._node_requests):
             return True
-        claim, ways = self._turns[at]
-        for way in ways:
-            if way.abort:
-                raise _Abort(way.abort)
-            if self._results[claim] + way.needs > MOST_RESULTS:
+        claim, alternatives = self._node_requests[depth]
+        for alternative in alternatives:
+            if alternative.abort_reason:
+                raise _SearchAborted(alternative.abort_reason)
+            if self._result_counts[claim] + alternative.device_count > MAX_RESULTS:
                 continue
-            self._results[claim] += way.needs
-            self._picks.append((way, []))
-            if self._pick(at, way.places):
+            self._result_counts[claim] += alternative.device_count
+            self._choices.append((alternative, []))
+            if self._search_device(depth, alternative.candidates):
                 return True
-            self._picks.pop()
-            self._results[claim] -= way.needs
+            self._choices.pop()
+            self._result_counts[claim] -= alternative.device_count
         return False
 
-    def _pick(self, at: int, places: list[int]) -> bool:
+    def _search_device(self, depth: int, candidates: list[int]) -> bool:
         """Choose the next device of a request from these places."""
-        way, picked = self._picks[at]
-        needed = way.needs - len(picked)
+        alternative, picked = self._choices[depth]
+        needed = alternative.device_count - len(picked)
         if not needed:
-            return self._request(at + 1)
+            return self._search_request(depth + 1)
         # What cannot be chosen now cannot be chosen further down either.
-        places = [place for place in places if self._may(way, place)]
+        candidates = [place for place in candidates if self._may_choose(alternative, place)]
         hopeless: set[object] = set()
-        for index, place in enumerate(places):
-            if len(places) - index < needed and not way.failed:
+        for index, position in enumerate(candidates):
+            if len(candidates) - index < needed and not alternative.failed_selectors:
                 return False
-            if place in way.failed:
-                raise _Abort(way.failed[place])
-            if hopeless and self._kind(place) in hopeless:
+            if position in alternative.failed_selectors:
+                raise _SearchAborted(alternative.failed_selectors[position])
+            if hopeless and self._equivalence_class(position) in hopeless:
                 continue
             self._steps -= 1
             if self._steps < 0:
-                raise _Abort(
+                raise _SearchAborted(
                     "the search for devices was given up after too many steps; ask for less, or constrain less"
                 )
-            self._change(way, place, 1)
-            picked.append(place)
-            if self._pick(at, places[index + 1 :]):
+            self._apply_choice(alternative, position, 1)
+            picked.append(position)
+            if self._search_device(depth, candidates[index + 1 :]):
                 return True
             picked.pop()
-            self._change(way, place, -1)
-            hopeless.add(self._kind(place))
+            self._apply_choice(alternative, position, -1)
+            hopeless.add(self._equivalence_class(position))
         return False
 
-    def _may(self, way: _Way, place: int) -> bool:
+    def _may_choose(self, alternative: _NodeAlternative, position: int) -> bool:
         """Whether nothing chosen so far speaks against this device."""
-        if place in way.failed:
+        if position in alternative.failed_selectors:
             return True
-        for rule in way.rules:
-            code = rule.codes[place]
-            if not code or (rule.chosen and (code in rule.chosen) == rule.distinct):
+        for constraint in alternative.constraints:
+            code = constraint.codes[position]
+            if not code or (constraint.chosen_counts and (code in constraint.chosen_counts) == constraint.distinct):
                 return False
-        if way.admin:
+        if alternative.admin_access:
             return True
-        if self._used[place]:
+        if self._chosen[position]:
             return False
-        return all(amount <= self._left[counter] for counter, amount in self._uses.get(place, ()))
+        return all(amount <= self._counters_left[counter] for counter, amount in self._counter_use.get(position, ()))
 
-    def _change(self, way: _Way, place: int, sign: int) -> None:
+    def _apply_choice(self, alternative: _NodeAlternative, position: int, sign: int) -> None:
         """Choose a device, or take that back."""
-        for rule in way.rules:
-            code = rule.codes[place]
-            count = rule.chosen.get(code, 0) + sign
+        for constraint in alternative.constraints:
+            code = constraint.codes[position]
+            count = constraint.chosen_counts.get(code, 0) + sign
             if count:
-                rule.chosen[code] = count
+                constraint.chosen_counts[code] = count
             else:
-                del rule.chosen[code]
-        if not way.admin:
-            self._used[place] = sign > 0
-            for counter, amount in self._uses.get(place, ()):
-                self._left[counter] -= sign * amount
+                del constraint.chosen_counts[code]
+        if not alternative.admin_access:
+            self._chosen[position] = sign > 0
+            for counter, amount in self._counter_use.get(position, ()):
+                self._counters_left[counter] -= sign * amount
 
-    def _kind(self, place: int) -> tuple[object, ...]:
+    def _equivalence_class(self, position: int) -> tuple[object, ...]:
         """Devices of one kind are interchangeable in every solution."""
-        kind = self._kinds.get(place)
-        if kind is None:
-            chosen_by = tuple((place in way.places, place in way.failed) for turn in self._turns for way in turn.ways)
-            kind = (chosen_by, tuple(rule.codes[place] for rule in self._rules), self._uses.get(place, ()))
-            self._kinds[place] = kind
-        return kind
+        equivalence_class = self._equivalence_classes.get(position)
+        if equivalence_class is None:
+            chosen_by = tuple(
+                (position in way.candidates, position in way.failed_selectors)
+                for turn in self._node_requests
+                for way in turn.alternatives
+            )
+            equivalence_class = (
+                chosen_by,
+                tuple(rule.codes[position] for rule in self._constraints),
+                self._counter_use.get(position, ()),
+            )
+            self._equivalence_classes[position] = equivalence_class
+        return equivalence_class
 
-    def allocations(self) -> tuple[Allocation, ...]:
+    def allocations(self) -> tuple[ClaimAllocation, ...]:
         """What was found, by claim."""
-        given: list[list[Given]] = [[] for _ in self._claims]
-        takes: list[list[int]] = [[] for _ in self._claims]
-        for turn, (way, places) in zip(self._turns, self._picks, strict=True):
-            numbers = tuple(int(self._numbers[place]) for place in places)
-            given[turn.claim].append(Given(way.number, numbers))
-            if not way.admin:
-                takes[turn.claim] += numbers
-        return tuple(Allocation(tuple(parts), tuple(sorted(all_))) for parts, all_ in zip(given, takes, strict=True))
+        request_allocations: list[list[RequestAllocation]] = [[] for _ in self._claims]
+        exclusive_devices: list[list[int]] = [[] for _ in self._claims]
+        for node_request, (alternative, positions) in zip(self._node_requests, self._choices, strict=True):
+            numbers = tuple(int(self._device_numbers[place]) for place in positions)
+            request_allocations[node_request.claim].append(RequestAllocation(alternative.index_in_request, numbers))
+            if not alternative.admin_access:
+                exclusive_devices[node_request.claim] += numbers
+        return tuple(
+            ClaimAllocation(tuple(parts), tuple(sorted(all_)))
+            for parts, all_ in zip(request_allocations, exclusive_devices, strict=True)
+        )
 
 
-def result_of(inventory: Inventory, row: int, claim: ClaimAsk, allocation: Allocation) -> AllocationResult:
+def allocation_result(
+    inventory: Inventory, row: int, claim: ClaimRequest, allocation: ClaimAllocation
+) -> AllocationResult:
     """The allocation as the claim's status and a BindRequest tell it (gpu:D-22)."""
     chosen = [
         (request.alternatives[given.alternative], given.devices)
@@ -316,7 +353,7 @@ def result_of(inventory: Inventory, row: int, claim: ClaimAsk, allocation: Alloc
             driver=inventory.ids[number].driver,
             pool=inventory.ids[number].pool,
             device=inventory.ids[number].device,
-            admin_access=True if way.admin else None,
+            admin_access=True if way.admin_access else None,
             tolerations=[
                 DeviceToleration(
                     key=item.key,
@@ -337,20 +374,22 @@ def result_of(inventory: Inventory, row: int, claim: ClaimAsk, allocation: Alloc
     )
 
 
-def _config(claim: ClaimAsk, ways: list[Alternative]) -> list[DeviceAllocationConfiguration]:
+def _config(claim: ClaimRequest, alternatives: list[Alternative]) -> list[DeviceAllocationConfiguration]:
     """Parameters of the classes, each once with the requests that use it, then those of the claim that apply."""
     users: dict[str, list[str]] = {}
-    for way in ways:
-        users.setdefault(way.device_class, []).append(way.name)
-    configs = {way.device_class: way.class_config for way in ways}
-    found = [_allocated("FromClass", config, requests) for name, requests in users.items() for config in configs[name]]
+    for alternative in alternatives:
+        users.setdefault(alternative.device_class, []).append(alternative.name)
+    configs = {way.device_class: way.class_config for way in alternatives}
+    allocated_configs = [
+        _allocated("FromClass", config, requests) for name, requests in users.items() for config in configs[name]
+    ]
     for config in claim.config:
-        if any(names(config.requests, way.name) for way in ways):
-            found.append(_allocated("FromClaim", config, list(config.requests)))
-    return found
+        if any(lists_request(config.requests, way.name) for way in alternatives):
+            allocated_configs.append(_allocated("FromClaim", config, list(config.requests)))
+    return allocated_configs
 
 
-def _allocated(source: str, config: Config, requests: list[str]) -> DeviceAllocationConfiguration:
+def _allocated(source: str, config: DriverConfig, requests: list[str]) -> DeviceAllocationConfiguration:
     opaque = OpaqueConfiguration(driver=config.driver, parameters=msgspec.json.decode(config.parameters))
     return DeviceAllocationConfiguration(source=source, requests=requests, opaque=opaque)
 
@@ -358,17 +397,17 @@ def _allocated(source: str, config: Config, requests: list[str]) -> DeviceAlloca
 def _node_selector(inventory: Inventory, row: int, numbers: list[int]) -> NodeSelector | None:
     """Nodes the devices can be used from: the one they are on, those that all their selectors match, or every node."""
     terms: list[NodeSelectorTerm] = []
-    local = False
+    stays_on_node = False
     for number in numbers:
-        place = int(inventory.row[number])
-        if place >= 0:
-            local = True
-        elif place != EVERYWHERE:
-            said = inventory.sets[int(inventory.set_of[number])].selector.node_selector_terms
+        device_row = int(inventory.node_row[number])
+        if device_row >= 0:
+            stays_on_node = True
+        elif device_row != REACHED_FROM_ALL:
+            selector_terms = inventory.node_sets[int(inventory.node_set_of[number])].selector.node_selector_terms
             # Alternatives cannot be merged with other selectors, so the claim stays on this node.
-            local |= len(said) != 1
-            terms += said
-    if local:
+            stays_on_node |= len(selector_terms) != 1
+            terms += selector_terms
+    if stays_on_node:
         pin = NodeSelectorRequirement(key="metadata.name", operator="In", values=(inventory.node_names[row],))
         return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(pin,)),))
     if not terms:
@@ -381,8 +420,8 @@ def _node_selector(inventory: Inventory, row: int, numbers: list[int]) -> NodeSe
 
 
 def _distinct(requirements: Iterable[NodeSelectorRequirement]) -> tuple[NodeSelectorRequirement, ...]:
-    found: list[NodeSelectorRequirement] = []
+    distinct: list[NodeSelectorRequirement] = []
     for requirement in requirements:
-        if requirement not in found:
-            found.append(requirement)
-    return tuple(found)
+        if requirement not in distinct:
+            distinct.append(requirement)
+    return tuple(distinct)

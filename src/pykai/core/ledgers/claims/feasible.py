@@ -16,43 +16,43 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pykai.core.cluster.claims.inventory import FAILED, NO, YES, Inventory
-from pykai.core.ledgers.claims.allocator import Allocation, Given, allocate
+from pykai.core.cluster.claims.inventory import FAILED, MATCHED, NOT_MATCHED, Inventory
+from pykai.core.ledgers.claims.allocator import ClaimAllocation, RequestAllocation, allocate
 from pykai.core.model.axes import BoolArray, IntArray
-from pykai.core.model.claimrequests import Alternative, ClaimAsk, Refusal
+from pykai.core.model.claimrequests import Alternative, ClaimRefusal, ClaimRequest
 
 #: Up to so many nodes are looked at one by one.
-_FEW: Final = 32
-_MOST_ANSWERS: Final = 1 << 17
+_FEW_ROWS: Final = 32
+_MAX_ANSWERS: Final = 1 << 17
 
 
-class _Need(NamedTuple):
+class _DeviceNeed(NamedTuple):
     """What one alternative needs, for counting."""
 
     #: [device] may be chosen, or must be asked for by the allocator because a selector failed
-    chosen: BoolArray
+    choosable: BoolArray
     #: [device] selected, whether it can be had or not
-    every: BoolArray
+    selected: BoolArray
     #: how many; 0 = all
-    wanted: int
-    admin: bool
+    device_count: int
+    admin_access: bool
 
 
-class Plan(NamedTuple):
+class FeasibilityPlan(NamedTuple):
     """Claims as counts."""
 
-    claims: tuple[ClaimAsk, ...]
+    claims: tuple[ClaimRequest, ...]
     #: one entry a request: its alternatives
-    requests: tuple[tuple[_Need, ...], ...]
+    requests: tuple[tuple[_DeviceNeed, ...], ...]
     #: what all requests of one kind need together; complete when counting decides
-    kinds: tuple[_Need, ...]
+    merged_needs: tuple[_DeviceNeed, ...]
     #: counting is the whole answer
-    exact: bool
+    is_exact: bool
     #: [device, fact] everything the allocator looks at
     facts: NDArray[np.int64]
 
 
-class _Partitions(NamedTuple):
+class _DevicePartitions(NamedTuple):
     """Devices that share counters."""
 
     #: [device] shares some
@@ -62,182 +62,187 @@ class _Partitions(NamedTuple):
     #: [device] its pool begins here; the shares of another pool have other counters
     begins: BoolArray
     #: [device] whatever it shares it shares with devices of the same node only
-    inside: BoolArray
+    node_local: BoolArray
 
 
-def plan_of(inventory: Inventory, claims: Sequence[ClaimAsk]) -> Plan:
+def feasibility_plan(inventory: Inventory, claims: Sequence[ClaimRequest]) -> FeasibilityPlan:
     """What is known of claims whatever is taken; kept with the inventory."""
-    asked = tuple(claims)
-    return inventory.remember(("plan", asked), lambda: _plan(inventory, asked))
+    claim_requests = tuple(claims)
+    return inventory.remember(("plan", claim_requests), lambda: _build_plan(inventory, claim_requests))
 
 
-def reaches_far(inventory: Inventory, claims: Sequence[ClaimAsk]) -> bool:
+def reaches_other_nodes(inventory: Inventory, claims: Sequence[ClaimRequest]) -> bool:
     """Whether claims may get devices that other nodes reach too, or that share counters with those of other nodes."""
     partitions = inventory.remember("partitions", lambda: _partitions(inventory))
-    far = (inventory.row < 0) | ~partitions.inside
+    far = (inventory.node_row < 0) | ~partitions.node_local
     return bool(far.any()) and any(
-        bool(((need.chosen | need.every) & far).any())
-        for needs in plan_of(inventory, claims).requests
+        bool(((need.choosable | need.selected) & far).any())
+        for needs in feasibility_plan(inventory, claims).requests
         for need in needs
     )
 
 
-def least_of(inventory: Inventory, claims: Sequence[ClaimAsk], kind: BoolArray) -> int:
+def minimum_devices(inventory: Inventory, claims: Sequence[ClaimRequest], kind: BoolArray) -> int:
     """How many devices of a kind ([device]) claims get at least: those requests that can get no others."""
     if not claims:
         return 0
-    requests = plan_of(inventory, claims).requests
+    requests = feasibility_plan(inventory, claims).requests
     return sum(
-        min(0 if need.admin or (need.chosen & ~kind).any() else need.wanted or 1 for need in ways) for ways in requests
+        min(0 if need.admin_access or (need.choosable & ~kind).any() else need.device_count or 1 for need in ways)
+        for ways in requests
     )
 
 
-def fits(
-    inventory: Inventory, claims: Sequence[ClaimAsk], taken: BoolArray, rows: slice | IntArray = slice(None)
+def fits_claims(
+    inventory: Inventory, claims: Sequence[ClaimRequest], taken: BoolArray, rows: slice | IntArray = slice(None)
 ) -> BoolArray:
     """[row asked] whether `allocate` finds devices for all claims there; `taken` is [device]."""
-    return fits_plan(inventory, plan_of(inventory, claims), taken, rows)
+    return fits_plan(inventory, feasibility_plan(inventory, claims), taken, rows)
 
 
-def fits_plan(inventory: Inventory, plan: Plan, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
+def fits_plan(inventory: Inventory, plan: FeasibilityPlan, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
     """`fits` for claims that are asked about often."""
     numbers = np.arange(len(inventory.node_names))[rows] if isinstance(rows, slice) else rows
-    counted = np.ones(len(numbers), dtype=np.bool_)
-    if plan.exact:
-        for need in plan.kinds:
-            counted &= _enough(inventory, need, taken, rows)
-        return counted
-    for ways in plan.requests:
-        some = np.zeros_like(counted)
-        for need in ways:
-            some |= _enough(inventory, need, taken, rows)
-        counted &= some
-    for at in np.flatnonzero(counted).tolist():
-        counted[at] = _searched(inventory, plan, int(numbers[at]), taken)
-    return counted
+    fits_mask = np.ones(len(numbers), dtype=np.bool_)
+    if plan.is_exact:
+        for need in plan.merged_needs:
+            fits_mask &= _has_enough(inventory, need, taken, rows)
+        return fits_mask
+    for alternatives in plan.requests:
+        any_alternative = np.zeros_like(fits_mask)
+        for need in alternatives:
+            any_alternative |= _has_enough(inventory, need, taken, rows)
+        fits_mask &= any_alternative
+    for position in np.flatnonzero(fits_mask).tolist():
+        fits_mask[position] = _search_finds(inventory, plan, int(numbers[position]), taken)
+    return fits_mask
 
 
-def fits_at(inventory: Inventory, plan: Plan, taken: BoolArray, row: int) -> bool:
+def fits_at(inventory: Inventory, plan: FeasibilityPlan, taken: BoolArray, row: int) -> bool:
     """`fits_plan` for one node."""
-    if plan.exact:
-        return all(_enough_at(inventory, need, taken, row) for need in plan.kinds)
-    for ways in plan.requests:
-        if not any(_enough_at(inventory, need, taken, row) for need in ways):
+    if plan.is_exact:
+        return all(_has_enough_at(inventory, need, taken, row) for need in plan.merged_needs)
+    for alternatives in plan.requests:
+        if not any(_has_enough_at(inventory, need, taken, row) for need in alternatives):
             return False
-    return _searched(inventory, plan, row, taken)
+    return _search_finds(inventory, plan, row, taken)
 
 
-def give(inventory: Inventory, plan: Plan, row: int, taken: BoolArray) -> tuple[Allocation, ...] | Refusal:
+def allocate_by_plan(
+    inventory: Inventory, plan: FeasibilityPlan, row: int, taken: BoolArray
+) -> tuple[ClaimAllocation, ...] | ClaimRefusal:
     """`allocate`, without a search where counting is the whole answer: the first free devices in order."""
-    if not plan.exact:
+    if not plan.is_exact:
         return allocate(inventory, row, plan.claims, taken)
-    devices = inventory.at(row)
+    devices = inventory.devices_at(row)
     used: set[int] = set()
     needs = iter(plan.requests)
-    found: list[Allocation] = []
+    allocations: list[ClaimAllocation] = []
     for claim in plan.claims:
-        given: list[Given] = []
-        takes: list[int] = []
+        request_allocations: list[RequestAllocation] = []
+        exclusive_devices: list[int] = []
         for _ in claim.requests:
             (need,) = next(needs)
-            chosen = need.chosen[devices]
-            free = devices[chosen if need.admin else chosen > taken[devices]].tolist()
-            picked = [device for device in free if need.admin or device not in used][: need.wanted]
-            if len(picked) < need.wanted:
+            chosen = need.choosable[devices]
+            free = devices[chosen if need.admin_access else chosen > taken[devices]].tolist()
+            chosen_devices = [device for device in free if need.admin_access or device not in used][: need.device_count]
+            if len(chosen_devices) < need.device_count:
                 # It knows what else to say.
                 return allocate(inventory, row, plan.claims, taken)
-            given.append(Given(0, tuple(picked)))
-            if not need.admin:
-                used.update(picked)
-                takes += picked
-        found.append(Allocation(tuple(given), tuple(sorted(takes))))
-    return tuple(found)
+            request_allocations.append(RequestAllocation(0, tuple(chosen_devices)))
+            if not need.admin_access:
+                used.update(chosen_devices)
+                exclusive_devices += chosen_devices
+        allocations.append(ClaimAllocation(tuple(request_allocations), tuple(sorted(exclusive_devices))))
+    return tuple(allocations)
 
 
-def _enough(inventory: Inventory, need: _Need, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
-    if not isinstance(rows, slice) and len(rows) <= _FEW:
-        return np.array([_enough_at(inventory, need, taken, row) for row in rows.tolist()], dtype=np.bool_)
-    free = need.chosen if need.admin else need.chosen & ~taken
+def _has_enough(inventory: Inventory, need: _DeviceNeed, taken: BoolArray, rows: slice | IntArray) -> BoolArray:
+    if not isinstance(rows, slice) and len(rows) <= _FEW_ROWS:
+        return np.array([_has_enough_at(inventory, need, taken, row) for row in rows.tolist()], dtype=np.bool_)
+    free = need.choosable if need.admin_access else need.choosable & ~taken
     have = inventory.count_by_node(free)[rows]
     # All devices are enough when there is one, and none that cannot be had.
-    least: int | IntArray = need.wanted or np.maximum(inventory.count_by_node(need.every)[rows], 1)
+    least: int | IntArray = need.device_count or np.maximum(inventory.count_by_node(need.selected)[rows], 1)
     return np.greater_equal(have, least)
 
 
-def _enough_at(inventory: Inventory, need: _Need, taken: BoolArray, row: int) -> bool:
+def _has_enough_at(inventory: Inventory, need: _DeviceNeed, taken: BoolArray, row: int) -> bool:
     """`_enough` for one node."""
-    devices = inventory.at(row)
-    chosen = need.chosen[devices]
-    have = int(np.count_nonzero(chosen if need.admin else chosen > taken[devices]))
-    return have >= (need.wanted or max(int(np.count_nonzero(need.every[devices])), 1))
+    devices = inventory.devices_at(row)
+    chosen = need.choosable[devices]
+    have = int(np.count_nonzero(chosen if need.admin_access else chosen > taken[devices]))
+    return have >= (need.device_count or max(int(np.count_nonzero(need.selected[devices])), 1))
 
 
-def _searched(inventory: Inventory, plan: Plan, row: int, taken: BoolArray) -> bool:
+def _search_finds(inventory: Inventory, plan: FeasibilityPlan, row: int, taken: BoolArray) -> bool:
     claims = plan.claims
-    devices = inventory.at(row)
+    devices = inventory.devices_at(row)
     partitions = inventory.remember("partitions", lambda: _partitions(inventory))
-    if inventory.broken_at(row) or not partitions.inside[devices].all():
-        return not isinstance(allocate(inventory, row, claims, taken), Refusal)
+    if inventory.broken_pools_at(row) or not partitions.node_local[devices].all():
+        return not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal)
     key = (claims, plan.facts[devices].tobytes(), taken[devices].tobytes())
     answers = inventory.remember("answers", dict[object, bool])
     answer = answers.get(key)
     if answer is None:
-        if len(answers) >= _MOST_ANSWERS:
+        if len(answers) >= _MAX_ANSWERS:
             answers.clear()
-        answer = answers[key] = not isinstance(allocate(inventory, row, claims, taken), Refusal)
+        answer = answers[key] = not isinstance(allocate(inventory, row, claims, taken), ClaimRefusal)
     return answer
 
 
-def _plan(inventory: Inventory, claims: tuple[ClaimAsk, ...]) -> Plan:
+def _build_plan(inventory: Inventory, claims: tuple[ClaimRequest, ...]) -> FeasibilityPlan:
     requests = tuple(
-        tuple(_need(inventory, way) for way in request.alternatives) for claim in claims for request in claim.requests
+        tuple(_device_need(inventory, way) for way in request.alternatives)
+        for claim in claims
+        for request in claim.requests
     )
-    ways = [way for claim in claims for way in claim.alternatives()]
-    columns = [inventory.selection(way.selectors).verdicts.astype(np.int64) for way in ways]
+    alternatives = [way for claim in claims for way in claim.alternatives()]
+    columns = [inventory.selection(way.selectors).results.astype(np.int64) for way in alternatives]
     partitions = inventory.remember("partitions", lambda: _partitions(inventory))
-    simple = (
+    is_countable = (
         not any((column == FAILED).any() for column in columns)
-        and not any((need.chosen & partitions.sharing).any() for needs in requests for need in needs)
+        and not any((need.choosable & partitions.sharing).any() for needs in requests for need in needs)
         and all(len(needs) == 1 for needs in requests)
         and not any(claim.constraints for claim in claims)
         # With all devices of a node the limit of results and unfinished pools come in: the allocator knows both.
-        and all(way.wanted for way in ways)
+        and all(way.device_count for way in alternatives)
     )
-    kinds = _together([needs[0] for needs in requests]) if simple else None
-    columns += [inventory.tolerated(way).astype(np.int64) for way in ways]
+    merged_needs = _merge_needs([needs[0] for needs in requests]) if is_countable else None
+    columns += [inventory.tolerable(way).astype(np.int64) for way in alternatives]
     columns += [inventory.attribute(item.attribute) for claim in claims for item in claim.constraints]
-    columns += [inventory.plain.astype(np.int64), partitions.shares, partitions.begins.astype(np.int64)]
-    return Plan(claims, requests, kinds or (), kinds is not None, np.stack(columns, axis=1))
+    columns += [inventory.usable_at_once.astype(np.int64), partitions.shares, partitions.begins.astype(np.int64)]
+    return FeasibilityPlan(claims, requests, merged_needs or (), merged_needs is not None, np.stack(columns, axis=1))
 
 
-def _need(inventory: Inventory, way: Alternative) -> _Need:
-    verdicts = inventory.selection(way.selectors).verdicts
-    return _Need(
-        chosen=(verdicts != NO) & inventory.plain & inventory.tolerated(way),
-        every=(verdicts == YES) & inventory.plain,
-        wanted=way.wanted,
-        admin=way.admin,
+def _device_need(inventory: Inventory, alternative: Alternative) -> _DeviceNeed:
+    results = inventory.selection(alternative.selectors).results
+    return _DeviceNeed(
+        choosable=(results != NOT_MATCHED) & inventory.usable_at_once & inventory.tolerable(alternative),
+        selected=(results == MATCHED) & inventory.usable_at_once,
+        device_count=alternative.device_count,
+        admin_access=alternative.admin_access,
     )
 
 
-def _together(needs: list[_Need]) -> tuple[_Need, ...] | None:
+def _merge_needs(needs: list[_DeviceNeed]) -> tuple[_DeviceNeed, ...] | None:
     """Needs of the same devices added up; None when some overlap otherwise."""
-    kinds: list[_Need] = []
+    merged: list[_DeviceNeed] = []
     for need in needs:
-        for at, kind in enumerate(kinds):
-            if need.admin or kind.admin:
+        for position, merged_need in enumerate(merged):
+            if need.admin_access or merged_need.admin_access:
                 continue
-            if np.array_equal(need.chosen, kind.chosen):
-                kinds[at] = kind._replace(wanted=kind.wanted + need.wanted)
+            if np.array_equal(need.choosable, merged_need.choosable):
+                merged[position] = merged_need._replace(device_count=merged_need.device_count + need.device_count)
                 break
-            if (need.chosen & kind.chosen).any():
+            if (need.choosable & merged_need.choosable).any():
                 return None
         else:
-            kinds.append(need)
-    return tuple(kinds)
+            merged.append(need)
+    return tuple(merged)
 
 
-def _partitions(inventory: Inventory) -> _Partitions:
+def _partitions(inventory: Inventory) -> _DevicePartitions:
     pools = [identity[:2] for identity in inventory.ids]
     begins = [number == 0 or pools[number - 1] != pool for number, pool in enumerate(pools)]
     shares = np.zeros(len(inventory), dtype=np.int64)
@@ -245,12 +250,12 @@ def _partitions(inventory: Inventory) -> _Partitions:
     codes: dict[object, int] = {}
     # Counters of a pool are numbered one after the other, so the least one of a pool stands for its first.
     first: dict[tuple[str, str], int] = {}
-    for number, uses in inventory.uses.items():
+    for number, uses in inventory.counter_use.items():
         first[pools[number]] = min(first.get(pools[number], uses[0][0]), uses[0][0])
-    homes = [set(inventory.row[users].tolist()) for users in inventory.users]
-    for number, uses in inventory.uses.items():
-        base, home = first[pools[number]], int(inventory.row[number])
-        code = tuple((counter - base, amount, inventory.limits[counter]) for counter, amount in uses)
+    homes = [set(inventory.node_row[users].tolist()) for users in inventory.counter_users]
+    for number, uses in inventory.counter_use.items():
+        base, home = first[pools[number]], int(inventory.node_row[number])
+        code = tuple((counter - base, amount, inventory.counter_limits[counter]) for counter, amount in uses)
         shares[number] = codes.setdefault(code, len(codes) + 1)
         inside[number] = home >= 0 and all(homes[counter] == {home} for counter, _ in uses)
-    return _Partitions(shares > 0, shares, np.array(begins, dtype=np.bool_), inside)
+    return _DevicePartitions(shares > 0, shares, np.array(begins, dtype=np.bool_), inside)

@@ -23,11 +23,11 @@ from pykai.core.model.axes import BoolArray, IntArray
 from pykai.core.model.vectors import PLANES, charge_planes
 
 #: Live, releasing, pipelined: 1 where a claim holds its devices so.
-Manner = tuple[int, int, int]
-NOT_HELD: Final[Manner] = (0, 0, 0)
+HoldState = tuple[int, int, int]
+NOT_HELD: Final[HoldState] = (0, 0, 0)
 
 
-def _effect(code: int) -> tuple[int, int, int, int]:
+def _plane_effect(code: int) -> tuple[int, int, int, int]:
     """What a device held so (bits: live 4, releasing 2, pipelined 1) does to the planes of its node."""
     live, releasing, pipelined = code >> 2 & 1, code >> 1 & 1, code & 1
     idle = -(live | releasing)
@@ -36,13 +36,15 @@ def _effect(code: int) -> tuple[int, int, int, int]:
 
 
 #: [how a device is held][plane]
-_EFFECTS: Final = tuple(_effect(code) for code in range(8))
-_EFFECT_TABLE: Final[IntArray] = np.array(_EFFECTS, dtype=np.int64)
+_PLANE_EFFECTS: Final = tuple(_plane_effect(code) for code in range(8))
+_PLANE_EFFECT_TABLE: Final[IntArray] = np.array(_PLANE_EFFECTS, dtype=np.int64)
 #: [holding][plane] what one of a plain resource does
-_UNIT: Final = tuple(tuple(charge_planes(np.ones(1, dtype=np.int64), holding)[:, 0].tolist()) for holding in range(3))
+_UNIT_EFFECTS: Final = tuple(
+    tuple(charge_planes(np.ones(1, dtype=np.int64), holding)[:, 0].tolist()) for holding in range(3)
+)
 
 
-class Sums(NamedTuple):
+class DeviceSums(NamedTuple):
     """What the holders of devices add up to."""
 
     #: [manner, device]
@@ -51,7 +53,7 @@ class Sums(NamedTuple):
     planes: IntArray
 
 
-class Holdings:
+class DeviceHoldings:
     """The devices of an inventory in one cycle."""
 
     def __init__(self, snapshot: Snapshot, inventory: Inventory) -> None:
@@ -68,36 +70,36 @@ class Holdings:
         self._releasing = [0] * size
         self._pipelined = [0] * size
         #: row by device, -1 where it does not count in the column of GPUs
-        self._row: list[int] = np.where(inventory.whole_gpus(), inventory.row, -1).tolist()
+        self._row: list[int] = np.where(inventory.whole_gpus(), inventory.node_row, -1).tolist()
         #: devices that more than one claim had from the beginning: nothing we did
-        self._doubled: BoolArray = np.zeros(size, dtype=np.bool_)
+        self._initially_doubled: BoolArray = np.zeros(size, dtype=np.bool_)
 
-    def open(self, held: Iterable[tuple[Sequence[int], Manner]]) -> None:
+    def load_initial(self, held: Iterable[tuple[Sequence[int], HoldState]]) -> None:
         """Book what claims held before the cycle, in bulk: a large cluster has tens of thousands of them."""
-        sums = self.add_up(held)
+        sums = self.sum_holders(held)
         self._live, self._releasing, self._pipelined = sums.held.tolist()
-        self.busy, self.promised = _closed(sums.held)
-        self._doubled = sums.held[0] + sums.held[2] > 1
-        self._columns += self.column_of(sums)
+        self.busy, self.promised = _unavailable(sums.held)
+        self._initially_doubled = sums.held[0] + sums.held[2] > 1
+        self._columns += self.column_charges(sums)
 
-    def change(self, devices: Sequence[int], before: Manner, after: Manner) -> None:
+    def change(self, devices: Sequence[int], before: HoldState, after: HoldState) -> None:
         """A claim holds its devices otherwise than before."""
         live, releasing, pipelined = after[0] - before[0], after[1] - before[1], after[2] - before[2]
         for device in devices:
-            was = self._code(device)
+            old_code = self._code(device)
             self._live[device] += live
             self._releasing[device] += releasing
             self._pipelined[device] += pipelined
-            now = self._code(device)
-            if was == now:
+            new_code = self._code(device)
+            if old_code == new_code:
                 continue
-            self.promised[device] = now & 5 != 0
-            self.busy[device] = now != 0
+            self.promised[device] = new_code & 5 != 0
+            self.busy[device] = new_code != 0
             row = self._row[device]
             if row >= 0 and self._axis >= 0:
                 column = self._columns[:, self._axis, row]
                 for plane in range(PLANES):
-                    column[plane] += _EFFECTS[now][plane] - _EFFECTS[was][plane]
+                    column[plane] += _PLANE_EFFECTS[new_code][plane] - _PLANE_EFFECTS[old_code][plane]
 
     def _code(self, device: int) -> int:
         return (4 if self._live[device] else 0) | (2 if self._releasing[device] else 0) | (self._pipelined[device] > 0)
@@ -106,43 +108,43 @@ class Holdings:
         """A resource that the node offers itself."""
         column = self._columns[:, axis, row]
         for plane in range(PLANES):
-            column[plane] += sign * amount * _UNIT[holding][plane]
+            column[plane] += sign * amount * _UNIT_EFFECTS[holding][plane]
 
     # -- adding up anew ---------------------------------------------------------------------------------------------
 
-    def add_up(self, held: Iterable[tuple[Sequence[int], Manner]]) -> Sums:
+    def sum_holders(self, held: Iterable[tuple[Sequence[int], HoldState]]) -> DeviceSums:
         """What these holders come to."""
         devices: tuple[list[int], list[int], list[int]] = ([], [], [])
-        for takes, manner in held:
-            for found, so in zip(devices, manner, strict=True):
-                if so:
-                    found.extend(takes)
+        for takes, hold_state in held:
+            for held_devices, is_held in zip(devices, hold_state, strict=True):
+                if is_held:
+                    held_devices.extend(takes)
         size = len(self._row)
         counts = np.stack([np.bincount(np.array(found, np.int64), minlength=size) for found in devices])
         codes = ((counts > 0) * np.array([[4], [2], [1]])).sum(axis=0)
-        return Sums(counts.astype(np.int64), _EFFECT_TABLE[codes].T)
+        return DeviceSums(counts.astype(np.int64), _PLANE_EFFECT_TABLE[codes].T)
 
-    def column_of(self, sums: Sums) -> IntArray:
+    def column_charges(self, sums: DeviceSums) -> IntArray:
         """[plane, axis, node] what that does to the columns."""
         columns = np.zeros_like(self._columns)
         gpus = np.flatnonzero(self._inventory.whole_gpus())
         if self._axis >= 0:
             for plane in range(PLANES):
-                np.add.at(columns[plane, self._axis], self._inventory.row[gpus], sums.planes[plane, gpus])
+                np.add.at(columns[plane, self._axis], self._inventory.node_row[gpus], sums.planes[plane, gpus])
         return columns
 
-    def agree(self, sums: Sums) -> bool:
+    def matches(self, sums: DeviceSums) -> bool:
         """Whether the books are these sums, and no device was given to a second claim."""
-        busy, promised = _closed(sums.held)
+        busy, promised = _unavailable(sums.held)
         return (
             sums.held.tolist() == [self._live, self._releasing, self._pipelined]
             and np.array_equal(busy, self.busy)
             and np.array_equal(promised, self.promised)
-            and not bool(((sums.held[0] + sums.held[2] > 1) & ~self._doubled).any())
+            and not bool(((sums.held[0] + sums.held[2] > 1) & ~self._initially_doubled).any())
         )
 
 
-def _closed(held: IntArray) -> tuple[BoolArray, BoolArray]:
+def _unavailable(held: IntArray) -> tuple[BoolArray, BoolArray]:
     """[device] which cannot be given now, and which cannot even be promised."""
     live, releasing, pipelined = held > 0
     return live | releasing | pipelined, live | pipelined

@@ -22,101 +22,118 @@ from pykai.api import names
 from pykai.api.resource import AllocationResult
 from pykai.api.scheduling import ExtendedResourceClaimAllocation
 from pykai.core.cluster.claims.inventory import DeviceId, Inventory
-from pykai.core.cluster.nodematching import some_term
+from pykai.core.cluster.nodematching import matches_any_term
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cycle.state import State
-from pykai.core.ledgers.claims.allocator import Allocation, available, result_of
-from pykai.core.ledgers.claims.feasible import Plan, fits_at, fits_plan, give, least_of, plan_of, reaches_far
-from pykai.core.ledgers.claims.holdings import NOT_HELD, Holdings, Manner
-from pykai.core.ledgers.claims.service import Plain, Service
+from pykai.core.ledgers.claims.allocator import ClaimAllocation, allocation_result, are_available
+from pykai.core.ledgers.claims.feasible import (
+    FeasibilityPlan,
+    allocate_by_plan,
+    feasibility_plan,
+    fits_at,
+    fits_plan,
+    minimum_devices,
+    reaches_other_nodes,
+)
+from pykai.core.ledgers.claims.holdings import NOT_HELD, DeviceHoldings, HoldState
+from pykai.core.ledgers.claims.service import ExtendedResourceService, NodeAmount
 from pykai.core.model.axes import BoolArray, IntArray, is_gpu
-from pykai.core.model.claimrequests import ClaimAsk, Refusal
-from pykai.core.model.extendedresources import CLAIM_NAME
+from pykai.core.model.claimrequests import ClaimRefusal, ClaimRequest
+from pykai.core.model.extendedresources import EXTENDED_CLAIM_NAME
 from pykai.core.model.shapes import Shape
 from pykai.core.model.sharedgpus import LIVE, PIPELINED, RELEASING, holding_of
 from pykai.core.model.tasks import Task
 from pykai.core.model.vectors import charge_planes
 
 #: Pods that may use one claim (gpu:D-9).
-MOST_CONSUMERS = 256
+MAX_CONSUMERS = 256
 
 #: Why claims do not fit a node: see `codes`.
-NO_GPUS, ELSEWHERE, NO_DEVICES = 1, 2, 3
+NO_GPUS, UNREACHABLE, NO_DEVICES = 1, 2, 3
 
 Rows = slice | IntArray
 
 
-class Held(NamedTuple):
+class HeldClaim(NamedTuple):
     """A claim and the devices it has."""
 
     #: what the pod calls it, or `extended.CLAIM_NAME`
     name: str
     key: str
-    allocation: Allocation
+    allocation: ClaimAllocation
 
 
-Content = tuple[Held | Plain, ...]
+HeldEntries = tuple[HeldClaim | NodeAmount, ...]
 
 
-class _Claim:
+class _ClaimInUse:
     """A claim in use."""
 
-    __slots__ = ("_reach", "allocation", "before", "fresh", "others", "unplaced", "users", "wire")
+    __slots__ = (
+        "_reachable",
+        "allocation",
+        "first_user",
+        "initial",
+        "result",
+        "unknown_users",
+        "unplaced_users",
+        "users",
+    )
 
     def __init__(self) -> None:
-        self.allocation: Allocation | None = None
+        self.allocation: ClaimAllocation | None = None
         #: what the API server or a BindRequest says it has, if that is how it was found
-        self.wire: AllocationResult | None = None
+        self.result: AllocationResult | None = None
         #: otherwise the first to get it: shape, node row, what it calls the claim
-        self.fresh: tuple[Shape, int, str] | None = None
+        self.first_user: tuple[Shape, int, str] | None = None
         #: allocation and wire as the cycle began, for when everything is undone
-        self.before: tuple[Allocation, AllocationResult] | None = None
+        self.initial: tuple[ClaimAllocation, AllocationResult] | None = None
         #: users by holding
         self.users = [0, 0, 0]
         #: uids that hold it and are none of its users here
-        self.others: set[str] = set()
+        self.unknown_users: set[str] = set()
         #: users it is reserved for that are on no node
-        self.unplaced = 0
+        self.unplaced_users = 0
         #: [node] from where its devices can be reached, () = not asked yet, None = from all
-        self._reach: BoolArray | tuple[()] | None = ()
+        self._reachable: BoolArray | tuple[()] | None = ()
 
     @property
-    def manner(self) -> Manner:
+    def hold_state(self) -> HoldState:
         """How it holds its devices."""
         if self.allocation is None:
             return NOT_HELD
         live, releasing, pipelined = self.users
-        if live or (self.others and self.before is not None):
+        if live or (self.unknown_users and self.initial is not None):
             return (1, 0, 0)
         return (0, 1 if releasing else 0, 1 if pipelined else 0)
 
-    def give(self, allocation: Allocation, fresh: tuple[Shape, int, str]) -> None:
+    def assign(self, allocation: ClaimAllocation, first_user: tuple[Shape, int, str]) -> None:
         """It has devices now: those it had before, or others."""
-        self.allocation, self._reach = allocation, ()
-        if self.before is not None and self.before[0] == allocation:
-            self.wire = self.before[1]
+        self.allocation, self._reachable = allocation, ()
+        if self.initial is not None and self.initial[0] == allocation:
+            self.result = self.initial[1]
         else:
-            self.fresh = fresh
+            self.first_user = first_user
 
-    def take_back(self) -> None:
+    def release(self) -> None:
         """Without users it gives its devices back (gpu:D-11)."""
-        self.allocation, self.wire, self.fresh, self._reach = None, None, None, ()
+        self.allocation, self.result, self.first_user, self._reachable = None, None, None, ()
 
 
-class _Needs(NamedTuple):
+class _ClaimNeeds(NamedTuple):
     """What the claims of a shape come to right now."""
 
     #: those that have no devices yet
-    asks: tuple[ClaimAsk, ...]
+    requests: tuple[ClaimRequest, ...]
     #: GPUs these count for
     gpus: int
     #: those that have
-    given: tuple[_Claim, ...]
+    allocated: tuple[_ClaimInUse, ...]
     #: some claim cannot be read, or is about to lose its devices to another
-    hopeless: bool
+    is_unsatisfiable: bool
 
 
-class ClaimBooks:
+class ClaimLedger:
     """The claims of one cycle."""
 
     def __init__(self, snapshot: Snapshot, *, serving: bool = True) -> None:
@@ -124,76 +141,80 @@ class ClaimBooks:
         self._index = snapshot.claims
         self.inventory: Inventory = snapshot.claims.inventory(snapshot.nodes)
         self._axis = snapshot.axes.index.get(names.DRA_GPU)
-        self._service = Service(snapshot, claims=serving)
-        self._holdings = Holdings(snapshot, self.inventory)
-        self._claims: dict[str, _Claim] = {}
+        self._service = ExtendedResourceService(snapshot, claims=serving)
+        self._holdings = DeviceHoldings(snapshot, self.inventory)
+        self._claims: dict[str, _ClaimInUse] = {}
         #: what shapes need whose claims have no names, by number
-        self._needs: dict[int, _Needs] = {}
+        self._needs_by_shape: dict[int, _ClaimNeeds] = {}
         #: counting for the claims of a shape, by shape and what is served by a claim
-        self._plans: dict[tuple[int, tuple[str, ...]], Plan] = {}
-        self._loose: dict[int, bool] = {}
+        self._plans: dict[tuple[int, tuple[str, ...]], FeasibilityPlan] = {}
+        self._affects_other_nodes: dict[int, bool] = {}
         #: changes with everything that other nodes than the one touched may notice
-        self.far_changes = 0
-        self._open()
+        self.cross_node_changes = 0
+        self._load()
 
     # -- what there was before the cycle ----------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _load(self) -> None:
         claims = self._claims
         for key, claim in self._index.claims.items():
             status = claim.status
-            reserved = status.reserved_for
-            if status.allocation is not None or reserved:
-                found = claims[key] = _Claim()
-                if reserved:
-                    found.others = {user.uid for user in reserved} if len(reserved) > 1 else {reserved[0].uid}
+            reserved_for = status.reserved_for
+            if status.allocation is not None or reserved_for:
+                claim_in_use = claims[key] = _ClaimInUse()
+                if reserved_for:
+                    claim_in_use.unknown_users = (
+                        {user.uid for user in reserved_for} if len(reserved_for) > 1 else {reserved_for[0].uid}
+                    )
                 if status.allocation is not None:
-                    self._read(found, status.allocation)
+                    self._set_initial(claim_in_use, status.allocation)
         tasks = self._snapshot.tasks_with_claims
         # What BindRequests say of one claim may differ: the first pod by name is right, whatever came first.
         for task in sorted((task for task in tasks.values() if task.claim_allocations), key=lambda task: task.key):
-            self._assume(task)
+            self._assume_from_bind_request(task)
         for task in tasks.values():
-            self._open_task(task)
-        for key, found in claims.items():
-            if found.allocation is not None and not any(found.users) and not found.others:
+            self._load_task(task)
+        for key, claim_in_use in claims.items():
+            if claim_in_use.allocation is not None and not any(claim_in_use.users) and not claim_in_use.unknown_users:
                 # It has devices and nobody uses it: they stay with it until somebody takes them back.
-                found.others = {key}
-        self._holdings.open(
-            (found.allocation.takes, found.manner) for found in claims.values() if found.allocation is not None
+                claim_in_use.unknown_users = {key}
+        self._holdings.load_initial(
+            (found.allocation.exclusive_devices, found.hold_state)
+            for found in claims.values()
+            if found.allocation is not None
         )
 
-    def _assume(self, task: Task) -> None:
+    def _assume_from_bind_request(self, task: Task) -> None:
         """What a BindRequest gives to claims that the binder has not written into them yet (gpu:D-8)."""
         if not task.holds_node or task.node not in self._snapshot.nodes.rows:
             return
-        written = dict(task.claim_allocations)
-        for name, key in self._keys(task):
-            if name in written:
-                found = self._claims.get(key)
-                if found is None:
-                    found = self._claims[key] = _Claim()
-                if found.wire is None:
-                    self._read(found, written[name])
+        bind_allocations = dict(task.claim_allocations)
+        for name, key in self._claim_names_and_keys(task):
+            if name in bind_allocations:
+                claim_in_use = self._claims.get(key)
+                if claim_in_use is None:
+                    claim_in_use = self._claims[key] = _ClaimInUse()
+                if claim_in_use.result is None:
+                    self._set_initial(claim_in_use, bind_allocations[name])
 
-    def _open_task(self, task: Task) -> None:
+    def _load_task(self, task: Task) -> None:
         row = self._snapshot.nodes.rows.get(task.node, -1) if task.holds_node else -1
         holding = holding_of(task.status)
-        for _, key in self._keys(task):
-            found = self._claims.get(key)
-            if found is None:
+        for _, key in self._claim_names_and_keys(task):
+            claim_in_use = self._claims.get(key)
+            if claim_in_use is None:
                 continue
-            reserved = task.uid in found.others
-            found.others.discard(task.uid)
+            is_reserved = task.uid in claim_in_use.unknown_users
+            claim_in_use.unknown_users.discard(task.uid)
             if row < 0:
-                found.unplaced += reserved
-            elif found.allocation is not None:
-                found.users[holding] += 1
-        if row >= 0 and task.shape.backed:
-            for axis, amount in self._service.plain(task.shape, row):
+                claim_in_use.unplaced_users += is_reserved
+            elif claim_in_use.allocation is not None:
+                claim_in_use.users[holding] += 1
+        if row >= 0 and task.shape.dra_backed:
+            for axis, amount in self._service.node_amounts(task.shape, row):
                 self._holdings.charge(axis, row, amount, holding, 1)
 
-    def _keys(self, task: Task) -> Iterator[tuple[str, str]]:
+    def _claim_names_and_keys(self, task: Task) -> Iterator[tuple[str, str]]:
         """The claims of a task by name: those it names, and the one for its extended resources where it is.
 
         A claim named twice is listed once: it has one user more.
@@ -202,121 +223,123 @@ class ClaimBooks:
         for number, key in enumerate(keys):
             if not number or key not in keys[:number]:
                 yield claims[number].name, key
-        if task.shape.backed:
+        if task.shape.dra_backed:
             row = self._snapshot.nodes.rows.get(task.node)
             if row is not None and self._service.served(task.shape, row):
-                yield CLAIM_NAME, task.extended_key or _synthetic_key(task)
+                yield EXTENDED_CLAIM_NAME, task.extended_key or _extended_claim_key(task)
 
-    def _read(self, claim: _Claim, wire: AllocationResult) -> None:
+    def _set_initial(self, claim: _ClaimInUse, result: AllocationResult) -> None:
         index = self.inventory.index
         takes = []
-        for result in wire.devices.results:
-            device = index.get(DeviceId(result.driver, result.pool, result.device))
-            if device is not None and not result.admin_access:
+        for device_result in result.devices.results:
+            device = index.get(DeviceId(device_result.driver, device_result.pool, device_result.device))
+            if device is not None and not device_result.admin_access:
                 takes.append(device)
-        claim.allocation, claim.wire = Allocation((), tuple(takes)), wire
-        claim.before = (claim.allocation, wire)
+        claim.allocation, claim.result = ClaimAllocation((), tuple(takes)), result
+        claim.initial = (claim.allocation, result)
 
     # -- the books --------------------------------------------------------------------------------------------------
 
     def concerns(self, shape: Shape) -> bool:
         """Whether tasks of this shape use claims."""
-        return bool(shape.claims or shape.backed)
+        return bool(shape.claims or shape.dra_backed)
 
     def held(self, task: Task) -> object | None:
         """The claims and devices of a task since before the cycle."""
         row = self._snapshot.nodes.rows.get(task.node)
         if row is None or not task.holds_node:
             return None
-        content: list[Held | Plain] = []
-        for name, key in self._keys(task):
+        entries: list[HeldClaim | NodeAmount] = []
+        for name, key in self._claim_names_and_keys(task):
             claim = self._claims.get(key)
-            if claim is not None and claim.before is not None:
-                content.append(Held(name, key, claim.before[0]))
-        if task.shape.backed:
-            content += self._service.plain(task.shape, row)
-        return tuple(content)
+            if claim is not None and claim.initial is not None:
+                entries.append(HeldClaim(name, key, claim.initial[0]))
+        if task.shape.dra_backed:
+            entries += self._service.node_amounts(task.shape, row)
+        return tuple(entries)
 
-    def hold(self, task: Task, row: int, content: object, holding: int, sign: int) -> None:
+    def hold(self, task: Task, row: int, allocation: object, holding: int, sign: int) -> None:
         """Count a task among the users of its claims, or no longer."""
-        for entry in _entries(content):
-            if isinstance(entry, Plain):
+        for entry in _entries_of(allocation):
+            if isinstance(entry, NodeAmount):
                 self._holdings.charge(entry.axis, row, entry.amount, holding, sign)
                 continue
             claim = self._claims.get(entry.key)
             if claim is None:
-                claim = self._claims[entry.key] = _Claim()
-            before = claim.manner
+                claim = self._claims[entry.key] = _ClaimInUse()
+            before = claim.hold_state
             claim.users[holding] += sign
             if claim.allocation is None:
-                claim.give(entry.allocation, (task.shape, row, entry.name))
+                claim.assign(entry.allocation, (task.shape, row, entry.name))
             assert claim.allocation is not None
-            after = claim.manner
+            after = claim.hold_state
             if after != before:
-                self._holdings.change(claim.allocation.takes, before, after)
+                self._holdings.change(claim.allocation.exclusive_devices, before, after)
             if after == NOT_HELD:
-                claim.take_back()
-        self.far_changes += self.loose(task.shape)
+                claim.release()
+        self.cross_node_changes += self.affects_other_nodes(task.shape)
 
     # -- what a task would get --------------------------------------------------------------------------------------
 
-    def grant(self, state: State, ask: Any, row: int, *, idle: bool) -> object | None:
+    def grant(self, state: State, request: Any, row: int, *, idle: bool) -> object | None:
         """Devices for the claims of a task on a node, those it has there already if it may stay."""
-        task, shape = ask.task, ask.shape
-        leaving = state.leaving.get(task.key) if state.leaving else None
-        if leaving is not None and leaving.row == row:
-            own = next((grant.content for grant in leaving.grants if grant.book is self), None)
-            if own is not None and self._may_stay(state, row, own):
-                return own
+        task, shape = request.task, request.shape
+        evicted_from = state.evicted_from.get(task.key) if state.evicted_from else None
+        if evicted_from is not None and evicted_from.row == row:
+            held_allocation = next((grant.allocation for grant in evicted_from.grants if grant.ledger is self), None)
+            if held_allocation is not None and self._may_stay(state, row, held_allocation):
+                return held_allocation
         taken = self._holdings.busy if idle else self._holdings.promised
-        if idle and self.full(shape, task, leavers=True) is not None:
+        if idle and self.overused_claim(shape, task, include_terminating=True) is not None:
             return None
-        content: list[Held | Plain] = []
-        fresh: list[tuple[str, str, ClaimAsk]] = []
-        again = "#again" if leaving is not None else ""
+        entries: list[HeldClaim | NodeAmount] = []
+        new_claims: list[tuple[str, str, ClaimRequest]] = []
+        retry_suffix = "#again" if evicted_from is not None else ""
         seen: set[str] = set()
-        joined: list[int] = []
+        shared_devices: list[int] = []
         served: tuple[str, ...] = ()
         for claim, own_key in zip(shape.claims, _own_keys(task), strict=True):
             if own_key in seen:
                 continue
             seen.add(own_key)
-            known = self._claims.get(claim.key) if claim.key else None
-            if known is not None and known.allocation is not None:
-                reach = self._reach(known)
-                if (reach is not None and not reach[row]) or not self._may_join(known):
+            claim_in_use = self._claims.get(claim.key) if claim.key else None
+            if claim_in_use is not None and claim_in_use.allocation is not None:
+                reach = self._reach(claim_in_use)
+                if (reach is not None and not reach[row]) or not self._may_join(claim_in_use):
                     return None
-                content.append(Held(claim.name, own_key, known.allocation))
-                joined += known.allocation.takes
-            elif claim.ask is None:
+                entries.append(HeldClaim(claim.name, own_key, claim_in_use.allocation))
+                shared_devices += claim_in_use.allocation.exclusive_devices
+            elif claim.request is None:
                 return None
             else:
                 # A pod that comes back has new claims from its templates; one it names itself is the same.
-                fresh.append((claim.name, own_key if claim.key else own_key + again, claim.ask))
-        if shape.backed:
-            plain = self._service.plain(shape, row)
-            if not all(_has(state, row, entry, idle=idle) for entry in plain):
+                new_claims.append((claim.name, own_key if claim.key else own_key + retry_suffix, claim.request))
+        if shape.dra_backed:
+            node_amounts = self._service.node_amounts(shape, row)
+            if not all(_node_has_amount(state, row, entry, idle=idle) for entry in node_amounts):
                 return None
-            content += plain
+            entries += node_amounts
             served = self._service.served(shape, row)
-            extended = self._service.claim(shape, served)[1] if served else None
-            if isinstance(extended, Refusal):
+            extended = self._service.claim_for(shape, served)[1] if served else None
+            if isinstance(extended, ClaimRefusal):
                 return None
             if extended is not None:
-                fresh.append((CLAIM_NAME, _synthetic_key(task) + again, extended))
-        if fresh:
-            plan = self._plan(shape, served, tuple([each for _, _, each in fresh]))
-            found = give(self.inventory, plan, row, _with(taken, joined))
-            if isinstance(found, Refusal):
+                new_claims.append((EXTENDED_CLAIM_NAME, _extended_claim_key(task) + retry_suffix, extended))
+        if new_claims:
+            plan = self._plan(shape, served, tuple([each for _, _, each in new_claims]))
+            allocations = allocate_by_plan(self.inventory, plan, row, _with_taken(taken, shared_devices))
+            if isinstance(allocations, ClaimRefusal):
                 return None
-            content += [Held(name, key, given) for (name, key, _), given in zip(fresh, found, strict=True)]
-        return tuple(content)
+            entries += [
+                HeldClaim(name, key, given) for (name, key, _), given in zip(new_claims, allocations, strict=True)
+            ]
+        return tuple(entries)
 
-    def _may_stay(self, state: State, row: int, content: object) -> bool:
+    def _may_stay(self, state: State, row: int, allocation: object) -> bool:
         """Whether nobody else has or was promised what a task is leaving."""
-        for entry in _entries(content):
-            if isinstance(entry, Plain):
-                if not _has(state, row, entry, idle=False):
+        for entry in _entries_of(allocation):
+            if isinstance(entry, NodeAmount):
+                if not _node_has_amount(state, row, entry, idle=False):
                     return False
                 continue
             claim = self._claims[entry.key]
@@ -324,177 +347,190 @@ class ClaimBooks:
                 return False
         return True
 
-    def _may_join(self, claim: _Claim) -> bool:
+    def _may_join(self, claim: _ClaimInUse) -> bool:
         """Whether a claim goes on having its devices: somebody stays, or nobody was promised what all of them leave."""
-        live, _, pipelined = claim.manner
+        live, _, pipelined = claim.hold_state
         assert claim.allocation is not None
-        return bool(live or pipelined) or available(self.inventory, claim.allocation.takes, self._holdings.promised)
+        return bool(live or pipelined) or are_available(
+            self.inventory, claim.allocation.exclusive_devices, self._holdings.promised
+        )
 
-    def _reach(self, claim: _Claim) -> BoolArray | None:
+    def _reach(self, claim: _ClaimInUse) -> BoolArray | None:
         """[node] from where the devices of a claim can be reached, None = from everywhere (gpu:D-10)."""
-        if isinstance(claim._reach, tuple):
+        if isinstance(claim._reachable, tuple):
             selector = self._result(claim).node_selector
             nodes = self._snapshot.nodes
-            claim._reach = None if selector is None else some_term(nodes, selector.node_selector_terms)
-        return claim._reach
+            claim._reachable = None if selector is None else matches_any_term(nodes, selector.node_selector_terms)
+        return claim._reachable
 
-    def _result(self, claim: _Claim) -> AllocationResult:
+    def _result(self, claim: _ClaimInUse) -> AllocationResult:
         """What a claim has, as a BindRequest says it."""
-        if claim.wire is None:
-            assert claim.fresh is not None, "only who has something tells"
+        if claim.result is None:
+            assert claim.first_user is not None, "only who has something tells"
             assert claim.allocation is not None, "only who has something tells"
-            shape, row, name = claim.fresh
-            ask = self._ask_of(shape, row, name)
-            assert ask is not None, "what was given was asked for"
-            claim.wire = result_of(self.inventory, row, ask, claim.allocation)
-        return claim.wire
+            shape, row, name = claim.first_user
+            request = self._request_of(shape, row, name)
+            assert request is not None, "what was given was asked for"
+            claim.result = allocation_result(self.inventory, row, request, claim.allocation)
+        return claim.result
 
-    def _ask_of(self, shape: Shape, row: int, name: str) -> ClaimAsk | None:
-        if name == CLAIM_NAME:
-            found = self._service.ask_at(shape, row)
-            return None if isinstance(found, Refusal) else found
-        return next((claim.ask for claim in shape.claims if claim.name == name), None)
+    def _request_of(self, shape: Shape, row: int, name: str) -> ClaimRequest | None:
+        if name == EXTENDED_CLAIM_NAME:
+            extended = self._service.claim_request_at(shape, row)
+            return None if isinstance(extended, ClaimRefusal) else extended
+        return next((claim.request for claim in shape.claims if claim.name == name), None)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
-    def loose(self, shape: Shape) -> bool:
+    def affects_other_nodes(self, shape: Shape) -> bool:
         """Whether what is given on one node may change what another can give."""
-        found = self._loose.get(shape.id)
-        if found is None:
-            found = any(claim.key for claim in shape.claims)
-            asks = [claim.ask for claim in shape.claims if claim.ask is not None]
-            if shape.backed and not found:
-                extended = self._service.claim(shape, tuple(name for name, _ in shape.backed))[1]
-                asks += [] if isinstance(extended, Refusal) else [extended]
-            found = self._loose[shape.id] = found or reaches_far(self.inventory, asks)
-        return found
+        affects_others = self._affects_other_nodes.get(shape.id)
+        if affects_others is None:
+            affects_others = any(claim.key for claim in shape.claims)
+            requests = [claim.request for claim in shape.claims if claim.request is not None]
+            if shape.dra_backed and not affects_others:
+                extended = self._service.claim_for(shape, tuple(name for name, _ in shape.dra_backed))[1]
+                requests += [] if isinstance(extended, ClaimRefusal) else [extended]
+            affects_others = self._affects_other_nodes[shape.id] = affects_others or reaches_other_nodes(
+                self.inventory, requests
+            )
+        return affects_others
 
-    def codes(self, state: State, shape: Shape, rows: Rows, *, idle: bool = False) -> IntArray:
+    def refusal_codes(self, state: State, shape: Shape, rows: Rows, *, idle: bool = False) -> IntArray:
         """[rows] 0 where all claims can be satisfied, else NO_GPUS, ELSEWHERE or NO_DEVICES."""
         taken = self._holdings.busy if idle else self._holdings.promised
         numbers: IntArray = np.arange(len(self._snapshot.nodes))[rows] if isinstance(rows, slice) else rows
         codes: IntArray = np.zeros(len(numbers), dtype=np.int64)
         needs = self._needs_of(shape)
-        if needs.hopeless:
+        if needs.is_unsatisfiable:
             codes[:] = NO_DEVICES
             return codes
-        for claim in needs.given:
+        for claim in needs.allocated:
             reach = self._reach(claim)
             if reach is not None:
-                codes[(codes == 0) & ~reach[numbers]] = ELSEWHERE
+                codes[(codes == 0) & ~reach[numbers]] = UNREACHABLE
             assert claim.allocation is not None
-            taken = _with(taken, claim.allocation.takes)
+            taken = _with_taken(taken, claim.allocation.exclusive_devices)
         plane = state.idle if idle else state.free
-        if not shape.backed:
-            if needs.asks:
-                left = np.flatnonzero(codes == 0) if codes.any() else slice(None)
-                found = fits_plan(self.inventory, self._plan(shape, (), needs.asks), taken, numbers[left])
-                if not found.all():
-                    codes[left] = np.where(found, 0, self._short(plane, needs.gpus, numbers[left]))
+        if not shape.dra_backed:
+            if needs.requests:
+                undecided_rows = np.flatnonzero(codes == 0) if codes.any() else slice(None)
+                fits = fits_plan(self.inventory, self._plan(shape, (), needs.requests), taken, numbers[undecided_rows])
+                if not fits.all():
+                    codes[undecided_rows] = np.where(
+                        fits, 0, self._shortage_codes(plane, needs.gpus, numbers[undecided_rows])
+                    )
             return codes
-        for served, inside in self._service.split(shape, numbers):
-            ask = self._service.claim(shape, served)[1] if served else None
-            for name, amount in shape.backed:
+        for served, in_group in self._service.split_by_service(shape, numbers):
+            extended = self._service.claim_for(shape, served)[1] if served else None
+            for name, amount in shape.dra_backed:
                 if name not in served:
-                    short = inside & (codes == 0) & (plane[self._snapshot.axes.index[name], numbers] < amount)
+                    short = in_group & (codes == 0) & (plane[self._snapshot.axes.index[name], numbers] < amount)
                     codes[short] = NO_GPUS if is_gpu(name) else NO_DEVICES
-            where = np.flatnonzero(inside & (codes == 0))
-            if isinstance(ask, Refusal):
-                codes[where] = NO_DEVICES
-            elif len(where) and (needs.asks or ask is not None):
-                plan = self._plan(shape, served, needs.asks if ask is None else (*needs.asks, ask))
-                found = fits_plan(self.inventory, plan, taken, numbers[where])
-                codes[where] = np.where(found, 0, self._short(plane, needs.gpus, numbers[where]))
+            undecided = np.flatnonzero(in_group & (codes == 0))
+            if isinstance(extended, ClaimRefusal):
+                codes[undecided] = NO_DEVICES
+            elif len(undecided) and (needs.requests or extended is not None):
+                plan = self._plan(shape, served, needs.requests if extended is None else (*needs.requests, extended))
+                fits = fits_plan(self.inventory, plan, taken, numbers[undecided])
+                codes[undecided] = np.where(fits, 0, self._shortage_codes(plane, needs.gpus, numbers[undecided]))
         return codes
 
-    def code_at(self, state: State, shape: Shape, row: int, *, idle: bool = False) -> int:
+    def refusal_code_at(self, state: State, shape: Shape, row: int, *, idle: bool = False) -> int:
         """`codes` for one node."""
         needs = self._needs_of(shape)
-        if shape.backed or needs.given or needs.hopeless:
-            return int(self.codes(state, shape, np.array([row]), idle=idle)[0])
+        if shape.dra_backed or needs.allocated or needs.is_unsatisfiable:
+            return int(self.refusal_codes(state, shape, np.array([row]), idle=idle)[0])
         taken = self._holdings.busy if idle else self._holdings.promised
-        if fits_at(self.inventory, self._plan(shape, (), needs.asks), taken, row):
+        if fits_at(self.inventory, self._plan(shape, (), needs.requests), taken, row):
             return 0
-        return int(self._short(state.idle if idle else state.free, needs.gpus, np.array([row]))[0])
+        return int(self._shortage_codes(state.idle if idle else state.free, needs.gpus, np.array([row]))[0])
 
-    def _needs_of(self, shape: Shape) -> _Needs:
-        found = self._needs.get(shape.id)
-        if found is not None:
-            return found
-        asks: list[ClaimAsk] = []
-        given: dict[str, _Claim] = {}
+    def _needs_of(self, shape: Shape) -> _ClaimNeeds:
+        needs = self._needs_by_shape.get(shape.id)
+        if needs is not None:
+            return needs
+        requests: list[ClaimRequest] = []
+        allocated: dict[str, _ClaimInUse] = {}
         seen: set[str] = set()
-        gpus, hopeless, named = 0, False, False
+        gpus, is_unsatisfiable, has_named_claims = 0, False, False
         for claim in shape.claims:
-            known = self._claims.get(claim.key) if claim.key else None
-            named |= bool(claim.key)
-            if known is not None and known.allocation is not None:
-                given[claim.key] = known
-                hopeless |= not self._may_join(known)
-            elif claim.ask is None:
-                hopeless = True
+            claim_in_use = self._claims.get(claim.key) if claim.key else None
+            has_named_claims |= bool(claim.key)
+            if claim_in_use is not None and claim_in_use.allocation is not None:
+                allocated[claim.key] = claim_in_use
+                is_unsatisfiable |= not self._may_join(claim_in_use)
+            elif claim.request is None:
+                is_unsatisfiable = True
             elif claim.key not in seen:
-                asks.append(claim.ask)
+                requests.append(claim.request)
                 gpus += claim.gpus
                 seen.update([claim.key] if claim.key else [])
-        found = _Needs(tuple(asks), gpus, tuple(given.values()), hopeless)
-        if not named:
+        needs = _ClaimNeeds(tuple(requests), gpus, tuple(allocated.values()), is_unsatisfiable)
+        if not has_named_claims:
             # Of claims with names some may have their devices meanwhile.
-            self._needs[shape.id] = found
-        return found
+            self._needs_by_shape[shape.id] = needs
+        return needs
 
-    def _plan(self, shape: Shape, served: tuple[str, ...], asks: tuple[ClaimAsk, ...]) -> Plan:
+    def _plan(self, shape: Shape, served: tuple[str, ...], requests: tuple[ClaimRequest, ...]) -> FeasibilityPlan:
         """How to count for claims of a shape; the last answer is most often the right one."""
         key = (shape.id, served)
         plan = self._plans.get(key)
-        if plan is None or (plan.claims is not asks and plan.claims != asks):
-            plan = self._plans[key] = plan_of(self.inventory, asks)
+        if plan is None or (plan.claims is not requests and plan.claims != requests):
+            plan = self._plans[key] = feasibility_plan(self.inventory, requests)
         return plan
 
-    def _short(self, plane: IntArray, gpus: int, rows: IntArray) -> IntArray:
+    def _shortage_codes(self, plane: IntArray, gpus: int, rows: IntArray) -> IntArray:
         """[rows] why there are no devices: the GPUs of the node do not suffice, or something else."""
         if not gpus or self._axis is None:
             return np.full(len(rows), NO_DEVICES)
         offered = self._snapshot.allocatable[self._axis, rows] > 0
         return np.where(offered & (plane[self._axis, rows] < gpus), NO_GPUS, NO_DEVICES)
 
-    def failure_at(self, shape: Shape, row: int) -> str:
+    def allocator_failure_at(self, shape: Shape, row: int) -> str:
         """Why the allocator gives up on a node, "" when there is no more to say than that it does."""
-        asks = [claim.ask for claim in shape.claims if claim.ask is not None]
-        extended = self._service.ask_at(shape, row)
-        if isinstance(extended, Refusal):
+        requests = [claim.request for claim in shape.claims if claim.request is not None]
+        extended = self._service.claim_request_at(shape, row)
+        if isinstance(extended, ClaimRefusal):
             return extended.text
-        for ask in [*asks, *([extended] if extended is not None else [])]:
-            for way in ask.alternatives():
-                failures = self.inventory.selection(way.selectors).failures
-                for device in self.inventory.at(row).tolist() if failures else ():
+        for request in [*requests, *([extended] if extended is not None else [])]:
+            for alternative in request.alternatives():
+                failures = self.inventory.selection(alternative.selectors).failures
+                for device in self.inventory.devices_at(row).tolist() if failures else ():
                     if device in failures:
                         return failures[device]
-        broken = [str(pool) for pool in self.inventory.broken_at(row)]
+        broken = [str(pool) for pool in self.inventory.broken_pools_at(row)]
         return broken[0] if broken else ""
 
-    def elsewhere(self, shape: Shape, row: int) -> str:
+    def unreachable_claim(self, shape: Shape, row: int) -> str:
         """The claim of a shape whose devices cannot be reached from a node."""
         for claim in shape.claims:
-            known = self._claims.get(claim.key) if claim.key else None
-            reach = self._reach(known) if known is not None and known.allocation is not None else None
+            claim_in_use = self._claims.get(claim.key) if claim.key else None
+            reach = (
+                self._reach(claim_in_use) if claim_in_use is not None and claim_in_use.allocation is not None else None
+            )
             if reach is not None and not reach[row]:
                 return claim.key
         return ""
 
-    def full(self, shape: Shape, task: Task, *, leavers: bool = False) -> str | None:
+    def overused_claim(self, shape: Shape, task: Task, *, include_terminating: bool = False) -> str | None:
         """The claim that has too many users for one more (gpu:D-9); `leavers` count while they are there."""
         for claim in shape.claims:
-            known = self._claims.get(claim.key) if claim.key else None
-            if known is None:
+            claim_in_use = self._claims.get(claim.key) if claim.key else None
+            if claim_in_use is None:
                 continue
-            users = len(known.others) + known.unplaced + known.users[LIVE] + known.users[PIPELINED]
-            users += known.users[RELEASING] if leavers else 0
-            if users >= MOST_CONSUMERS and not self.reserved(claim.key, task):
+            users = (
+                len(claim_in_use.unknown_users)
+                + claim_in_use.unplaced_users
+                + claim_in_use.users[LIVE]
+                + claim_in_use.users[PIPELINED]
+            )
+            users += claim_in_use.users[RELEASING] if include_terminating else 0
+            if users >= MAX_CONSUMERS and not self.is_reserved_for(claim.key, task):
                 return claim.key
         return None
 
-    def reserved(self, key: str, task: Task) -> bool:
+    def is_reserved_for(self, key: str, task: Task) -> bool:
         """Whether a claim is reserved for a task already."""
         claim = self._index.claims.get(key)
         return claim is not None and any(user.uid == task.uid for user in claim.status.reserved_for)
@@ -504,42 +540,44 @@ class ClaimBooks:
     def takes_at_least(self, shape: Shape) -> list[tuple[int, int, bool]]:
         """(axis, amount, strictly) that a pod takes of the columns of any node that has them, or (strictly) of any."""
         index = self._snapshot.axes.index
-        found = [(index[name], amount, False) for name, amount in shape.backed if name in index]
-        asks = [claim.ask for claim in shape.claims if claim.ask is not None and not claim.key]
-        gpus = least_of(self.inventory, asks, self.inventory.whole_gpus())
+        amounts = [(index[name], amount, False) for name, amount in shape.dra_backed if name in index]
+        requests = [claim.request for claim in shape.claims if claim.request is not None and not claim.key]
+        gpus = minimum_devices(self.inventory, requests, self.inventory.whole_gpus())
         if gpus and self._axis is not None:
-            found.append((self._axis, gpus, True))
-        return found
+            amounts.append((self._axis, gpus, True))
+        return amounts
 
-    def frees_at_most(self, content: object) -> Iterator[tuple[int, int]]:
+    def frees_at_most(self, allocation: object) -> Iterator[tuple[int, int]]:
         """(axis, amount) that a pod with this content gives back."""
         whole = self.inventory.whole_gpus()
-        for entry in _entries(content):
-            if isinstance(entry, Plain):
+        for entry in _entries_of(allocation):
+            if isinstance(entry, NodeAmount):
                 yield entry.axis, entry.amount
             elif self._axis is not None:
-                yield self._axis, sum(bool(whole[device]) for device in entry.allocation.takes)
+                yield self._axis, sum(bool(whole[device]) for device in entry.allocation.exclusive_devices)
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
-    def bind_fields(self, task: Task, row: int, content: object) -> dict[str, Any]:
+    def bind_fields(self, task: Task, row: int, allocation: object) -> dict[str, Any]:
         """What the claims of a pod get."""
         return {
-            "claims": self.written(task, content),
-            "extended_claim": self.written_extended(task, row, content),
+            "claims": self.claim_allocations(task, allocation),
+            "extended_claim": self.extended_claim_allocation(task, row, allocation),
         }
 
-    def written(self, task: Task, content: object) -> tuple[tuple[str, AllocationResult], ...]:
+    def claim_allocations(self, task: Task, allocation: object) -> tuple[tuple[str, AllocationResult], ...]:
         """What a BindRequest says of the claims of a pod, one entry for each name it has for them (gpu:7)."""
-        held = {entry.key for entry in _entries(content) if isinstance(entry, Held)}
+        held = {entry.key for entry in _entries_of(allocation) if isinstance(entry, HeldClaim)}
         names_and_keys = zip(task.shape.claims, _own_keys(task), strict=True)
         return tuple((claim.name, self._result(self._claims[key])) for claim, key in names_and_keys if key in held)
 
-    def written_extended(self, task: Task, row: int, content: object) -> ExtendedResourceClaimAllocation | None:
+    def extended_claim_allocation(
+        self, task: Task, row: int, allocation: object
+    ) -> ExtendedResourceClaimAllocation | None:
         """The same for the claim behind its extended resources."""
-        for entry in _entries(content):
-            if isinstance(entry, Held) and entry.name == CLAIM_NAME:
-                requests = self._service.claim(task.shape, self._service.served(task.shape, row))[0]
+        for entry in _entries_of(allocation):
+            if isinstance(entry, HeldClaim) and entry.name == EXTENDED_CLAIM_NAME:
+                requests = self._service.claim_for(task.shape, self._service.served(task.shape, row))[0]
                 return ExtendedResourceClaimAllocation(
                     allocation=self._result(self._claims[entry.key]),
                     device_requests=list(requests.requests),
@@ -552,35 +590,41 @@ class ClaimBooks:
     def agrees(self, held: Iterable[tuple[int, object, int]]) -> bool:
         """Whether the books are what these tasks hold: node row, content, how."""
         users: dict[str, list[int]] = {}
-        given: dict[str, Allocation] = {}
-        for _, content, holding in held:
-            for entry in _entries(content):
-                if isinstance(entry, Held):
+        allocations: dict[str, ClaimAllocation] = {}
+        for _, allocation, holding in held:
+            for entry in _entries_of(allocation):
+                if isinstance(entry, HeldClaim):
                     users.setdefault(entry.key, [0, 0, 0])[holding] += 1
-                    if given.setdefault(entry.key, entry.allocation) != entry.allocation:
+                    if allocations.setdefault(entry.key, entry.allocation) != entry.allocation:
                         return False
         for key, claim in self._claims.items():
             if users.pop(key, [0, 0, 0]) != claim.users:
                 return False
-            if claim.allocation != given.get(key, claim.before[0] if claim.others and claim.before else None):
+            if claim.allocation != allocations.get(
+                key, claim.initial[0] if claim.unknown_users and claim.initial else None
+            ):
                 return False
-        return not users and self._holdings.agree(self._sums())
+        return not users and self._holdings.matches(self._sums())
 
-    def charged(self, held: Iterable[tuple[int, object, int]]) -> IntArray:
+    def column_charges(self, held: Iterable[tuple[int, object, int]]) -> IntArray:
         """[plane, axis, node] what these tasks do to the columns through the books."""
-        columns = self._holdings.column_of(self._sums())
-        for row, content, holding in held:
-            for entry in _entries(content):
-                if isinstance(entry, Plain):
+        columns = self._holdings.column_charges(self._sums())
+        for row, allocation, holding in held:
+            for entry in _entries_of(allocation):
+                if isinstance(entry, NodeAmount):
                     columns[:, entry.axis, row] += charge_planes(np.array([entry.amount]), holding)[:, 0]
         return columns
 
     def _sums(self) -> Any:
-        held = [(claim.allocation.takes, claim.manner) for claim in self._claims.values() if claim.allocation]
-        return self._holdings.add_up(held)
+        held = [
+            (claim.allocation.exclusive_devices, claim.hold_state)
+            for claim in self._claims.values()
+            if claim.allocation
+        ]
+        return self._holdings.sum_holders(held)
 
 
-def _with(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
+def _with_taken(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
     """The column with some more devices taken."""
     if devices:
         taken = taken.copy()
@@ -588,12 +632,12 @@ def _with(taken: BoolArray, devices: Sequence[int]) -> BoolArray:
     return taken
 
 
-def _entries(content: object) -> Content:
-    assert isinstance(content, tuple)
-    return content
+def _entries_of(allocation: object) -> HeldEntries:
+    assert isinstance(allocation, tuple)
+    return allocation
 
 
-def _has(state: State, row: int, entry: Plain, *, idle: bool) -> bool:
+def _node_has_amount(state: State, row: int, entry: NodeAmount, *, idle: bool) -> bool:
     """Whether a node has an amount of its own to promise, or to give now."""
     axis, amount = entry
     return bool(state.free[axis, row] >= amount and (not idle or state.idle[axis, row] >= amount))
@@ -604,5 +648,5 @@ def _own_keys(task: Task) -> tuple[str, ...]:
     return tuple(key or f"{task.key}#{number}" for number, key in enumerate(task.claim_keys))
 
 
-def _synthetic_key(task: Task) -> str:
-    return f"{task.key}#{CLAIM_NAME}"
+def _extended_claim_key(task: Task) -> str:
+    return f"{task.key}#{EXTENDED_CLAIM_NAME}"

@@ -19,20 +19,24 @@ from math import prod
 from operator import mul
 from typing import Final
 
-from pykai.core.model.zones import Grid, ZonePolicy
+from pykai.core.model.zones import ZoneGrid, ZonePolicy
 
-Needs = tuple[int, ...]
-Available = Sequence[Sequence[int]]
+NeedVector = tuple[int, ...]
+AvailableGrid = Sequence[Sequence[int]]
 #: Zone numbers, ascending.
-Mask = tuple[int, ...]
+ZoneMask = tuple[int, ...]
 
 #: Sets of zones one search looks at.
-STEPS: Final = 1 << 12
+MAX_ALIGNMENT_STEPS: Final = 1 << 12
 
 
-def align(
-    policy: ZonePolicy, allocatable: Grid, available: Available, concurrent: Sequence[Needs], serial: Sequence[Needs]
-) -> Grid | None:
+def align_zones(
+    policy: ZonePolicy,
+    allocatable: ZoneGrid,
+    available: AvailableGrid,
+    concurrent: Sequence[NeedVector],
+    serial: Sequence[NeedVector],
+) -> ZoneGrid | None:
     """What the units take of every zone; None when one of them cannot be aligned."""
     left = [[max(0, amount) for amount in zone] for zone in available]
     if any(_mask(policy, allocatable, left, need) is None for need in serial):
@@ -51,17 +55,17 @@ def align(
     return tuple(map(tuple, taken))
 
 
-def _mask(policy: ZonePolicy, allocatable: Grid, left: Available, need: Needs) -> Mask | None:
+def _mask(policy: ZonePolicy, allocatable: ZoneGrid, left: AvailableGrid, need: NeedVector) -> ZoneMask | None:
     """The zones one unit is drawn from."""
     if policy is ZonePolicy.SINGLE:
         return _first_cover(left, 1, need)
     if policy is ZonePolicy.BEST_EFFORT:
         return _greedy_cover(left, need)
-    width = _width(allocatable, need)
+    width = _required_width(allocatable, need)
     return None if width is None else _first_cover(left, width, need)
 
 
-def _width(allocatable: Grid, need: Needs) -> int | None:
+def _required_width(allocatable: ZoneGrid, need: NeedVector) -> int | None:
     """How many zones the need must span; None when its resources do not agree on that (gpu:N-11)."""
     widths: set[int] = set()
     for resource, wanted in enumerate(need):
@@ -81,11 +85,11 @@ def _width(allocatable: Grid, need: Needs) -> int | None:
 
 
 def _first_cover(
-    left: Available, width: int, need: Needs, start: int = 0, steps: Iterator[int] | None = None
-) -> Mask | None:
+    left: AvailableGrid, width: int, need: NeedVector, start: int = 0, steps: Iterator[int] | None = None
+) -> ZoneMask | None:
     """The first `width` zones, in lexicographic order, that together cover the need (gpu:N-10, N-11)."""
     steps = count() if steps is None else steps
-    if next(steps) > STEPS:
+    if next(steps) > MAX_ALIGNMENT_STEPS:
         return None
     if width == 0:
         return () if all(missing <= 0 for missing in need) else None
@@ -101,7 +105,7 @@ def _first_cover(
     return None
 
 
-def _greedy_cover(left: Available, need: Needs) -> Mask | None:
+def _greedy_cover(left: AvailableGrid, need: NeedVector) -> ZoneMask | None:
     """Zones added one by one, always the one that meets most of what is still missing (gpu:N-12).
 
     Each resource counts in parts of its own need: otherwise bytes of memory would outweigh every core and device.
@@ -112,9 +116,9 @@ def _greedy_cover(left: Available, need: Needs) -> Mask | None:
     weights = [scale // max(1, wanted) for wanted in need]
     mask: list[int] = []
     while any(missing):
-        met = [sum(map(mul, weights, map(min, missing, zone))) for zone in left]
-        best = max((zone for zone in range(len(left)) if zone not in mask), key=met.__getitem__, default=None)
-        if best is None or met[best] == 0:
+        covered = [sum(map(mul, weights, map(min, missing, zone))) for zone in left]
+        best = max((zone for zone in range(len(left)) if zone not in mask), key=covered.__getitem__, default=None)
+        if best is None or covered[best] == 0:
             return None
         mask.append(best)
         missing = tuple(max(0, wanted - there) for wanted, there in zip(missing, left[best], strict=True))

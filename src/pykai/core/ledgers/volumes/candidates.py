@@ -16,50 +16,52 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from pykai.api import names
-from pykai.core.cluster.nodematching import meets, term_rows
+from pykai.core.cluster.nodematching import matches_requirement, term_rows
 from pykai.core.cluster.snapshot import NodeTable
-from pykai.core.cluster.storage import Pool, Storage, Volume
+from pykai.core.cluster.storage import CapacityPool, StorageIndex, VolumeFacts
 from pykai.core.model.axes import BoolArray, IntArray
-from pykai.core.model.volumerequests import Place, Requirement, VolumeAsk
+from pykai.core.model.volumerequests import AccessibleNodes, LabelRequirement, VolumeRequest
 
 _Thing = TypeVar("_Thing")
 
 #: Places remembered with a node table.
-_MOST_PLACES = 200_000
+_MAX_PLACES = 200_000
 
 
-def rows_of(nodes: NodeTable, place: Place) -> IntArray:
+def accessible_rows(nodes: NodeTable, accessible_from: AccessibleNodes) -> IntArray:
     """Rows of the nodes in a place, ascending."""
-    known: dict[Place, IntArray] = nodes.remember("rows of places", dict)
-    found = known.get(place)
-    if found is None:
-        if place is None:
-            found = np.arange(len(nodes), dtype=np.int64)
+    rows_by_place: dict[AccessibleNodes, IntArray] = nodes.remember("rows of places", dict)
+    rows = rows_by_place.get(accessible_from)
+    if rows is None:
+        if accessible_from is None:
+            rows = np.arange(len(nodes), dtype=np.int64)
         else:
-            parts = [term_rows(nodes, term.as_term()) for term in place]
-            found = np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
-        if len(known) >= _MOST_PLACES:
-            known.clear()
-        known[place] = found
-    return found
+            parts = [term_rows(nodes, term.as_term()) for term in accessible_from]
+            rows = np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+        if len(rows_by_place) >= _MAX_PLACES:
+            rows_by_place.clear()
+        rows_by_place[accessible_from] = rows
+    return rows
 
 
-def mask_of(nodes: NodeTable, place: Place) -> BoolArray:
+def accessible_mask(nodes: NodeTable, accessible_from: AccessibleNodes) -> BoolArray:
     """[node] in a place."""
     mask = np.zeros(len(nodes), dtype=np.bool_)
-    mask[rows_of(nodes, place)] = True
+    mask[accessible_rows(nodes, accessible_from)] = True
     return mask
 
 
-def reached(nodes: NodeTable, asks: Iterable[VolumeAsk]) -> BoolArray:
+def reaches_bound_volumes(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) -> BoolArray:
     """[node] reaches the volumes of all bound claims."""
     mask = np.ones(len(nodes), dtype=np.bool_)
-    for place in {ask.place for ask in asks if ask.bound and ask.place is not None}:
-        mask &= mask_of(nodes, place)
+    for accessible_from in {
+        ask.accessible_from for ask in volume_requests if ask.bound and ask.accessible_from is not None
+    }:
+        mask &= accessible_mask(nodes, accessible_from)
     return mask
 
 
-def in_zones(nodes: NodeTable, asks: Iterable[VolumeAsk]) -> BoolArray:
+def in_volume_zones(nodes: NodeTable, volume_requests: Iterable[VolumeRequest]) -> BoolArray:
     """[node] lies in the zones of all bound volumes; a node without any zone label is asked nothing (cycle:FLT-4)."""
 
     def labelled() -> BoolArray:
@@ -69,93 +71,104 @@ def in_zones(nodes: NodeTable, asks: Iterable[VolumeAsk]) -> BoolArray:
         return mask
 
     mask = np.ones(len(nodes), dtype=np.bool_)
-    for label, zones in {zone for ask in asks for zone in ask.zones}:
-        here = nodes.per_label(label, lambda value, zones=zones: value in zones)  # type: ignore[misc]
+    for label, zones in {zone for ask in volume_requests for zone in ask.zones}:
+        in_zone = nodes.per_label(label, lambda value, zones=zones: value in zones)  # type: ignore[misc]
         absent = nodes.per_label(label, lambda value: value is None)
         instead = nodes.per_label(names.ZONE_LABELS[label], lambda value, zones=zones: value in zones)  # type: ignore[misc]
-        mask &= here | (absent & instead)
+        mask &= in_zone | (absent & instead)
     return mask | ~nodes.remember("zone labelled", labelled)
 
 
-def _selects(selector: tuple[Requirement, ...], labels: dict[str, str]) -> bool:
+def _selector_accepts(selector: tuple[LabelRequirement, ...], labels: dict[str, str]) -> bool:
     """Whether labels meet a selector; one with an operator nobody knows selects nothing."""
     return all(
-        found.operator in ("In", "NotIn", "Exists", "DoesNotExist") and meets(found.as_wire(), labels.get(found.key))
+        found.operator in ("In", "NotIn", "Exists", "DoesNotExist")
+        and matches_requirement(found.as_node_requirement(), labels.get(found.key))
         for found in selector
     )
 
 
-def fits(ask: VolumeAsk, volume: Volume) -> bool:
+def volume_fits(volume_request: VolumeRequest, volume: VolumeFacts) -> bool:
     """Whether a volume is what a waiting claim asks for, wherever it is; one kept for the claim need only be large
     enough and of its mode."""
-    if volume.size < ask.size or volume.deleting or volume.storage_class != ask.storage_class:
+    if volume.size < volume_request.size or volume.is_deleting or volume.storage_class != volume_request.storage_class:
         return False
-    if volume.volume_mode != ask.volume_mode or volume.attributes_class != ask.attributes_class:
+    if volume.volume_mode != volume_request.volume_mode or volume.attributes_class != volume_request.attributes_class:
         return False
-    if volume.name in ask.reserved:
+    if volume.name in volume_request.reserved_volumes:
         return True
     return (
-        volume.available
-        and volume.access_modes.issuperset(ask.access_modes)
-        and (ask.selector is None or _selects(ask.selector, volume.labels))
+        volume.is_available
+        and volume.access_modes.issuperset(volume_request.access_modes)
+        and (volume_request.selector is None or _selector_accepts(volume_request.selector, volume.labels))
     )
 
 
-class Located(Generic[_Thing]):
+class StorageByNode(Generic[_Thing]):
     """Things by the nodes that reach them."""
 
-    def __init__(self, nodes: NodeTable, things: Iterable[_Thing], place: Callable[[_Thing], Place]) -> None:
+    def __init__(
+        self, nodes: NodeTable, things: Iterable[_Thing], accessible_from: Callable[[_Thing], AccessibleNodes]
+    ) -> None:
         #: row -> what only this node reaches
-        self.near: dict[int, list[_Thing]] = {}
+        self.single_node: dict[int, list[_Thing]] = {}
         #: what several nodes reach, by place
-        self.wide: list[tuple[BoolArray, list[_Thing]]] = []
-        by_place: dict[Place, list[_Thing]] = {}
+        self.multi_node: list[tuple[BoolArray, list[_Thing]]] = []
+        by_nodes: dict[AccessibleNodes, list[_Thing]] = {}
         for thing in things:
-            by_place.setdefault(place(thing), []).append(thing)
-        for where, found in by_place.items():
-            rows = rows_of(nodes, where)
+            by_nodes.setdefault(accessible_from(thing), []).append(thing)
+        for accessible, group in by_nodes.items():
+            rows = accessible_rows(nodes, accessible)
             if len(rows) == 1:
-                self.near.setdefault(int(rows[0]), []).extend(found)
+                self.single_node.setdefault(int(rows[0]), []).extend(group)
             elif len(rows):
-                self.wide.append((mask_of(nodes, where), found))
+                self.multi_node.append((accessible_mask(nodes, accessible), group))
 
     def at(self, row: int) -> list[_Thing]:
         """What a node reaches, in no particular order."""
-        found = list(self.near.get(row, ()))
-        for mask, things in self.wide:
+        reached_things = list(self.single_node.get(row, ()))
+        for mask, things in self.multi_node:
             if mask[row]:
-                found.extend(things)
-        return found
+                reached_things.extend(things)
+        return reached_things
 
 
-class Supply:
+class ClassSupply:
     """What one class has to give."""
 
-    def __init__(self, nodes: NodeTable, storage: Storage, storage_class: str) -> None:
+    def __init__(self, nodes: NodeTable, storage: StorageIndex, storage_class: str) -> None:
         self.provisioner = storage.provisioner(storage_class)
         #: [node] a new volume may be made for pods here, room aside
-        self.makes: BoolArray = mask_of(nodes, storage.made_where(storage_class) if self.provisioner else ())
+        self.provisionable: BoolArray = accessible_mask(
+            nodes, storage.provisionable_from(storage_class) if self.provisioner else ()
+        )
         #: room counts: the driver tells how much there is
-        self.metered = bool(self.provisioner) and self.provisioner in storage.telling_drivers
-        published = storage.pools.get(storage_class, {}) if self.metered else {}
-        self.pools: Located[Pool] = Located(nodes, (published[name] for name in sorted(published)), lambda p: p.place)
+        self.tracks_capacity = bool(self.provisioner) and self.provisioner in storage.capacity_drivers
+        published = storage.pools.get(storage_class, {}) if self.tracks_capacity else {}
+        self.pools: StorageByNode[CapacityPool] = StorageByNode(
+            nodes, (published[name] for name in sorted(published)), lambda p: p.accessible_from
+        )
 
 
-class Candidates:
+class VolumeCandidates:
     """The volumes one ask may get, by node: smallest first, then by name."""
 
-    def __init__(self, nodes: NodeTable, storage: Storage, ask: VolumeAsk) -> None:
-        found = [volume for volume in storage.unclaimed.get(ask.storage_class, {}).values() if fits(ask, volume)]
-        kept = [storage.volumes[name] for name in ask.reserved]
+    def __init__(self, nodes: NodeTable, storage: StorageIndex, volume_request: VolumeRequest) -> None:
+        fitting = [
+            volume
+            for volume in storage.unclaimed.get(volume_request.storage_class, {}).values()
+            if volume_fits(volume_request, volume)
+        ]
+        reserved = [storage.volumes[name] for name in volume_request.reserved_volumes]
         #: volumes kept for this very claim: it gets the first of these or none
-        self.reserved = next((volume for volume in kept if fits(ask, volume)), None)
-        volumes = [self.reserved] if self.reserved is not None else sorted(found, key=_by_size)
-        self.located: Located[Volume] = Located(nodes, volumes, lambda volume: volume.place)
+        self.reserved_volume = next((volume for volume in reserved if volume_fits(volume_request, volume)), None)
+        volumes = [self.reserved_volume] if self.reserved_volume is not None else sorted(fitting, key=_by_size)
+        self.located: StorageByNode[VolumeFacts] = StorageByNode(nodes, volumes, lambda volume: volume.accessible_from)
 
-    def at(self, row: int) -> list[Volume]:
+    def at(self, row: int) -> list[VolumeFacts]:
         """Volumes for this node in the order they are taken."""
         return sorted(self.located.at(row), key=_by_size)
 
 
-def _by_size(volume: Volume) -> tuple[int, str]:
+def _by_size(volume: VolumeFacts) -> tuple[int, str]:
     return (volume.size, volume.name)
