@@ -76,7 +76,7 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
     caches = Caches(place.client)
     store: Store[SeenPod] = caches.store(PODS, SeenPod, namespace=NAMESPACE)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     before = await place.revision()
     began = await place.start(options.run or [])
     while await place.revision() < before + options.pods // 2 and time.monotonic() - began < options.warm_up:
@@ -86,7 +86,7 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
     print(f"{options.nodes} nodes, {options.pods} running jobs: calm {calm - began:.1f} s after the start")
 
     began = await ask(place, "reclaims", _POOR, 1, 1)
-    await store.until(lambda pods: any(pod.metadata.deletion_timestamp for pod in pods.values()), options.patience)
+    await store.wait_until(lambda pods: any(pod.metadata.deletion_timestamp for pod in pods.values()), options.patience)
     print(f"  a victim is deleted after    {time.monotonic() - began:6.2f} s", flush=True)
     await place.silence()
 
@@ -99,7 +99,7 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
             return bool(reasons)
 
         began = await ask(place, f"never-{queue}", queue, 10, _GPUS)
-        await store.until(told, options.patience)
+        await store.wait_until(told, options.patience)
         print(f"  what can never fit is told   {time.monotonic() - began:6.2f} s ({queue}: {reasons[0]})", flush=True)
         await place.silence()
     for line in place.costs():

@@ -53,7 +53,7 @@ async def measure(place: Stage, options: argparse.Namespace) -> None:
 
     caches.store(PODS, SeenPod, namespace=NAMESPACE).subscribe(changed)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     before = await place.revision()
     began = await place.start(options.run or [])
     while not all_bound.is_set():

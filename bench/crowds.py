@@ -31,12 +31,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from pykai.api import names
-from pykai.api.decode import Object, decode_object
+from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.schedule import schedule
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.scheduler.gccontrol import collector_paused
+from pykai.scheduler.gccontrol import gc_paused
 
 Raw = dict[str, Any]
 _NOW_NS = 1_767_225_600_000_000_000
@@ -46,13 +46,13 @@ ATTACKER, HONEST = "attacker", "honest"
 _KEYS = ("kubernetes.io/hostname", "rack", "zone")
 
 
-def _decoded(raw: Raw) -> Object:
+def _decoded(raw: Raw) -> WireObject:
     item = decode_object(raw)
     assert item is not None
     return item
 
 
-def _node(number: int) -> Object:
+def _node(number: int) -> WireObject:
     name = f"node-{number:05}"
     labels = {
         "kubernetes.io/hostname": name,
@@ -65,7 +65,7 @@ def _node(number: int) -> Object:
     return _decoded({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": allocatable}})
 
 
-def _queue(name: str, parent: str = "") -> Object:
+def _queue(name: str, parent: str = "") -> WireObject:
     open_ended = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     spec: Raw = {"resources": {"gpu": open_ended, "cpu": open_ended, "memory": open_ended}}
     if parent:
@@ -73,7 +73,7 @@ def _queue(name: str, parent: str = "") -> Object:
     return _decoded({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec})
 
 
-def _group(namespace: str, name: str, spec: Raw) -> Object:
+def _group(namespace: str, name: str, spec: Raw) -> WireObject:
     metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"}
     whole = {"queue": namespace, "minMember": 1, **spec}
     if "subGroups" in spec:
@@ -93,7 +93,7 @@ def _pod(
     labels: Raw | None = None,
     annotations: Raw | None = None,
     node: str = "",
-) -> Object:
+) -> WireObject:
     spec: Raw = {
         "schedulerName": names.SCHEDULER_NAME,
         "containers": [{"name": "main", "resources": {"requests": {"cpu": "1", **(requests or {})}}}],
@@ -113,7 +113,7 @@ def _pod(
     return _decoded({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status})
 
 
-def _job(namespace: str, name: str, **pod: Any) -> list[Object]:
+def _job(namespace: str, name: str, **pod: Any) -> list[WireObject]:
     return [_group(namespace, name, {}), _pod(namespace, name, name, **pod)]
 
 
@@ -140,30 +140,30 @@ def _weighed(terms: list[Raw]) -> list[Raw]:
     return [{"weight": 1 + number % 100, "podAffinityTerm": term} for number, term in enumerate(terms)]
 
 
-def _affine(affinity: Callable[[int], Raw], *, running: bool = False) -> list[Object]:
-    found: list[Object] = []
+def _affine(affinity: Callable[[int], Raw], *, running: bool = False) -> list[WireObject]:
+    found: list[WireObject] = []
     for pod in range(150):
         node = f"node-{pod:05}" if running else ""
         found += _job(ATTACKER, f"crowd-{pod:03}", affinity=affinity(pod), labels={"app": f"app-{pod}-0"}, node=node)
     return found
 
 
-def preferred_affinity(nodes: int) -> list[Object]:
+def preferred_affinity(nodes: int) -> list[WireObject]:
     """150 pods that prefer 300 others each, and to be away from none."""
     return _affine(lambda pod: {"podAffinity": {_PREFERRED: _weighed(_terms(pod, 300))}})
 
 
-def required_affinity(nodes: int) -> list[Object]:
+def required_affinity(nodes: int) -> list[WireObject]:
     """150 pods that must be near 300 others each; none of them is there."""
     return _affine(lambda pod: {"podAffinity": {_REQUIRED: _terms(pod, 300)}})
 
 
-def anti_affinity(nodes: int) -> list[Object]:
+def anti_affinity(nodes: int) -> list[WireObject]:
     """150 waiting pods that must be away from 300 others each."""
     return _affine(lambda pod: {"podAntiAffinity": {_REQUIRED: _terms(pod, 300)}})
 
 
-def invented_keys(nodes: int) -> list[Object]:
+def invented_keys(nodes: int) -> list[WireObject]:
     """150 waiting pods with 300 terms each, about topology keys that no node has."""
 
     def affinity(pod: int) -> Raw:
@@ -175,17 +175,17 @@ def invented_keys(nodes: int) -> list[Object]:
     return _affine(affinity)
 
 
-def held_anti_affinity(nodes: int) -> list[Object]:
+def held_anti_affinity(nodes: int) -> list[WireObject]:
     """150 running pods that keep 300 others each away."""
     return _affine(lambda pod: {"podAntiAffinity": {_REQUIRED: _terms(pod, 300)}}, running=True)
 
 
-def held_preferences(nodes: int) -> list[Object]:
+def held_preferences(nodes: int) -> list[WireObject]:
     """150 running pods that prefer 300 others each."""
     return _affine(lambda pod: {"podAffinity": {_PREFERRED: _weighed(_terms(pod, 300))}}, running=True)
 
 
-def wide_selectors(nodes: int) -> list[Object]:
+def wide_selectors(nodes: int) -> list[WireObject]:
     """150 waiting pods whose 300 anti-affinity terms list 20 values each that match almost every pod."""
 
     def affinity(pod: int) -> Raw:
@@ -206,9 +206,9 @@ def wide_selectors(nodes: int) -> list[Object]:
     return _affine(affinity)
 
 
-def unknown_topology(nodes: int) -> list[Object]:
+def unknown_topology(nodes: int) -> list[WireObject]:
     """20 PodGroups of 2,000 subgroups that each name a topology that does not exist; a pod in the last of each."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     wanted = {"topology": "nowhere", "requiredTopologyLevel": "rack"}
     for number in range(20):
         group = f"crowd-{number:03}"
@@ -220,9 +220,9 @@ def unknown_topology(nodes: int) -> list[Object]:
     return found
 
 
-def subgroup_pods(nodes: int) -> list[Object]:
+def subgroup_pods(nodes: int) -> list[WireObject]:
     """4 PodGroups of 1,000 subgroups with a pod each, each naming a topology that does not exist."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     wanted = {"topology": "nowhere", "requiredTopologyLevel": "rack"}
     for number in range(4):
         group = f"crowd-{number:03}"
@@ -234,9 +234,9 @@ def subgroup_pods(nodes: int) -> list[Object]:
     return found
 
 
-def subgroup_trees(nodes: int) -> list[Object]:
+def subgroup_trees(nodes: int) -> list[WireObject]:
     """10 PodGroups whose subgroups are a binary tree of 16,382, with pods in two leaves."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     for number in range(10):
         group = f"crowd-{number:03}"
         subgroups: list[Raw] = []
@@ -251,9 +251,9 @@ def subgroup_trees(nodes: int) -> list[Object]:
     return found
 
 
-def bounded_trees(nodes: int) -> list[Object]:
+def bounded_trees(nodes: int) -> list[WireObject]:
     """40 PodGroups with as many subgroups as are allowed, in a tree, with pods in all leaves of one of them."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     for number in range(40):
         group = f"crowd-{number:03}"
         subgroups: list[Raw] = []
@@ -268,27 +268,27 @@ def bounded_trees(nodes: int) -> list[Object]:
     return found
 
 
-def invented_names(nodes: int) -> list[Object]:
+def invented_names(nodes: int) -> list[WireObject]:
     """400 pods that ask for 100 resources each that no node has."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     for pod in range(400):
         requests = {f"example.com/thing-{pod}-{number}": "1" for number in range(100)}
         found += _job(ATTACKER, f"crowd-{pod:03}", requests=requests)
     return found
 
 
-def shares(nodes: int) -> list[Object]:
+def shares(nodes: int) -> list[WireObject]:
     """600 pods with a different part of a GPU each."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     for pod in range(600):
         portion = f"{0.1 + pod / 1000:.3f}"
         found += _job(ATTACKER, f"crowd-{pod:03}", annotations={names.GPU_FRACTION_ANNOTATION: portion})
     return found
 
 
-def node_selectors(nodes: int) -> list[Object]:
+def node_selectors(nodes: int) -> list[WireObject]:
     """600 pods with 50 node affinity terms of their own each."""
-    found: list[Object] = []
+    found: list[WireObject] = []
     for pod in range(600):
         terms = [
             {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": [f"v{pod}-{number}"]}]}
@@ -299,7 +299,7 @@ def node_selectors(nodes: int) -> list[Object]:
     return found
 
 
-ATTACKS: dict[str, Callable[[int], list[Object]]] = {
+ATTACKS: dict[str, Callable[[int], list[WireObject]]] = {
     "preferred": preferred_affinity,
     "required": required_affinity,
     "anti": anti_affinity,
@@ -334,7 +334,7 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(nodes: int, crowd: list[Object]) -> Raw:
+def measure(nodes: int, crowd: list[WireObject]) -> Raw:
     """Cycles of a cluster with these objects."""
     tables = _cluster(nodes)
     for item in crowd:
@@ -354,7 +354,7 @@ def measure(nodes: int, crowd: list[Object]) -> Raw:
             for pod in tenth
         ]  # type: ignore[union-attr, attr-defined]
         gc.collect()
-        with collector_paused():
+        with gc_paused():
             began = thread_time()
             for item in (*honest, *(changed if number else ())):
                 tables.apply(item)

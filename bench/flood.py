@@ -109,7 +109,7 @@ async def flood(client: Client, nodes: int, pods: int) -> dict[str, float]:
 
     store.subscribe(changed)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     began = time.monotonic()
     await create_all(client, PODS, [pod(number) for number in range(pods)], "flood")
     created = time.monotonic()

@@ -185,7 +185,7 @@ class Steady:
         began = time.perf_counter()
         await self.client.create(POD_GROUPS, group("new", "queue-0"), "default")
         await self.client.create(PODS, pod("new", gpus=0, queue="queue-0"), "default")
-        await store.until(lambda held: bool((new := held.get("default/new")) and new.spec.node_name), timeout_s=60)
+        await store.wait_until(lambda held: bool((new := held.get("default/new")) and new.spec.node_name), timeout_s=60)
         return time.perf_counter() - began
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pykai.api.conditions import Standing, merged
+from pykai.api.conditions import DesiredCondition, merge_conditions
 
-READY = Standing("Ready", True, "Enough")
+READY = DesiredCondition("Ready", True, "Enough")
 
 
 def test_a_first_condition_has_the_time_it_is_first_said() -> None:
-    assert merged(None, [READY], "now", numbered=True) == [
+    assert merge_conditions(None, [READY], "now", with_transition_ids=True) == [
         {
             "type": "Ready",
             "status": "True",
@@ -25,26 +25,26 @@ def test_a_first_condition_has_the_time_it_is_first_said() -> None:
 
 
 def test_what_stands_there_is_not_written_again() -> None:
-    known = merged(None, [READY], "then")
-    assert merged(known, [READY], "now") is None
+    known = merge_conditions(None, [READY], "then")
+    assert merge_conditions(known, [READY], "now") is None
     assert known is not None
     del known[0]["message"]
-    assert merged(known, [READY], "now") is None
+    assert merge_conditions(known, [READY], "now") is None
 
 
 def test_the_time_moves_when_the_status_turns_and_only_then() -> None:
-    known = merged(None, [READY], "then", numbered=True)
-    other = merged(known, [READY._replace(reason="More")], "now", numbered=True)
+    known = merge_conditions(None, [READY], "then", with_transition_ids=True)
+    other = merge_conditions(known, [READY._replace(reason="More")], "now", with_transition_ids=True)
     assert other is not None
     assert (other[0]["reason"], other[0]["lastTransitionTime"], other[0]["transitionID"]) == ("More", "then", "1")
-    turned = merged(other, [READY._replace(holds=False)], "now", numbered=True)
+    turned = merge_conditions(other, [READY._replace(is_true=False)], "now", with_transition_ids=True)
     assert turned is not None
     assert (turned[0]["status"], turned[0]["lastTransitionTime"], turned[0]["transitionID"]) == ("False", "now", "2")
 
 
 def test_turns_are_numbered_over_all_conditions() -> None:
     known: list[dict[str, Any]] = [{"type": "Other", "status": "True", "transitionID": "7"}, {"transitionID": "x"}]
-    found = merged(known, [READY], "now", numbered=True)
+    found = merge_conditions(known, [READY], "now", with_transition_ids=True)
     assert found is not None
     assert found[:2] == known
     assert found[2]["transitionID"] == "8"
@@ -52,7 +52,7 @@ def test_turns_are_numbered_over_all_conditions() -> None:
 
 @pytest.mark.parametrize("garbage", ["x", 7, {}, [7, None, "x"]])
 def test_garbage_is_replaced(garbage: Any) -> None:
-    found = merged(garbage, [READY], "now")
+    found = merge_conditions(garbage, [READY], "now")
     assert found is not None
     assert [entry["type"] for entry in found] == ["Ready"]
     assert "transitionID" not in found[0]

@@ -10,8 +10,8 @@ import pytest
 
 from pykai.api.decode import KINDS, decode_each, decode_object
 from pykai.api.duration import format_go_duration, parse_duration
-from pykai.api.nulls import mend
-from pykai.api.quantity import milli
+from pykai.api.nulls import replace_nulls
+from pykai.api.quantity import milli_value
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 
 FOLDER = Path(os.environ.get("KAI_CONFORMANCE_DIR") or Path(__file__).parents[3] / "shared" / "conformance")
@@ -45,7 +45,7 @@ def test_objects_decode(file: Path) -> None:
 def test_values_read_and_nothing_is_mended(file: Path) -> None:
     for document in documents(file):
         decoded = decode_object(document)
-        assert msgspec.convert(mend(document, type(decoded)), type(decoded)) == decoded
+        assert msgspec.convert(replace_nulls(document, type(decoded)), type(decoded)) == decoded
         assert type(decoded) is KINDS[document["kind"]]
         read_values(document)
 
@@ -56,7 +56,7 @@ def read_values(value: Any, key: str = "") -> None:
         quantities = key in ("requests", "limits", "allocatable", "capacity", "overhead")
         for name, element in value.items():
             if quantities and not isinstance(element, dict):
-                assert milli(element) >= 0
+                assert milli_value(element) >= 0
             else:
                 read_values(element, name)
     elif isinstance(value, list):

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from pykai.api.core import Node, Pod
 from pykai.api.decode import (
-    GROUPS,
+    API_GROUPS,
     KINDS,
     DecodeError,
-    Document,
+    EncodedObject,
     UnknownKind,
     decode_as,
     decode_each,
@@ -24,7 +24,7 @@ from pykai.api.decode import (
     decode_object,
 )
 from pykai.api.meta import Wire
-from pykai.api.nulls import mend
+from pykai.api.nulls import replace_nulls
 from pykai.api.resource import DeviceAttribute, OpaqueConfiguration, ResourceSlice
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from tests.api.samples import SAMPLES
@@ -42,7 +42,7 @@ def pod_with(**fields: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}, **fields}
 
 
-def refusal(data: Document) -> DecodeError:
+def refusal(data: EncodedObject) -> DecodeError:
     with pytest.raises(DecodeError) as refused:
         decode_object(data)
     return refused.value
@@ -118,7 +118,7 @@ def test_every_type_has_defaults_and_is_read_only(wire_type: type[Wire]) -> None
 
 
 def test_kinds_and_groups_speak_of_the_same() -> None:
-    assert list(KINDS) == list(GROUPS)
+    assert list(KINDS) == list(API_GROUPS)
     assert all(wire_type.__name__ == kind for kind, wire_type in KINDS.items())
 
 
@@ -229,7 +229,7 @@ def test_null_keeps_a_default_that_is_not_zero() -> None:
 def test_mending_changes_nothing_in_a_sound_object() -> None:
     for sample in SAMPLES:
         wire_type = KINDS[sample["kind"]]
-        assert msgspec.convert(mend(sample, wire_type), wire_type) == msgspec.convert(sample, wire_type)
+        assert msgspec.convert(replace_nulls(sample, wire_type), wire_type) == msgspec.convert(sample, wire_type)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from pykai.api.quantity import (
     RawQuantity,
     canonical_quantity,
     format_quantity,
-    milli,
-    nano,
+    milli_value,
+    nano_value,
     parse_quantity,
-    whole,
+    unit_value,
 )
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -124,7 +124,7 @@ def test_kubernetes_examples(value: RawQuantity, expected: Fraction | int) -> No
 )  # fmt: skip
 def test_garbage_is_refused_and_named(text: str) -> None:
     with pytest.raises(QuantityError) as refused:
-        whole(text)
+        unit_value(text)
     assert refused.value.text == text
     assert repr(text[:61])[:-1] in str(refused.value)
     assert len(str(refused.value)) < 250
@@ -133,7 +133,7 @@ def test_garbage_is_refused_and_named(text: str) -> None:
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_none_are_refused(number: float) -> None:
     with pytest.raises(QuantityError):
-        milli(number)
+        milli_value(number)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_numbers_that_are_none_are_refused(number: float) -> None:
     ],
 )
 def test_milli_and_whole_round_up(value: RawQuantity, in_milli: int, in_units: int) -> None:
-    assert milli(value) == in_milli
-    assert whole(value) == in_units
+    assert milli_value(value) == in_milli
+    assert unit_value(value) == in_units
 
 
 @given(st.sampled_from(["", "+", "-"]), DIGITS, st.none() | DIGITS, st.sampled_from(sorted(SUFFIXES)))
@@ -167,7 +167,7 @@ def test_suffixes_against_the_oracle(sign: str, integer: str, fraction: str | No
     text = sign + integer + ("" if fraction is None else "." + fraction) + suffix
     if not integer and not fraction:
         with pytest.raises(QuantityError):
-            nano(text)
+            nano_value(text)
         return
     size = Fraction(int(integer + (fraction or "")), 10 ** len(fraction or "")) * SUFFIXES[suffix]
     assert_reads_as(text, -size if sign == "-" else size)
@@ -183,24 +183,24 @@ def test_exponents_against_the_oracle(mantissa: int, places: int, exponent: int,
 
 def assert_reads_as(text: str, value: Fraction) -> None:
     nanos = away_from_zero(value * 10**9)
-    assert nano(text) == capped(nanos, SATURATED * 10**9)
-    assert milli(text) == capped(away_from_zero(Fraction(nanos, 10**6)))
-    assert whole(text) == capped(away_from_zero(Fraction(nanos, 10**9)))
+    assert nano_value(text) == capped(nanos, SATURATED * 10**9)
+    assert milli_value(text) == capped(away_from_zero(Fraction(nanos, 10**6)))
+    assert unit_value(text) == capped(away_from_zero(Fraction(nanos, 10**9)))
 
 
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_read_like_their_text(number: float) -> None:
-    assert nano(number) == nano(str(number))
+    assert nano_value(number) == nano_value(str(number))
 
 
 @given(st.text() | st.text("0123456789.+-eEinumkKMGTP ", max_size=300))
 def test_any_text_reads_or_is_refused(text: str) -> None:
     try:
-        value = whole(text)
+        value = unit_value(text)
     except QuantityError:
         return
     assert -SATURATED <= value <= SATURATED
-    assert abs(value) <= abs(milli(text))
+    assert abs(value) <= abs(milli_value(text))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_any_text_reads_or_is_refused(text: str) -> None:
     ],
 )
 def test_a_quantity_is_written_as_kubernetes_writes_it(value: str | int, binary: bool, text: str) -> None:
-    assert format_quantity(nano(value), binary=binary) == text
-    assert nano(text) == nano(value)
+    assert format_quantity(nano_value(value), binary=binary) == text
+    assert nano_value(text) == nano_value(value)
 
 
 #: as sent, and as an API server gives it back; tests/lab/apiserver/test_writer.py asks one
@@ -247,7 +247,7 @@ CANONICAL: list[tuple[RawQuantity, str]] = [
 @pytest.mark.parametrize(("value", "text"), CANONICAL)
 def test_the_canonical_form(value: RawQuantity, text: str) -> None:
     assert canonical_quantity(value) == text
-    assert nano(value) == nano(text)
+    assert nano_value(value) == nano_value(text)
 
 
 def test_what_is_no_quantity_stays() -> None:

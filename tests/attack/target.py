@@ -27,7 +27,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.guardedfields import DEFAULTS
+from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS
 from pykai.kube import resources
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -181,7 +181,7 @@ class Target:
         self.cycles: list[float] = []
         self._probes = 0
         self._worked_ms = 0.0
-        cluster.scheduler.loop.listeners.append(lambda _: self.read_meter())
+        cluster.scheduler.loop.plan_listeners.append(lambda _: self.read_meter())
 
     def _note_bind(self, change: Change[Pod]) -> None:
         if change.new is not None and change.new.spec.node_name:
@@ -230,7 +230,7 @@ class Target:
     async def until(self, seen: Callable[[Store[Pod]], bool], patience_s: float = PATIENCE_S) -> bool:
         """Wait until the pods look so; False when they do not within the patience."""
         try:
-            await self.pods.until(seen, patience_s)
+            await self.pods.wait_until(seen, patience_s)
         except TimeoutError:
             return False
         return True
@@ -272,7 +272,7 @@ class Target:
                 found = store.get(key)
                 return found is not None and bool(found.spec.node_name)
 
-            await self.pods.until(bound, PATIENCE_S)
+            await self.pods.wait_until(bound, PATIENCE_S)
             binds.append((time.monotonic() - began_s) * 1000.0)
         for number in range(pods):
             await self.admin.delete("Pod", f"probe-{self._probes}-{number}", HONEST, grace_s=0)
@@ -321,7 +321,7 @@ async def target(
         queues=[*(each for each in usual if each.name not in known), *queues],
         objects=[document("Namespace", HONEST), *objects],
     )
-    installed = [*installation(DEFAULTS if POLICIES.get() else None), *tenant_rights()]
+    installed = [*installation(DEFAULT_GUARD_SETTINGS if POLICIES.get() else None), *tenant_rights()]
     cluster = await LivingCluster.start(LivingOptions(story=story, speed=speed, objects=installed))
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pykai.cli.replay import replay
 from pykai.scheduler.flags import read_flags
-from pykai.scheduler.snapshotfile import ENTRY, SnapshotError, read_snapshot, snapshot_zip
+from pykai.scheduler.snapshotfile import SNAPSHOT_ENTRY, SnapshotError, read_snapshot, snapshot_zip
 
 
 def archive(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -31,7 +31,7 @@ def archive(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> 
 
 def encrypted() -> bytes:
     """A file whose entry says that it is encrypted, in both of its headers."""
-    data = bytearray(archive((ENTRY, b"{}")))
+    data = bytearray(archive((SNAPSHOT_ENTRY, b"{}")))
     central = data.index(b"PK\x01\x02")
     data[6] |= 1
     data[central + 8] |= 1
@@ -42,7 +42,7 @@ def bomb(size: int) -> bytes:
     """A few bytes that, by their headers, unpack to very many."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     packed = packer.compress(b" " * (1 << 20)) + packer.flush()
-    name = ENTRY.encode()
+    name = SNAPSHOT_ENTRY.encode()
     head = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 0x21, 0, len(packed), size, len(name), 0)
     local = b"PK\x03\x04" + head + name + packed
     central = b"PK\x01\x02" + struct.pack("<H", 20) + head + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
@@ -55,15 +55,18 @@ def bomb(size: int) -> bytes:
         (encrypted(), "snapshot.json is encrypted"),
         (bomb(200 << 20), "no cluster is that regular"),
         (bomb(1100 << 20), "no snapshot has more than 1073741824"),
-        (archive((ENTRY, b"{}"), *((f"entry-{at}", b"") for at in range(100))), "101 entries"),
-        (archive((ENTRY, b"{}"), *((f"entry-{at}", b"") for at in range(2000))), "a directory for more than 100"),
-        (archive((ENTRY, b"{}"), method=zipfile.ZIP_LZMA), "packed by method 14"),
+        (archive((SNAPSHOT_ENTRY, b"{}"), *((f"entry-{at}", b"") for at in range(100))), "101 entries"),
+        (
+            archive((SNAPSHOT_ENTRY, b"{}"), *((f"entry-{at}", b"") for at in range(2000))),
+            "a directory for more than 100",
+        ),
+        (archive((SNAPSHOT_ENTRY, b"{}"), method=zipfile.ZIP_LZMA), "packed by method 14"),
         (archive(("other.json", b"{}")), "holds no snapshot.json"),
-        (archive((ENTRY, b"{}"))[:-30], "no directory"),
+        (archive((SNAPSHOT_ENTRY, b"{}"))[:-30], "no directory"),
         (b"", "no directory"),
         (b"PK\x05\x06" + b"\xff" * 40, "zip file"),
-        (archive((ENTRY, b"[")), "snapshot.json: "),
-        (archive((ENTRY, b'{"config":' * 100_000)), "snapshot.json: "),
+        (archive((SNAPSHOT_ENTRY, b"[")), "snapshot.json: "),
+        (archive((SNAPSHOT_ENTRY, b'{"config":' * 100_000)), "snapshot.json: "),
     ],
     ids=["encrypted", "regular", "huge", "many", "crowd", "lzma", "other", "cut", "empty", "directory", "json", "deep"],
 )
@@ -85,7 +88,7 @@ def test_a_file_without_end_is_given_up() -> None:
 
 def test_a_directory_in_the_new_form_is_not_read() -> None:
     """Its size stands elsewhere, and may be anything."""
-    data = archive((ENTRY, b"{}"))
+    data = archive((SNAPSHOT_ENTRY, b"{}"))
     at = data.rindex(b"PK\x05\x06")
     with pytest.raises(SnapshotError, match="a directory for more than"):
         read_snapshot(data[:at] + b"PK\x06\x07" + b"\0" * 16 + data[at:])
@@ -108,4 +111,4 @@ def test_spoilt_bytes_are_an_error_or_a_cluster(data: bytes, at: float) -> None:
 )
 def test_our_own_part_may_hold_anything(ours: Any, key: str) -> None:
     content = {"pykai": {key: ours}, "schedulerParams": {"partitionParams": ours, "schedulePeriod": ours}}
-    assert read_snapshot(archive((ENTRY, json.dumps(content).encode()))).now_ns >= 0
+    assert read_snapshot(archive((SNAPSHOT_ENTRY, json.dumps(content).encode()))).now_ns >= 0

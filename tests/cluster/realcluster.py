@@ -26,7 +26,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.credentials import connect
 from pykai.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, NODES, SERVICE_ACCOUNTS, Resource
-from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Store
 from pykai.kube.transport import Transport
 from pykai.lab.machines import furnish
@@ -114,13 +114,13 @@ class LivingPlane:
 
     async def that(self, resource: Resource, holds: Callable[[], bool]) -> None:
         """Wait, change by change of a kind, until something holds."""
-        await self.stores[resource].until(lambda _: holds(), PATIENCE_S)
+        await self.stores[resource].wait_until(lambda _: holds(), PATIENCE_S)
 
     async def until(self, resource: Resource, name: str, namespace: str, holds: Callable[[Document], bool]) -> Document:
         """Wait until one object is as wanted."""
         store, key = self.stores[resource], resource.key(namespace, name)
         try:
-            await store.until(lambda _: (found := store.get(key)) is not None and holds(found), PATIENCE_S)
+            await store.wait_until(lambda _: (found := store.get(key)) is not None and holds(found), PATIENCE_S)
         except TimeoutError as error:
             raise AssertionError(f"{resource.kind} {key} is {store.get(key)}") from error
         found = store.get(key)
@@ -177,7 +177,7 @@ async def living_cluster(
         cluster = LivingPlane(plane, client)
         await cluster.caches.start()
         stack.push_async_callback(cluster.caches.stop)
-        await cluster.caches.synced()
+        await cluster.caches.wait_for_sync()
         connections = await stack.enter_async_context(AsyncExitStack())
         stop = asyncio.Event()
         tasks: list[asyncio.Task[None]] = []
@@ -187,10 +187,10 @@ async def living_cluster(
             connections.push_async_callback(transport.close)
             runtime = _runtime((wrap or {}).get(account, _as_it_is)(transport), clock)
             cluster.services.append(service := make(runtime))
-            tasks.append(asyncio.create_task(run_together(runtime, [service], stop), name=account))
+            tasks.append(asyncio.create_task(run_services(runtime, [service], stop), name=account))
         runtime = _runtime(admin, clock)
         cluster.services.append(kubelets := Machines(runtime, habits))
-        tasks.append(asyncio.create_task(run_together(runtime, [kubelets], stop), name="kubelets"))
+        tasks.append(asyncio.create_task(run_services(runtime, [kubelets], stop), name="kubelets"))
         # The node lifecycle controller lets pods onto a node once its kubelet is ready.
         await cluster.that(NODES, lambda: not any(node["spec"].get("taints") for node in cluster.all(NODES)))
         yield cluster

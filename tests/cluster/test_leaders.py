@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 from pykai.api import names
-from pykai.api.quantity import milli
+from pykai.api.quantity import milli_value
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
@@ -183,7 +183,7 @@ class Cluster:
         def enough(_: object) -> bool:
             return sum(1 for key in self.bound if key.startswith(f"{NS}/{job}-")) >= count
 
-        await self.pods.until(enough, PATIENCE_S)
+        await self.pods.wait_until(enough, PATIENCE_S)
 
     async def clear(self) -> None:
         for resource in (JOBS, PODS, POD_GROUPS):
@@ -201,7 +201,7 @@ async def furnished(plane: TestPlane) -> AsyncIterator[Cluster]:
     client = Client(connect(plane.kubeconfig))
     cluster = Cluster(client)
     await cluster.caches.start()
-    await cluster.caches.synced()
+    await cluster.caches.wait_for_sync()
     try:
         await cluster.furnish()
         yield cluster
@@ -231,8 +231,12 @@ async def test_killing_the_leaders_in_the_middle_of_a_gang_loses_nothing(plane: 
         # The others lead, too: a pod that shares a GPU needs the grouper, the scheduler and the binder.
         await cluster.job(JobEntry(name="share", namespace=NS, queue="pairs", pods=1, fraction=0.5, runs="600s"))
         await cluster.until_bound("share", 1)
-        await cluster.groups.until(lambda _: sum(map(_allocated, cluster.groups.values())) > 1000 * GANG, PATIENCE_S)
-        await cluster.queues.until(lambda _: sum(map(_allocated, cluster.queues.values())) > 1000 * GANG, PATIENCE_S)
+        await cluster.groups.wait_until(
+            lambda _: sum(map(_allocated, cluster.groups.values())) > 1000 * GANG, PATIENCE_S
+        )
+        await cluster.queues.wait_until(
+            lambda _: sum(map(_allocated, cluster.queues.values())) > 1000 * GANG, PATIENCE_S
+        )
         assert cluster.moved == []
         for service, (lease, _) in PAIRS.items():
             held = await cluster.client.get_raw(LEASES, lease, names.DEFAULT_NAMESPACE)
@@ -255,7 +259,7 @@ def _allocated(counted: dict[str, Any]) -> int:
     """Thousandths of GPUs of a PodGroup or of a queue, as the services that count them have written."""
     status = counted.get("status", {})
     amounts = status.get("resourcesStatus", status).get("allocated") or {}
-    return milli(amounts.get(names.NVIDIA_GPU, 0))
+    return milli_value(amounts.get(names.NVIDIA_GPU, 0))
 
 
 class Skewed:
@@ -302,9 +306,9 @@ class Scribe:
             namespace=names.DEFAULT_NAMESPACE,
             name=self.LEASE,
             identity=identity,
-            duration_s=3.0,
-            renew_s=1.5,
-            retry_s=0.5,
+            lease_duration_s=3.0,
+            renew_deadline_s=1.5,
+            retry_period_s=0.5,
         )
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(election.lead(self.stop, self.work))

@@ -20,7 +20,7 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import CONFIG_MAPS, POD_GROUPS, PODS, QUEUES
-from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Store
 from pykai.lab.machines import furnish, machines
 from pykai.lab.machines.nodes import MachineKind
@@ -48,7 +48,7 @@ async def at_work(server: Server, clock: Clock) -> AsyncIterator[None]:
         return Runtime(client, Caches(client), clock)
 
     def start(over: Runtime, services: Sequence[Service]) -> None:
-        tasks.append(asyncio.create_task(run_together(over, services, stop)))
+        tasks.append(asyncio.create_task(run_services(over, services, stop)))
 
     start(over := runtime("scheduler"), [make_scheduler(over, read_flags({}), endpoints=False)])
     start(over := runtime("binder"), [make_binder(over, BinderOptions())])
@@ -102,7 +102,7 @@ async def test_three_halves_share_two_gpus_and_leave_nothing_behind() -> None:
         async with at_work(server, clock), seen(client) as (pods, maps):
             for name in ("a", "b", "c"):
                 await half_a_gpu(client, name)
-            await pods.until(lambda _: len(running(pods)) == 3)
+            await pods.wait_until(lambda _: len(running(pods)) == 3)
 
             gpus = {
                 each["metadata"]["labels"][names.GPU_GROUP_LABEL]: each["metadata"]["annotations"][
@@ -125,5 +125,5 @@ async def test_three_halves_share_two_gpus_and_leave_nothing_behind() -> None:
 
             for name in ("a", "b", "c"):
                 await client.delete(PODS, name, ADMITTED_NAMESPACE)
-            await pods.until(lambda _: not len(pods))
-            await maps.until(lambda _: not any("shared-gpu" in key for key in list(maps.keys())))
+            await pods.wait_until(lambda _: not len(pods))
+            await maps.wait_until(lambda _: not any("shared-gpu" in key for key in list(maps.keys())))

@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from pykai.api.decode import Object, decode_each
+from pykai.api.decode import WireObject, decode_each
 from pykai.core.cluster.tables import Tables
 from pykai.core.policy import Policy
 from pykai.core.schedule import schedule
@@ -161,7 +161,7 @@ def _damage(raw: Raw, path: tuple[Any, ...], value: Any) -> None:
             holder[path[-1]] = deepcopy(value)
 
 
-def _read(objects: list[Raw]) -> list[Object]:
+def _read(objects: list[Raw]) -> list[WireObject]:
     """What a watch would hand on: objects that can be read; the others are told."""
     return decode_each(json.dumps(raw).encode() for raw in objects)[0]
 

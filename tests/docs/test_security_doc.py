@@ -38,7 +38,7 @@ def test_every_label_and_annotation_has_a_row(constant: str) -> None:
 
 
 def test_a_row_says_guarded_where_a_policy_guards() -> None:
-    fields = [field for policy in guardedfields.policies() for guard in policy.guards for field in guard.fields]
+    fields = [field for policy in guardedfields.field_policies() for guard in policy.guards for field in guard.fields]
     keys = {field.key for field in fields if field.key}
     claimed = {name for row in rows(BELIEVED) if "| guarded" in row for name in named(row)}
     assert keys <= claimed
@@ -46,13 +46,13 @@ def test_a_row_says_guarded_where_a_policy_guards() -> None:
 
 
 def test_every_policy_and_every_guarded_key_stands_there() -> None:
-    for policy in guardedfields.policies():
+    for policy in guardedfields.field_policies():
         assert f"| `{policy.name}` |" in POLICIES
         for guard in policy.guards:
             for right in (*guard.creating, *guard.updating):
                 assert f"{right.verb} {right.resource}" in POLICIES
-    assert f"| `{guardedfields.closed().name}` |" in POLICIES
-    for namespace in guardedfields.closed().namespaces:
+    assert f"| `{guardedfields.closed_namespaces().name}` |" in POLICIES
+    for namespace in guardedfields.closed_namespaces().namespaces:
         assert f"`{namespace}`" in POLICIES
 
 

@@ -40,7 +40,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, LeaseLost, NotFound
 from pykai.kube.lease import Fence
 from pykai.kube.resources import Resource
-from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.kube.store import Change, Store
 from pykai.kube.transport import Transport
 from pykai.lab.apiserver.server import ApiServer
@@ -216,7 +216,7 @@ class Household:
         await self.caches.start()
         runtime = self._runtime(self.client.transport)
         played = machines(runtime, MachineOptions(self.trouble.habits, default_scheduler=False))
-        self._tasks.append(asyncio.create_task(run_together(runtime, played, self._stop)))
+        self._tasks.append(asyncio.create_task(run_services(runtime, played, self._stop)))
         for service in SERVICES:
             for _ in range(self.trouble.instances.get(service, 1)):
                 self._tasks.append(asyncio.create_task(self._live(service)))
@@ -239,7 +239,7 @@ class Household:
             )
             runtime = self._runtime(wire, trouble.clocks.get(service))
             try:
-                await run_together(runtime, [SERVICES[service](runtime)], stop)
+                await run_services(runtime, [SERVICES[service](runtime)], stop)
             except LeaseLost as lost:
                 log.info("%s is started again: %s", service, lost)
                 self.told.restarts[service] += 1
@@ -275,7 +275,7 @@ class Household:
     async def that(self, resource: Resource, holds: Callable[[], bool], what: str) -> None:
         """Wait, change by change of a kind, until something holds."""
         try:
-            await self.stores[resource].until(lambda _: holds(), PATIENCE_S)
+            await self.stores[resource].wait_until(lambda _: holds(), PATIENCE_S)
         except TimeoutError:
             found = [f"{each['metadata']['name']}: {each.get('status')}" for each in self.stores[resource].values()]
             raise Stuck("\n  ".join([f"waited in vain for {what}:", *found])) from None

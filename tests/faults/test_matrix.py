@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.kube.client import ATTEMPTS
+from pykai.kube.client import MAX_ATTEMPTS
 from pykai.operator.roles import ROLES
 from pykai.podgrouper.ownerkinds import FOREIGN, WATCHED
 from tests.faults.calls import RECOVERY, Call, read_calls
@@ -148,7 +148,7 @@ def test_every_step_of_undoing_a_bind_fails_once(fault: str) -> None:
     assert told.hit[Call("binder", "create", "pods/binding")] == 8
 
 
-ALONE = [(call, fault, times) for call in CALLS for fault in FAULTS for times in (3, ATTEMPTS + 1)] if EACH else []
+ALONE = [(call, fault, times) for call in CALLS for fault in FAULTS for times in (3, MAX_ATTEMPTS + 1)] if EACH else []
 
 
 @pytest.mark.parametrize(("call", "fault", "times"), ALONE, ids=str)

@@ -47,17 +47,15 @@ from pykai.scheduler.config.configuration import _KEYS as CONFIGURATION_KEYS
 from pykai.scheduler.config.configuration import _PLUGIN_SWITCHES as PLUGIN_SWITCHES
 from pykai.scheduler.config.configuration import ENTRY_POINT_GROUP
 from pykai.scheduler.config.usagedb import _KEYS as USAGE_KEYS
-from pykai.scheduler.dispatch.bindplan import Planned, encode_plan
-from pykai.scheduler.dispatch.failedbinds import _Content as FailedBindsContent
+from pykai.scheduler.dispatch.bindplan import PendingBind, encode_plan
+from pykai.scheduler.dispatch.failedbinds import _FailedBindsRecord
 from pykai.scheduler.dispatch.records import BIND_PLAN as BIND_PLAN_RECORD
 from pykai.scheduler.dispatch.records import FAILED_BINDS as FAILED_BINDS_RECORD
-from pykai.scheduler.dispatch.records import Records
+from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import FLAGS as SCHEDULER_FLAGS
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.joborder import job_order
-from pykai.scheduler.snapshotfile import ENTRY as SNAPSHOT_ENTRY
-from pykai.scheduler.snapshotfile import LISTS as SNAPSHOT_LISTS
-from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
+from pykai.scheduler.snapshotfile import OBJECT_LISTS, SNAPSHOT_ENTRY, read_snapshot, snapshot_zip
 from pykai.webhooks.options import FLAGS as ADMISSION_FLAGS
 
 __all__ = [
@@ -77,7 +75,7 @@ __all__ = [
     "Clock",
     "ENTRY_POINT_GROUP",
     "FAILED_BINDS_RECORD",
-    "FailedBindsContent",
+    "_FailedBindsRecord",
     "GENERATORS",
     "Hooks",
     "MACHINES_FLAGS",
@@ -95,19 +93,19 @@ __all__ = [
     "POOL_NOT_SERVED",
     "PROFILES",
     "Plan",
-    "Planned",
+    "PendingBind",
     "PodGrouperOptions",
     "PodGroupsOptions",
     "QUEUES_FLAGS",
     "QueuesOptions",
     "Recorded",
-    "Records",
+    "HandoverRecords",
     "Request",
     "Runtime",
     "SCHEDULER_FLAGS",
     "SERVICES",
     "SNAPSHOT_ENTRY",
-    "SNAPSHOT_LISTS",
+    "OBJECT_LISTS",
     "Story",
     "USAGE_KEYS",
     "custom_resource_definitions",

@@ -26,7 +26,7 @@ def snapshot() -> list[str]:
     with zipfile.ZipFile(io.BytesIO(packed)) as archive:
         content = json.loads(archive.read(program.SNAPSHOT_ENTRY))
     lines = [f"entry {program.SNAPSHOT_ENTRY}", *of_document(content, maps=("pykai.resume",))]
-    for key, kind in program.SNAPSHOT_LISTS.items():
+    for key, kind in program.OBJECT_LISTS.items():
         lines += of_type(kind, f"rawObjects.{key}[]")
     return lines
 
@@ -39,11 +39,11 @@ def plan() -> list[str]:
 def records() -> list[str]:
     """ConfigMaps in which a scheduler keeps what the next one has to know."""
     shard = program.read_flags({}).shard
-    kept = program.Records(None, shard, "kai-scheduler")  # type: ignore[arg-type]
-    text = program.encode_plan([program.Planned("pod", "uid", "node")])
+    kept = program.HandoverRecords(None, shard, "kai-scheduler")  # type: ignore[arg-type]
+    text = program.encode_plan([program.PendingBind("pod", "uid", "node")])
     lines = [f"{kind} name {kept.name_of(kind, 'uid')}" for kind in _kinds()]
     lines.append(f"{program.BIND_PLAN_RECORD} text {text}")
-    lines += [f"{program.FAILED_BINDS_RECORD} {line}" for line in of_type(program.FailedBindsContent)]
+    lines += [f"{program.FAILED_BINDS_RECORD} {line}" for line in of_type(program._FailedBindsRecord)]
     return lines
 
 
@@ -83,7 +83,7 @@ def recordings() -> list[str]:
     kept = program.Recorded(program.PODS, out, 0.0)
     raw = [json.dumps({"metadata": {"name": name, "namespace": "n", "uid": name}}).encode() for name in "ab"]
     kept.begin_list()
-    kept.listed([msgspec.Raw(each) for each in raw])
+    kept.add_listed([msgspec.Raw(each) for each in raw])
     kept.end_list("1")
     lines = [f"recording {line}" for text in out.getvalue().splitlines() for line in of_document(json.loads(text))]
     with tempfile.TemporaryDirectory() as folder:

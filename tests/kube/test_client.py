@@ -23,7 +23,7 @@ from pykai.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
-    ServerFailed,
+    ServerError,
     TooManyRequests,
     Unauthorized,
 )
@@ -213,7 +213,7 @@ async def test_a_disruption_budget_is_an_answer_and_not_overload() -> None:
     pauses = Pauses()
     server.answer(status(429, "TooManyRequests", "Cannot evict pod as it would violate the budget", retry_after_s=10))
     with pytest.raises(TooManyRequests, match="budget") as caught:
-        await Client(server, pause=pauses).evict("ns", "p")
+        await Client(server, sleep=pauses).evict("ns", "p")
     assert caught.value.retry_after_s == 10
     assert not pauses.seconds
 
@@ -222,7 +222,7 @@ async def test_overload_is_waited_out_as_long_as_the_server_says() -> None:
     server = FakeServer()
     pauses = Pauses()
     server.answer(status(429, "TooManyRequests", retry_after_s=7), times=2)
-    await Client(server, pause=pauses).create(PODS, pod("a"))
+    await Client(server, sleep=pauses).create(PODS, pod("a"))
     assert len(server.requests) == 3
     assert all(7 <= seconds <= 8 for seconds in pauses.seconds)
 
@@ -231,7 +231,7 @@ async def test_overload_without_end_is_raised() -> None:
     server = FakeServer()
     server.answer(status(429, "TooManyRequests"), times=100)
     with pytest.raises(TooManyRequests):
-        await Client(server, pause=Pauses()).create(PODS, pod("a"))
+        await Client(server, sleep=Pauses()).create(PODS, pod("a"))
     assert len(server.requests) == 6
 
 
@@ -240,7 +240,7 @@ async def test_reads_are_tried_again_and_writes_are_not(trouble: Response | Exce
     server = FakeServer()
     server.put(pod("a"))
     pauses = Pauses()
-    client = Client(server, pause=pauses)
+    client = Client(server, sleep=pauses)
     server.answer(trouble, times=3)
     await client.get_raw(PODS, "a", "default")
     assert len(pauses.seconds) == 3
@@ -251,7 +251,7 @@ async def test_reads_are_tried_again_and_writes_are_not(trouble: Response | Exce
         client.bind("default", "a", uid="u", node="n"),
     ):
         server.answer(trouble)
-        with pytest.raises((ConnectionLost, ServerFailed)):
+        with pytest.raises((ConnectionLost, ServerError)):
             await write
     assert len(pauses.seconds) == 3
 
@@ -267,8 +267,8 @@ async def test_reads_are_tried_again_and_writes_are_not(trouble: Response | Exce
         (status(409, "Conflict"), Conflict),
         (status(410, "Gone"), Gone),
         (status(422, "Invalid"), Invalid),
-        (status(500, "InternalError"), ServerFailed),
-        (status(504, "Timeout"), ServerFailed),
+        (status(500, "InternalError"), ServerError),
+        (status(504, "Timeout"), ServerError),
     ],
 )
 async def test_each_answer_has_its_error(answer: Response, error: type[KubeError]) -> None:
@@ -298,7 +298,7 @@ async def test_an_error_goes_with_its_last_holder() -> None:
 async def test_an_answer_that_is_no_status_is_shown() -> None:
     server = FakeServer()
     server.answer(Response(502, b"<html>bad gateway</html>"))
-    with pytest.raises(ServerFailed, match="HTTP 502: <html>bad gateway"):
+    with pytest.raises(ServerError, match="HTTP 502: <html>bad gateway"):
         await Client(server).create(PODS, pod("a"))
 
 
@@ -316,9 +316,9 @@ async def test_which_groups_are_served() -> None:
     server = FakeServer()
     client = Client(server)
     server.answer(Response(200, b"{}"))
-    assert await client.serves("resource.k8s.io", "v1")
+    assert await client.serves_group_version("resource.k8s.io", "v1")
     assert server.requests[-1].path == "/apis/resource.k8s.io/v1"
-    assert not await client.serves("no.such.group")
+    assert not await client.serves_group_version("no.such.group")
     server.answer(Response(200, b'{"gitVersion": "v1.35.0"}'))
     assert (await client.server_version())["gitVersion"] == "v1.35.0"
 
@@ -348,7 +348,7 @@ async def test_a_token_bucket_lets_the_burst_through_and_then_the_rate() -> None
     async def pause(seconds: float) -> None:
         pauses.append(round(seconds, 3))
 
-    bucket = TokenBucket(10, 3, now=lambda: time_s, pause=pause)
+    bucket = TokenBucket(10, 3, now=lambda: time_s, sleep=pause)
     for _ in range(5):
         await bucket.take()
     assert pauses == [0.1, 0.2]
@@ -363,7 +363,7 @@ async def test_the_client_obeys_qps_and_burst() -> None:
     pauses = Pauses()
     server = FakeServer()
     server.put(pod("a"))
-    client = Client(server, limits=Limits(qps=0.001, burst=2), pause=pauses)
+    client = Client(server, limits=Limits(qps=0.001, burst=2), sleep=pauses)
     for _ in range(3):
         await client.get_raw(PODS, "a", "default")
     assert len(pauses.seconds) == 1

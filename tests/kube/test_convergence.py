@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pykai.api.core import Pod
 from pykai.kube.client import Client
-from pykai.kube.reflector import Follower, Selection
+from pykai.kube.reflector import Reflector, WatchSelection
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
 from tests.kube.fakes import FakeServer, pod, status
@@ -115,7 +115,7 @@ def test_the_store_converges(story: list[tuple[Any, ...]]) -> None:
         mirror = Mirror(store)
         failures: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        task = asyncio.ensure_future(Follower(Client(server), Selection(PODS), store).run())
+        task = asyncio.ensure_future(Reflector(Client(server), WatchSelection(PODS), store).run())
         for step in story:
             await do(server, store, step)
         # Silence is found after 90 s, and repeated failures make pauses of up to 30 s.
@@ -136,7 +136,7 @@ def test_the_store_converges(story: list[tuple[Any, ...]]) -> None:
         assert set(store.problems) == broken
         assert mirror.objects == there
         assert not mirror.contradictions
-        by_node = {node: {obj.metadata.name for obj in store.by("node", node)} for node in NODES}
+        by_node = {node: {obj.metadata.name for obj in store.by_index("node", node)} for node in NODES}
         assert by_node == {
             node: {obj.metadata.name for obj in there.values() if obj.spec.node_name == node} for node in NODES
         }

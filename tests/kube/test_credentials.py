@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from pykai.kube import credentials, kubeconfig
-from pykai.kube.credentials import TokenFile, in_cluster
+from pykai.kube.credentials import TokenFileCredentials, in_cluster
 from pykai.kube.errors import CredentialsError
-from pykai.kube.execplugin import ExecPlugin
-from pykai.kube.http import HttpTransport, Presented
-from pykai.kube.kubeconfig import Access, Exec
+from pykai.kube.execplugin import ExecCredentials
+from pykai.kube.http import HttpTransport, RequestCredentials
+from pykai.kube.kubeconfig import ExecConfig, RestConfig
 
 
 def encoded(data: bytes) -> str:
@@ -47,8 +47,8 @@ def write(
     return path
 
 
-def read(tmp_path: Path, **parts: Any) -> Access:
-    return kubeconfig.load([write(tmp_path / "config", **parts)])
+def read(tmp_path: Path, **parts: Any) -> RestConfig:
+    return kubeconfig.load_rest_config([write(tmp_path / "config", **parts)])
 
 
 def test_server_and_token(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_the_first_file_that_says_something_wins(tmp_path: Path) -> None:
     document["users"].append({"name": "only-here", "user": {"token": "third"}})
     document["contexts"].append({"name": "other", "context": {"cluster": "c", "user": "only-here"}})
     second.write_text(yaml.safe_dump(document))
-    assert kubeconfig.load([first, second]).authorization == "Bearer first"
-    assert kubeconfig.load([first, second], "other").authorization == "Bearer third"
-    assert kubeconfig.load([second, first]).authorization == "Bearer second"
+    assert kubeconfig.load_rest_config([first, second]).authorization == "Bearer first"
+    assert kubeconfig.load_rest_config([first, second], "other").authorization == "Bearer third"
+    assert kubeconfig.load_rest_config([second, first]).authorization == "Bearer second"
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_files_that_are_no_kubeconfig(tmp_path: Path, text: str, message: str) -
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(CredentialsError, match=message):
-        kubeconfig.load([path])
+        kubeconfig.load_rest_config([path])
 
 
 def test_broken_yaml_does_not_show_its_secrets(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("users:\n- {name: u, user: {token: 'very-secret}}\n")
     with pytest.raises(CredentialsError) as caught:
-        kubeconfig.load([path])
+        kubeconfig.load_rest_config([path])
     assert "very-secret" not in str(caught.value)
 
 
@@ -239,28 +239,28 @@ def test_a_service_account(tmp_path: Path) -> None:
 async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     time_s = 0.0
     path = tmp_path / "token"
-    source = TokenFile(path, now=lambda: time_s)
+    source = TokenFileCredentials(path, now=lambda: time_s)
     with pytest.raises(CredentialsError, match="token"):
-        await source.present()
+        await source.current()
     path.write_text(" one\n")
-    assert (await source.present()).authorization == "Bearer one"
+    assert (await source.current()).authorization == "Bearer one"
     path.write_text("two")
-    assert (await source.present()).authorization == "Bearer one"
+    assert (await source.current()).authorization == "Bearer one"
     time_s = 61.0
-    assert (await source.present()).authorization == "Bearer two"
+    assert (await source.current()).authorization == "Bearer two"
     path.write_text("three")
-    assert await source.refused(Presented("Bearer two"))
-    assert (await source.present()).authorization == "Bearer three"
-    assert not await source.refused(Presented("Bearer three"))
+    assert await source.refresh_after_401(RequestCredentials("Bearer two"))
+    assert (await source.current()).authorization == "Bearer three"
+    assert not await source.refresh_after_401(RequestCredentials("Bearer three"))
     # In the middle of being replaced: the last one holds.
     path.unlink()
     time_s = 200.0
-    assert (await source.present()).authorization == "Bearer three"
+    assert (await source.current()).authorization == "Bearer three"
     path.write_text("")
-    assert (await source.present()).authorization == "Bearer three"
+    assert (await source.current()).authorization == "Bearer three"
 
 
-def plugin(tmp_path: Path, *lines: str, version: str = "v1", **options: Any) -> Exec:
+def plugin(tmp_path: Path, *lines: str, version: str = "v1", **options: Any) -> ExecConfig:
     """A plugin that counts its runs in `runs` and then does what the lines of Python say."""
     path = tmp_path / "plugin"
     runs = tmp_path / "runs"
@@ -268,7 +268,7 @@ def plugin(tmp_path: Path, *lines: str, version: str = "v1", **options: Any) -> 
     path.write_text("\n".join([*head, *lines]) + "\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     api_version = f"client.authentication.k8s.io/{version}"
-    return Exec("config: users[name=u].user.exec", str(path), (), {"SAID": "hello"}, api_version, **options)
+    return ExecConfig("config: users[name=u].user.exec", str(path), (), {"SAID": "hello"}, api_version, **options)
 
 
 def runs(tmp_path: Path) -> int:
@@ -280,29 +280,29 @@ def saying(version: str = "v1", **fields: str) -> str:
     return f"print({json.dumps(document)!r})"
 
 
-ACCESS = Access("https://host:6443", ca=b"CA")
+ACCESS = RestConfig("https://host:6443", ca=b"CA")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 async def test_a_plugin_is_asked_once_and_again_before_it_expires(tmp_path: Path, version: str) -> None:
     time_s = 1767225600.0  # 2026-01-01
     line = saying(version, token="secret", expirationTimestamp="2026-01-01T01:00:00Z")
-    source = ExecPlugin(plugin(tmp_path, line, version=version), ACCESS, now=lambda: time_s)
-    assert (await source.present()).authorization == "Bearer secret"
-    await source.present()
+    source = ExecCredentials(plugin(tmp_path, line, version=version), ACCESS, now=lambda: time_s)
+    assert (await source.current()).authorization == "Bearer secret"
+    await source.current()
     assert runs(tmp_path) == 1
     time_s += 3595
-    await source.present()
+    await source.current()
     assert runs(tmp_path) == 2
 
 
 async def test_a_plugin_is_asked_again_when_refused_but_once_for_many(tmp_path: Path) -> None:
-    source = ExecPlugin(plugin(tmp_path, saying(token="t")), ACCESS)
-    shown = await source.present()
-    assert await source.refused(shown)
-    assert await source.present()
-    assert await source.refused(shown)
-    assert await source.present()
+    source = ExecCredentials(plugin(tmp_path, saying(token="t")), ACCESS)
+    shown = await source.current()
+    assert await source.refresh_after_401(shown)
+    assert await source.current()
+    assert await source.refresh_after_401(shown)
+    assert await source.current()
     assert runs(tmp_path) == 2
 
 
@@ -312,8 +312,8 @@ async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
         "token = json.dumps([os.environ['SAID'], info])",
         "print(json.dumps({'apiVersion': info['apiVersion'], 'kind': info['kind'], 'status': {'token': token}}))",
     )
-    source = ExecPlugin(plugin(tmp_path, *echo, provide_cluster_info=True), ACCESS)
-    said, info = json.loads((await source.present()).authorization.removeprefix("Bearer "))
+    source = ExecCredentials(plugin(tmp_path, *echo, provide_cluster_info=True), ACCESS)
+    said, info = json.loads((await source.current()).authorization.removeprefix("Bearer "))
     assert said == "hello"
     assert info == {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -326,8 +326,8 @@ async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
-    source = ExecPlugin(plugin(tmp_path, saying(clientCertificateData="CERT", clientKeyData="KEY")), ACCESS)
-    certificate = (await source.present()).certificate
+    source = ExecCredentials(plugin(tmp_path, saying(clientCertificateData="CERT", clientKeyData="KEY")), ACCESS)
+    certificate = (await source.current()).certificate
     assert certificate is not None
     assert (certificate.certificate, certificate.key) == (b"CERT", b"KEY")
 
@@ -345,17 +345,17 @@ async def test_a_plugin_may_give_a_certificate(tmp_path: Path) -> None:
     ],
 )
 async def test_plugins_that_fail(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
-    source = ExecPlugin(plugin(tmp_path, *lines), ACCESS, patience_s=0.2 if "sleep" in lines[0] else 20)
+    source = ExecCredentials(plugin(tmp_path, *lines), ACCESS, timeout_s=0.2 if "sleep" in lines[0] else 20)
     with pytest.raises(CredentialsError, match=message) as caught:
-        await source.present()
+        await source.current()
     assert "config: users[name=u].user.exec" in str(caught.value)
     assert "very-secret" not in str(caught.value)
 
 
 async def test_a_plugin_that_is_not_installed_says_how_to_get_it(tmp_path: Path) -> None:
-    absent = Exec("f: e", "no-such-plugin-here", (), {}, "client.authentication.k8s.io/v1", "run: apt install it")
+    absent = ExecConfig("f: e", "no-such-plugin-here", (), {}, "client.authentication.k8s.io/v1", "run: apt install it")
     with pytest.raises(CredentialsError, match=r"no-such-plugin-here.*apt install it"):
-        await ExecPlugin(absent, ACCESS).present()
+        await ExecCredentials(absent, ACCESS).current()
 
 
 def test_paths_of_plugins(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_paths_of_plugins(tmp_path: Path) -> None:
         user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": text, "args": ["get"]}}
         access = read(tmp_path, user=user)
         assert access.exec is not None
-        assert isinstance(credentials.from_access(access), HttpTransport)
+        assert isinstance(credentials.transport_for(access), HttpTransport)
         return access.exec.command
 
     assert command("aws") == "aws"

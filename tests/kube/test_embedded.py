@@ -47,11 +47,11 @@ async def test_half_open_connections_over_tls(tmp_path: Path) -> None:
     local = Client(server.transport())
     async with over_https(server, tmp_path) as (client, proxy), following(client) as store:
         await local.create(CONFIG_MAPS, config_map("before"))
-        await store.until(lambda s: "default/before" in s)
+        await store.wait_until(lambda s: "default/before" in s)
         proxy.silence()
         await local.create(CONFIG_MAPS, config_map("after"))
         await local.delete(CONFIG_MAPS, "before", "default")
-        await store.until(lambda s: "default/after" in s and "default/before" not in s)
+        await store.wait_until(lambda s: "default/after" in s and "default/before" not in s)
     await server.close()
 
 
@@ -62,11 +62,11 @@ async def test_a_restart_from_disk(tmp_path: Path) -> None:
     server = await ApiServer.open(clock=Clock(), data=data)
     async with over_https(server, tmp_path) as (client, proxy), following(client) as store:
         await client.create(CONFIG_MAPS, config_map("before"))
-        await store.until(lambda s: "default/before" in s)
+        await store.wait_until(lambda s: "default/before" in s)
         await server.close()
         server = await ApiServer.open(clock=Clock(), data=data)
         proxy.target = await server.serve()
         await client.create(CONFIG_MAPS, config_map("after"))
         await client.delete(CONFIG_MAPS, "before", "default")
-        await store.until(lambda s: "default/after" in s and "default/before" not in s)
+        await store.wait_until(lambda s: "default/after" in s and "default/before" not in s)
     await server.close()

@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pykai.kube.client import Client
-from pykai.kube.events import NORMAL, WARNING, Recorder, Reference
+from pykai.kube.events import NORMAL, WARNING, EventRecorder, InvolvedObject
 from pykai.kube.transport import Transport
 from tests.kube.fakes import FakeServer, status
 from tests.kube.faketime import LoopClock, in_fake_time
 from tests.kube.lagging import Hanging
 
-POD = Reference("v1", "Pod", "default", "train-0", "uid-1")
+POD = InvolvedObject("v1", "Pod", "default", "train-0", "uid-1")
 
 
 @asynccontextmanager
-async def recording(server: Transport) -> AsyncIterator[Recorder]:
-    recorder = Recorder(Client(server), component="kai-scheduler", clock=LoopClock.of_2026())
+async def recording(server: Transport) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(Client(server), component="kai-scheduler", clock=LoopClock.of_2026())
     stop = asyncio.Event()
     task = asyncio.ensure_future(recorder.run(stop))
     try:
@@ -82,7 +82,7 @@ def test_other_words_reasons_or_objects_are_other_events() -> None:
             recorder.event(POD, NORMAL, "Bound", "to n1")
             recorder.event(POD, NORMAL, "Bound", "to n2")
             recorder.event(POD, NORMAL, "Evicted", "to n1")
-            recorder.event(Reference("v1", "Pod", "default", "train-0", "uid-2"), NORMAL, "Bound", "to n1")
+            recorder.event(InvolvedObject("v1", "Pod", "default", "train-0", "uid-2"), NORMAL, "Bound", "to n1")
         assert len(events(server)) == 4
 
     in_fake_time(story())
@@ -109,7 +109,7 @@ def test_one_object_cannot_flood_the_server() -> None:
             await asyncio.sleep(1)
             assert len(events(server)) == 25
             assert recorder.dropped == 75
-            recorder.event(Reference("v1", "Pod", "default", "other", "uid-9"), NORMAL, "Bound", "to n1")
+            recorder.event(InvolvedObject("v1", "Pod", "default", "other", "uid-9"), NORMAL, "Bound", "to n1")
             await asyncio.sleep(301)
             recorder.event(POD, WARNING, "Unschedulable", "again allowed")
         assert len(events(server)) == 27
@@ -139,7 +139,7 @@ def test_a_server_that_refuses_loses_only_that_event() -> None:
         server.lose(to="POST")
         async with recording(server) as recorder:
             for name in ("a", "b", "c"):
-                recorder.event(Reference("v1", "Pod", "default", name, name), NORMAL, "Bound", "to n1")
+                recorder.event(InvolvedObject("v1", "Pod", "default", name, name), NORMAL, "Bound", "to n1")
         assert [event["involvedObject"]["name"] for event in events(server)] == ["c"]
 
     in_fake_time(story())
@@ -149,7 +149,7 @@ def test_cluster_wide_objects_have_their_events_in_default() -> None:
     async def story() -> None:
         server = FakeServer()
         async with recording(server) as recorder:
-            recorder.event(Reference("v1", "Node", "", "n1", "u"), WARNING, "LiesAboutGpus", "8 said, 4 there")
+            recorder.event(InvolvedObject("v1", "Node", "", "n1", "u"), WARNING, "LiesAboutGpus", "8 said, 4 there")
         (event,) = events(server)
         assert event["metadata"]["namespace"] == "default"
         assert "namespace" not in event["involvedObject"]
@@ -176,7 +176,7 @@ def test_overlong_names_and_messages_are_cut() -> None:
     async def story() -> None:
         server = FakeServer()
         async with recording(server) as recorder:
-            recorder.event(Reference("v1", "Pod", "default", "x" * 253, "u"), NORMAL, "Bound", "m" * 5000)
+            recorder.event(InvolvedObject("v1", "Pod", "default", "x" * 253, "u"), NORMAL, "Bound", "m" * 5000)
         (event,) = events(server)
         assert len(event["metadata"]["name"]) <= 253
         assert len(event["message"]) == 1024
@@ -205,7 +205,7 @@ def test_events_that_hang_in_one_namespace_delay_no_others_and_not_the_end() -> 
         loop = asyncio.get_running_loop()
         async with recording(Hanging(server)) as recorder:
             for number in range(10):
-                recorder.event(Reference("v1", "Pod", "slow", f"p{number}", "u"), NORMAL, "Hangs", "")
+                recorder.event(InvolvedObject("v1", "Pod", "slow", f"p{number}", "u"), NORMAL, "Hangs", "")
             await asyncio.sleep(1)
             recorder.event(POD, NORMAL, "Told", "")
             await asyncio.sleep(1)

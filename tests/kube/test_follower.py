@@ -12,7 +12,7 @@ import pytest
 from pykai.api.core import Pod
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
-from pykai.kube.reflector import Follower, Selection
+from pykai.kube.reflector import Reflector, WatchSelection
 from pykai.kube.resources import PODS
 from pykai.kube.store import Store
 from tests.kube.fakes import FakeServer, pod, status
@@ -22,7 +22,7 @@ from tests.kube.faketime import in_fake_time
 @asynccontextmanager
 async def following(server: FakeServer, *, optional: bool = False) -> AsyncIterator[Store[Pod]]:
     store = Store(PODS, Pod)
-    task = asyncio.ensure_future(Follower(Client(server), Selection(PODS), store, optional=optional).run())
+    task = asyncio.ensure_future(Reflector(Client(server), WatchSelection(PODS), store, optional=optional).run())
     try:
         yield store
     finally:
@@ -81,7 +81,7 @@ def test_silence_ends_a_watch_after_ninety_seconds_and_pauses_do_not_grow() -> N
             server.mute()
             server.put(pod("a"))
             began_s = now()
-            await store.until(lambda s: len(s) == 1, 1000)
+            await store.wait_until(lambda s: len(s) == 1, 1000)
             assert now() - began_s <= 91
 
     in_fake_time(story())
@@ -98,7 +98,7 @@ def test_a_dead_server_is_asked_less_and_less_often() -> None:
             assert 3600 / 30 <= watches(server) <= 3600 / 15 + 20
             server._planned.clear()
             server.put(pod("a"))
-            await store.until(lambda s: len(s) == 1, 31)
+            await store.wait_until(lambda s: len(s) == 1, 31)
 
     in_fake_time(story())
 
@@ -197,7 +197,7 @@ def test_an_optional_kind_is_found_when_it_comes() -> None:
         async with following(server, optional=True) as store:
             await store.synced.wait()
             assert len(store) == 0
-            await store.until(lambda s: len(s) == 1, 100)
+            await store.wait_until(lambda s: len(s) == 1, 100)
 
     in_fake_time(story())
 
@@ -236,7 +236,7 @@ def test_a_mistake_in_one_watch_starts_it_over() -> None:
         caches = Caches(Client(server))
         store = caches.store(PODS, Pod)
         await caches.start()
-        await caches.synced()
+        await caches.wait_for_sync()
         assert len(store) == 1
         await caches.stop()
 

@@ -13,10 +13,10 @@ import pytest
 from pykai.api.core import Pod
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
-from pykai.kube.credentials import Fixed, TokenFile
+from pykai.kube.credentials import StaticCredentials, TokenFileCredentials
 from pykai.kube.errors import ConnectionLost, CredentialsError, Unauthorized
-from pykai.kube.http import ClientCertificate, HttpTransport, Presented
-from pykai.kube.reflector import Patience
+from pykai.kube.http import ClientCertificate, HttpTransport, RequestCredentials
+from pykai.kube.reflector import WatchTimeouts
 from pykai.kube.resources import PODS
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response
@@ -25,7 +25,7 @@ from tests.kube.fakes import FakeServer, pod, status
 from tests.kube.lagging import Hanging
 from tests.kube.wires import Proxy, Wire
 
-QUICK = Patience(idle_s=0.15, first_pause_s=0.01, longest_pause_s=0.05)
+QUICK = WatchTimeouts(idle_s=0.15, first_pause_s=0.01, longest_pause_s=0.05)
 
 
 @asynccontextmanager
@@ -40,13 +40,13 @@ async def served(server: FakeServer, folder: Path | None = None) -> AsyncIterato
 
 
 @asynccontextmanager
-async def following(url: str, patience: Patience = QUICK) -> AsyncIterator[Store[Pod]]:
+async def following(url: str, patience: WatchTimeouts = QUICK) -> AsyncIterator[Store[Pod]]:
     transport = HttpTransport(url)
-    caches = Caches(Client(transport), patience=patience)
+    caches = Caches(Client(transport), timeouts=patience)
     store = caches.store(PODS, Pod)
     await caches.start()
     try:
-        await caches.synced()
+        await caches.wait_for_sync()
         yield store
     finally:
         await caches.stop()
@@ -57,16 +57,16 @@ async def test_requests_and_watches_over_tls(tmp_path: Path) -> None:
     server = FakeServer()
     server.put(pod("a"))
     async with served(server, tmp_path) as wire:
-        transport = HttpTransport(wire.url, ca=authority().pem, credentials=Fixed("Bearer t"))
+        transport = HttpTransport(wire.url, ca=authority().pem, credentials=StaticCredentials("Bearer t"))
         client = Client(transport)
         caches = Caches(client)
         store = caches.store(PODS, Pod)
         await caches.start()
-        await caches.synced()
+        await caches.wait_for_sync()
         await server.watched()
         await client.create(PODS, pod("b"))
         await client.patch(PODS, "a", {"spec": {"nodeName": "ü?&=/ +"}}, "default")
-        await store.until(lambda s: len(s) == 2 and s.get("default/a").spec.node_name == "ü?&=/ +")  # type: ignore[union-attr]
+        await store.wait_until(lambda s: len(s) == 2 and s.get("default/a").spec.node_name == "ü?&=/ +")  # type: ignore[union-attr]
         await client.list_raw(PODS, label_selector="a in (b, c),d!=e", field_selector="x=+&y")
         assert server.requests[-1].query["labelSelector"] == "a in (b, c),d!=e"
         assert server.requests[-1].query["fieldSelector"] == "x=+&y"
@@ -97,7 +97,7 @@ async def test_client_certificates_are_shown(tmp_path: Path) -> None:
     issued = authority().issue("alice", common_name_only=True)
     certificate = ClientCertificate(issued.certificate, issued.key)
     async with served(FakeServer(), tmp_path) as wire:
-        transport = HttpTransport(wire.url, ca=authority().pem, credentials=Fixed("", certificate))
+        transport = HttpTransport(wire.url, ca=authority().pem, credentials=StaticCredentials("", certificate))
         await transport.send(Request("GET", "/api/v1/pods"))
         await transport.close()
         assert wire.seen == [("", "alice")]
@@ -106,7 +106,7 @@ async def test_client_certificates_are_shown(tmp_path: Path) -> None:
 async def test_bad_certificates_say_so() -> None:
     with pytest.raises(CredentialsError, match="CA certificate"):
         await HttpTransport("https://127.0.0.1:1", ca=b"-----BEGIN NONSENSE").send(Request("GET", "/"))
-    broken = Fixed("", ClientCertificate(b"no", b"nor this"))
+    broken = StaticCredentials("", ClientCertificate(b"no", b"nor this"))
     with pytest.raises(CredentialsError, match="client certificate"):
         await HttpTransport("https://127.0.0.1:1", credentials=broken).send(Request("GET", "/"))
     with pytest.raises(CredentialsError, match="URL"):
@@ -118,7 +118,7 @@ async def test_a_refused_token_is_read_again_once(tmp_path: Path) -> None:
     token.write_text("old\n")
     server = FakeServer()
     async with served(server) as wire:
-        transport = HttpTransport(wire.url, credentials=TokenFile(token))
+        transport = HttpTransport(wire.url, credentials=TokenFileCredentials(token))
         client = Client(transport)
         await client.list_raw(PODS)
         token.write_text("new\n")
@@ -137,7 +137,7 @@ async def test_a_watch_that_is_refused_refreshes_too(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
     async with served(FakeServer()) as wire:
-        transport = HttpTransport(wire.url, credentials=TokenFile(token))
+        transport = HttpTransport(wire.url, credentials=TokenFileCredentials(token))
         client = Client(transport)
         await client.list_raw(PODS)
         token.write_text("new")
@@ -152,11 +152,11 @@ async def test_certificates_may_change_while_running(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.names = iter(("first", "second", "second"))
 
-        async def present(self) -> Presented:
+        async def current(self) -> RequestCredentials:
             issued = certified[next(self.names)]
-            return Presented("", ClientCertificate(issued.certificate, issued.key))
+            return RequestCredentials("", ClientCertificate(issued.certificate, issued.key))
 
-        async def refused(self, presented: Presented) -> bool:
+        async def refresh_after_401(self, presented: RequestCredentials) -> bool:
             return False
 
     certified = {name: authority().issue(name, common_name_only=True) for name in ("first", "second")}
@@ -176,10 +176,10 @@ async def test_half_open_connections_are_found() -> None:
         async with following(f"http://127.0.0.1:{proxy.port}") as store:
             await server.watched()
             server.put(pod("a"))
-            await store.until(lambda s: len(s) == 1)
+            await store.wait_until(lambda s: len(s) == 1)
             proxy.silence()
             server.put(pod("b"))
-            await store.until(lambda s: len(s) == 2, 10)
+            await store.wait_until(lambda s: len(s) == 2, 10)
             assert server.lists() == 1
         await proxy.stop()
 
@@ -207,12 +207,12 @@ async def test_cut_connections_are_resumed() -> None:
     async with served(server) as wire:
         proxy = Proxy(wire.port)
         await proxy.start()
-        async with following(f"http://127.0.0.1:{proxy.port}", Patience(first_pause_s=0.01)) as store:
+        async with following(f"http://127.0.0.1:{proxy.port}", WatchTimeouts(first_pause_s=0.01)) as store:
             for number in range(3):
                 await server.watched(number + 1)
                 proxy.cut()
                 server.put(pod(f"p{number}"))
-                await store.until(lambda s, number=number: len(s) == number + 1)  # type: ignore[misc]
+                await store.wait_until(lambda s, number=number: len(s) == number + 1)  # type: ignore[misc]
             assert server.lists() == 1
         await proxy.stop()
 
@@ -225,14 +225,14 @@ async def test_the_server_may_restart() -> None:
         await wire.stop()
         server.put(pod("b"))
         await wire.start()
-        await store.until(lambda s: len(s) == 2)
+        await store.wait_until(lambda s: len(s) == 2)
         assert server.lists() == 1
         # And once more, having forgotten its history and an object.
         await wire.stop()
         server.remove("a")
         server.expire()
         await wire.start()
-        await store.until(lambda s: "default/a" not in s)
+        await store.wait_until(lambda s: "default/a" not in s)
 
 
 async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
@@ -272,11 +272,13 @@ async def test_redirects_are_not_followed() -> None:
     answer = status(302)
     server.answer(type(answer)(302, b"", {"Location": "http://127.0.0.1:1/evil"}))
     async with served(server) as wire:
-        transport = HttpTransport(wire.url, credentials=Fixed("Bearer secret"))
+        transport = HttpTransport(wire.url, credentials=StaticCredentials("Bearer secret"))
         assert (await transport.send(Request("GET", "/version"))).status == 302
         await transport.close()
 
 
 def test_secrets_are_not_printed(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("test").warning("%s", Presented("Bearer very-secret", ClientCertificate(b"cert", b"very-secret")))
+    logging.getLogger("test").warning(
+        "%s", RequestCredentials("Bearer very-secret", ClientCertificate(b"cert", b"very-secret"))
+    )
     assert "very-secret" not in caplog.text

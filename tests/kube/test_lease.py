@@ -130,7 +130,7 @@ def test_a_lease_is_taken_when_it_runs_out_not_at_the_next_look() -> None:
         server = FakeServer()
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
         server.put({"metadata": {"name": "kai-scheduler", "namespace": "kai"}, "spec": spec}, PATH)
-        heir = Candidate(server, "heir", retry_s=4)
+        heir = Candidate(server, "heir", retry_period_s=4)
         await heir.began.wait()
         assert 15 <= now() < 15.1
         heir.stop.set()

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pykai.kube.client import Client
-from pykai.kube.limits import Slots, leaves_enough
+from pykai.kube.limits import FairSemaphore, may_take_slot
 from pykai.kube.resources import PODS
 from tests.kube.fakes import FakeServer, pod
 from tests.kube.lagging import Hanging
@@ -18,7 +18,7 @@ class Crowd:
     """People who want slots, and who has got one, in this order."""
 
     def __init__(self, total: int) -> None:
-        self.slots = Slots(total)
+        self.slots = FairSemaphore(total)
         self.inside: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._ends: dict[str, asyncio.Event] = {}
@@ -44,7 +44,7 @@ class Crowd:
             await asyncio.sleep(0)
 
     async def _stay(self, name: str) -> None:
-        async with self.slots.of(name.partition("-")[0]):
+        async with self.slots.slot(name.partition("-")[0]):
             self.inside.append(name)
             await self._ends[name].wait()
             self.inside.remove(name)
@@ -53,7 +53,7 @@ class Crowd:
 @pytest.mark.parametrize(("total", "most"), [(1, 1), (2, 1), (3, 2), (5, 4), (10, 8), (80, 64), (128, 102)])
 def test_how_many_one_may_have(total: int, most: int) -> None:
     held = 0
-    while leaves_enough(held, total - held):
+    while may_take_slot(held, total - held):
         held += 1
     assert held == most
 
@@ -83,7 +83,7 @@ async def test_a_slot_is_not_lost_with_whoever_no_longer_waits() -> None:
     await crowd.goes("a-0")
     assert crowd.inside == ["b-0"]
     await crowd.goes("b-0")
-    async with asyncio.timeout(1), crowd.slots.of("c"):
+    async with asyncio.timeout(1), crowd.slots.slot("c"):
         pass
 
 

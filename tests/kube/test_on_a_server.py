@@ -15,18 +15,18 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, Conflict, ConnectionLost, Invalid, NotFound
-from pykai.kube.events import NORMAL, Recorder, Reference
+from pykai.kube.events import NORMAL, EventRecorder, InvolvedObject
 from pykai.kube.lease import LeaderElection
-from pykai.kube.reflector import Patience
+from pykai.kube.reflector import WatchTimeouts
 from pykai.kube.resources import CONFIG_MAPS, EVENTS, LEASES, SECRETS, Resource
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
 from tests.kube.lagging import Lagging
 from tests.servers import Server, api_server
 
-QUICK = Patience(idle_s=0.2, first_pause_s=0.01, longest_pause_s=0.05)
+QUICK = WatchTimeouts(idle_s=0.2, first_pause_s=0.01, longest_pause_s=0.05)
 #: for watches that are not to be taken for dead, however slow the machine is
-CALM = Patience(idle_s=60, first_pause_s=0.01, longest_pause_s=0.05)
+CALM = WatchTimeouts(idle_s=60, first_pause_s=0.01, longest_pause_s=0.05)
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def following(
-    client: Client, resource: Resource = CONFIG_MAPS, patience: Patience = QUICK
+    client: Client, resource: Resource = CONFIG_MAPS, patience: WatchTimeouts = QUICK
 ) -> AsyncIterator[Store[ConfigMap]]:
     """A store of one namespace; what it reads of an object is its name and its labels."""
-    caches = Caches(client, patience=patience)
+    caches = Caches(client, timeouts=patience)
     store = caches.store(resource, ConfigMap, namespace="default")
     await caches.start()
     try:
-        await caches.synced()
+        await caches.wait_for_sync()
         yield store
     finally:
         await caches.stop()
@@ -82,7 +82,7 @@ async def tour(client: Client) -> None:
         await client.delete(CONFIG_MAPS, "c2", "default", uid=(await uid(client, "c2")))
         with pytest.raises(NotFound):
             await client.delete(CONFIG_MAPS, "c2", "default")
-        await store.until(lambda s: "default/applied" in s and "default/c2" not in s)
+        await store.wait_until(lambda s: "default/applied" in s and "default/c2" not in s)
         seen = store.get("default/c1")
         assert seen is not None
         assert seen.metadata.labels == {"seen": "yes"}
@@ -124,15 +124,15 @@ async def test_a_store_catches_up_with_the_server(server: Server) -> None:
     """However long a watch is behind; nothing but metadata is read for it."""
     wire = Lagging(server.transport())
     client = Client(wire)
-    caches = Caches(client, patience=CALM)
+    caches = Caches(client, timeouts=CALM)
     store = caches.store(CONFIG_MAPS, ConfigMap, namespace="default")
     await caches.start()
     try:
-        await caches.synced()
+        await caches.wait_for_sync()
         wire.current.clear()
         await client.create(CONFIG_MAPS, config_map("late", large="x" * 100))
         asked = len(wire.answers)
-        catching_up = asyncio.create_task(caches.catch_up(store))
+        catching_up = asyncio.create_task(caches.wait_until_caught_up(store))
         async with asyncio.timeout(20):
             while len(wire.answers) == asked:
                 await asyncio.sleep(0)
@@ -161,9 +161,9 @@ async def test_leases_and_events(client: Client) -> None:
     async def work(stop: asyncio.Event) -> None:
         lease = await client.get_raw(LEASES, "kai-scheduler", "default")
         assert lease["spec"]["holderIdentity"] == "host_1"
-        recorder = Recorder(client, component="kai-scheduler", clock=Clock())
+        recorder = EventRecorder(client, component="kai-scheduler", clock=Clock())
         for _ in range(3):
-            recorder.event(Reference("v1", "Pod", "default", "p", "u"), NORMAL, "Bound", "to n1")
+            recorder.event(InvolvedObject("v1", "Pod", "default", "p", "u"), NORMAL, "Bound", "to n1")
             await recorder.flush()
 
     await election.lead(asyncio.Event(), work)
@@ -181,7 +181,9 @@ async def test_a_released_lease_passes_to_the_next(client: Client) -> None:
             stop.set()
             await ended.wait()
 
-        election = LeaderElection(client, namespace="default", name="kai-binder", identity=identity, retry_s=0.05)
+        election = LeaderElection(
+            client, namespace="default", name="kai-binder", identity=identity, retry_period_s=0.05
+        )
         await election.lead(stop, work)
 
     await asyncio.gather(*(candidate(f"host_{number}", asyncio.Event()) for number in range(3)))
@@ -259,7 +261,7 @@ async def test_a_watch_that_was_away_misses_nothing(server: Server, client: Clie
     async with following(Client(severed), SECRETS, CALM) as store:
         for name in ("stays", "goes", "changes"):
             await client.create(SECRETS, {"metadata": {"name": name, "namespace": "default"}})
-        await store.until(lambda s: all(f"default/{name}" in s for name in ("stays", "goes", "changes")))
+        await store.wait_until(lambda s: all(f"default/{name}" in s for name in ("stays", "goes", "changes")))
         told: list[tuple[str, bool]] = []
         store.subscribe(lambda change: told.append((change.key, change.new is None)))
         told.clear()  # what was there already is told first
@@ -272,7 +274,9 @@ async def test_a_watch_that_was_away_misses_nothing(server: Server, client: Clie
         if compacted:
             server.compact()
         severed.mend()
-        await store.until(lambda s: (found := s.get("default/changes")) is not None and bool(found.metadata.labels))
+        await store.wait_until(
+            lambda s: (found := s.get("default/changes")) is not None and bool(found.metadata.labels)
+        )
         assert {each.metadata.name for each in store.values()} == {"stays", "changes", "comes"}
         passed = [] if compacted else [("default/passes-by", False), ("default/passes-by", True)]
         assert sorted(told) == sorted(

@@ -17,20 +17,20 @@ def test_a_key_stands_in_the_queue_once_and_in_order() -> None:
     queue = WorkQueue()
     for key in ("b", "a", "b"):
         queue.add(key)
-    assert [queue.take(), queue.take(), queue.take()] == ["b", "a", None]
+    assert [queue.get(), queue.get(), queue.get()] == ["b", "a", None]
 
 
 def test_a_key_being_worked_on_comes_back_only_afterwards() -> None:
     queue = WorkQueue()
     queue.add("a")
-    assert queue.take() == "a"
+    assert queue.get() == "a"
     queue.add("a")
     queue.add("a")
-    assert queue.take() is None
+    assert queue.get() is None
     queue.done("a")
-    assert queue.take() == "a"
+    assert queue.get() == "a"
     queue.done("a")
-    assert queue.take() is None
+    assert queue.get() is None
 
 
 def test_the_earliest_time_holds() -> None:
@@ -39,13 +39,13 @@ def test_the_earliest_time_holds() -> None:
     queue.add_at("a", 5)
     queue.add_at("a", 20)
     assert queue.next_due_s() == 5
-    queue.ripen(4.9)
-    assert queue.take() is None
-    queue.ripen(5)
-    assert queue.take() == "a"
+    queue.promote_due(4.9)
+    assert queue.get() is None
+    queue.promote_due(5)
+    assert queue.get() == "a"
     queue.done("a")
-    queue.ripen(100)
-    assert queue.take() is None
+    queue.promote_due(100)
+    assert queue.get() is None
     assert queue.next_due_s() is None
 
 
@@ -53,28 +53,28 @@ def test_adding_for_now_cancels_the_later_time() -> None:
     queue = WorkQueue()
     queue.add_at("a", 10)
     queue.add("a")
-    assert queue.take() == "a"
+    assert queue.get() == "a"
     queue.done("a")
-    queue.ripen(10)
-    assert queue.take() is None
+    queue.promote_due(10)
+    assert queue.get() is None
 
 
 def test_a_time_that_comes_during_the_work_waits_for_its_end() -> None:
     queue = WorkQueue()
     queue.add("a")
-    queue.take()
+    queue.get()
     queue.add_at("a", 1)
-    queue.ripen(1)
-    assert queue.take() is None
+    queue.promote_due(1)
+    assert queue.get() is None
     queue.done("a")
-    assert queue.take() == "a"
+    assert queue.get() == "a"
 
 
 def test_namespaces_take_turns() -> None:
     queue = WorkQueue()
     for key in ("a/1", "a/2", "a/3", "b/1", "c/1", "b/2"):
         queue.add(key)
-    assert [queue.take() for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
+    assert [queue.get() for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
     assert len(queue) == 0
 
 
@@ -82,20 +82,20 @@ def test_a_namespace_leaves_workers_for_others() -> None:
     queue = WorkQueue()
     for number in range(10):
         queue.add(f"slow/{number}")
-    assert [queue.take(4 - queue.working) for _ in range(4)] == ["slow/0", "slow/1", "slow/2", None]
+    assert [queue.get(4 - queue.processing) for _ in range(4)] == ["slow/0", "slow/1", "slow/2", None]
     queue.add("a/1")
-    assert queue.take(4 - queue.working) == "a/1"
+    assert queue.get(4 - queue.processing) == "a/1"
     queue.done("slow/0")
-    assert queue.take(4 - queue.working) is None
+    assert queue.get(4 - queue.processing) is None
     queue.done("a/1")
-    assert queue.take(4 - queue.working) == "slow/3"
+    assert queue.get(4 - queue.processing) == "slow/3"
 
 
 def test_keys_without_a_namespace_need_not_share() -> None:
     queue = WorkQueue()
     for name in ("a", "b", "c"):
         queue.add(name)
-    assert [queue.take(3 - queue.working) for _ in range(3)] == ["a", "b", "c"]
+    assert [queue.get(3 - queue.processing) for _ in range(3)] == ["a", "b", "c"]
 
 
 Reconcile = Callable[[str], Awaitable[float | None]]

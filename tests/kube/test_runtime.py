@@ -11,7 +11,7 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Unauthorized
 from pykai.kube.resources import PODS
-from pykai.kube.runtime import Runtime, run_together
+from pykai.kube.runtime import Runtime, run_services
 from tests.kube.fakes import FakeServer, status
 
 
@@ -43,7 +43,7 @@ def runtime(server: FakeServer | None = None) -> Runtime:
 
 async def test_services_are_told_to_stop_and_awaited() -> None:
     stop, workers = asyncio.Event(), [Worker("a"), Worker("b")]
-    running = asyncio.create_task(run_together(runtime(), workers, stop))
+    running = asyncio.create_task(run_services(runtime(), workers, stop))
     for worker in workers:
         await worker.began.wait()
     stop.set()
@@ -54,7 +54,7 @@ async def test_services_are_told_to_stop_and_awaited() -> None:
 async def test_when_one_fails_the_others_finish_and_the_failure_is_told() -> None:
     stop, good = asyncio.Event(), Worker("good")
     with pytest.raises(RuntimeError, match="bad broke"):
-        await run_together(runtime(), [good, Worker("bad", fails=True)], stop)
+        await run_services(runtime(), [good, Worker("bad", fails=True)], stop)
     assert stop.is_set()
     assert good.ended.is_set()
 
@@ -62,7 +62,7 @@ async def test_when_one_fails_the_others_finish_and_the_failure_is_told() -> Non
 async def test_one_that_does_not_stop_is_cancelled() -> None:
     stop, stubborn = asyncio.Event(), Worker("stubborn", stubborn=True)
     stop.set()
-    await asyncio.wait_for(run_together(runtime(), [stubborn], stop, patience_s=0.01), 5)
+    await asyncio.wait_for(run_services(runtime(), [stubborn], stop, shutdown_timeout_s=0.01), 5)
     assert not stubborn.ended.is_set()
 
 
@@ -72,7 +72,7 @@ async def test_a_service_that_returns_early_is_no_failure() -> None:
             self.ended.set()
 
     stop, brief, other = asyncio.Event(), Brief("brief"), Worker("other")
-    running = asyncio.create_task(run_together(runtime(), [brief, other], stop))
+    running = asyncio.create_task(run_services(runtime(), [brief, other], stop))
     await other.began.wait()
     assert brief.ended.is_set()
     assert not stop.is_set()
@@ -86,4 +86,4 @@ async def test_a_process_that_the_server_knows_no_more_ends() -> None:
     shared = runtime(server)
     shared.caches.store(PODS, dict)
     with pytest.raises(Unauthorized):
-        await asyncio.wait_for(run_together(shared, [Worker("a")], asyncio.Event()), 5)
+        await asyncio.wait_for(run_services(shared, [Worker("a")], asyncio.Event()), 5)

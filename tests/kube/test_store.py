@@ -14,23 +14,23 @@ import pytest
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError, decode_as
 from pykai.kube.caches import Caches
-from pykai.kube.client import PAGE, Client
+from pykai.kube.client import PAGE_SIZE, Client
 from pykai.kube.errors import Unauthorized
-from pykai.kube.reflector import Follower, Patience, Selection, WatchEvent
+from pykai.kube.reflector import Reflector, WatchEvent, WatchSelection, WatchTimeouts
 from pykai.kube.resources import PODS, Resource
 from pykai.kube.store import Change, Store
 from tests.kube.fakes import FakeServer, pod, status
 
-QUICK = Patience(idle_s=5.0, first_pause_s=0.005, longest_pause_s=0.02)
+QUICK = WatchTimeouts(idle_s=5.0, first_pause_s=0.005, longest_pause_s=0.02)
 
 
 @asynccontextmanager
-async def following(server: FakeServer, patience: Patience = QUICK, **options: Any) -> AsyncIterator[Store[Pod]]:
-    caches = Caches(Client(server), patience=patience)
+async def following(server: FakeServer, patience: WatchTimeouts = QUICK, **options: Any) -> AsyncIterator[Store[Pod]]:
+    caches = Caches(Client(server), timeouts=patience)
     store = caches.store(PODS, Pod, **options)
     await caches.start()
     try:
-        await caches.synced()
+        await caches.wait_for_sync()
         yield store
     finally:
         await caches.stop()
@@ -69,7 +69,7 @@ async def test_a_list_and_then_its_changes() -> None:
         server.put(pod("a", node="n1"))
         server.remove("b")
         server.put(pod("c"))
-        await store.until(lambda s: s.get("default/c") is not None)
+        await store.wait_until(lambda s: s.get("default/c") is not None)
         assert tale == ["+default/a", "+default/b", "~default/a", "-default/b", "+default/c"]
         assert names(store) == ["a", "c"]
 
@@ -106,23 +106,23 @@ async def test_dropped_watches_resume_where_they_were() -> None:
             await server.watched(number + 1)
             server.put(pod(f"p{number}"))
             key = f"default/p{number}"
-            await store.until(lambda s, key=key: s.get(key) is not None)  # type: ignore[misc]
+            await store.wait_until(lambda s, key=key: s.get(key) is not None)  # type: ignore[misc]
             server.drop_watches()
             server.put(pod(f"q{number}"))
-        await store.until(lambda s: len(s) == 10)
+        await store.wait_until(lambda s: len(s) == 10)
         assert server.lists() == 1
 
 
 async def test_a_watch_that_ends_is_resumed_at_once() -> None:
     server = FakeServer()
-    async with following(server, Patience(first_pause_s=60)) as store:
+    async with following(server, WatchTimeouts(first_pause_s=60)) as store:
         await server.watched(1)
         server.put(pod("a"))
-        await store.until(lambda s: len(s) == 1)
+        await store.wait_until(lambda s: len(s) == 1)
         server.end_watches()
         await server.watched(2)
         server.put(pod("b"))
-        await store.until(lambda s: len(s) == 2)
+        await store.wait_until(lambda s: len(s) == 2)
 
 
 async def test_an_expired_version_lists_again_and_tells_the_difference() -> None:
@@ -139,7 +139,7 @@ async def test_an_expired_version_lists_again_and_tells_the_difference() -> None
         server.put(pod("comes"))
         server.expire()
         server.drop_watches()
-        await store.until(lambda s: "default/comes" in s and "default/goes" not in s)
+        await store.wait_until(lambda s: "default/comes" in s and "default/goes" not in s)
         assert sorted(tale) == ["+default/comes", "-default/goes", "~default/changes"]
 
 
@@ -150,17 +150,17 @@ async def test_an_error_event_of_410_lists_again() -> None:
         server.say({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}})
         server.put(pod("a"))
         await server.watched(2)
-        await store.until(lambda s: len(s) == 1)
+        await store.wait_until(lambda s: len(s) == 1)
         assert server.lists() == 2
 
 
 async def test_silence_is_a_dead_connection() -> None:
     server = FakeServer()
-    async with following(server, Patience(idle_s=0.05, first_pause_s=0.001)) as store:
+    async with following(server, WatchTimeouts(idle_s=0.05, first_pause_s=0.001)) as store:
         await server.watched(1)
         server.mute()
         server.put(pod("a"))
-        await store.until(lambda s: len(s) == 1, 5)
+        await store.wait_until(lambda s: len(s) == 1, 5)
         assert server.lists() == 1
 
 
@@ -171,13 +171,13 @@ async def test_repeated_events_change_nothing() -> None:
     async with following(server) as store:
         await server.watched(1)
         server.put(pod("a", node="n2"))
-        await store.until(node_is("default/a", "n2"))
+        await store.wait_until(node_is("default/a", "n2"))
         tale = told(store)
         tale.clear()
         for _, _, _, line in list(server.history):
             server.say(line)
         server.put(pod("end"))
-        await store.until(lambda s: "default/end" in s)
+        await store.wait_until(lambda s: "default/end" in s)
         assert tale == ["+default/end"]
         assert node_is("default/a", "n2")(store)
         assert server.lists() == 1
@@ -198,13 +198,13 @@ async def test_an_old_version_of_something_unknown_lists_again() -> None:
 
 async def test_a_bookmark_that_goes_back_lists_again() -> None:
     server = FakeServer()
-    async with following(server, Patience(idle_s=60, first_pause_s=0.005)) as store:
+    async with following(server, WatchTimeouts(idle_s=60, first_pause_s=0.005)) as store:
         await server.watched(1)
         server.put(pod("a"))
-        await store.until(lambda s: len(s) == 1)
+        await store.wait_until(lambda s: len(s) == 1)
         server.objects.clear()
         server.bookmark(5)
-        await store.until(lambda s: len(s) == 0, 5)
+        await store.wait_until(lambda s: len(s) == 0, 5)
         assert server.lists() == 2
 
 
@@ -223,14 +223,14 @@ async def test_bookmarks_move_the_place_to_resume_from() -> None:
 async def test_a_skipped_event_is_mended_by_the_resync() -> None:
     server = FakeServer()
     server.put(pod("a"))
-    async with following(server, Patience(resync_s=0.0, first_pause_s=0.001)) as store:
+    async with following(server, WatchTimeouts(resync_s=0.0, first_pause_s=0.001)) as store:
         await server.watched(1)
         watches = list(server.watches)
         server.watches.clear()
         server.remove("a")
         server.watches.extend(watches)
         server.bookmark()
-        await store.until(lambda s: len(s) == 0)
+        await store.wait_until(lambda s: len(s) == 0)
 
 
 async def test_modified_of_something_unknown_is_an_addition() -> None:
@@ -241,7 +241,7 @@ async def test_modified_of_something_unknown_is_an_addition() -> None:
         document = pod("a")
         document["metadata"]["resourceVersion"] = "900"
         server.say({"type": "MODIFIED", "object": document})
-        await store.until(lambda s: len(s) == 1)
+        await store.wait_until(lambda s: len(s) == 1)
         assert tale == ["+default/a"]
 
 
@@ -253,7 +253,7 @@ async def test_versions_that_are_no_numbers_always_count() -> None:
             document = pod("a", node=node)
             document["metadata"]["resourceVersion"] = version
             server.say({"type": "MODIFIED", "object": document})
-        await store.until(node_is("default/a", "n2"))
+        await store.wait_until(node_is("default/a", "n2"))
 
 
 async def test_what_cannot_be_read_leaves_the_store_and_comes_back_mended() -> None:
@@ -270,11 +270,11 @@ async def test_what_cannot_be_read_leaves_the_store_and_comes_back_mended() -> N
 
         store.on_problem(hear)
         server.put({**pod("a"), "spec": {"nodeName": 7}})
-        await store.until(lambda s: bool(s.problems))
+        await store.wait_until(lambda s: bool(s.problems))
         assert tale == ["-default/a"]
         assert "spec.nodeName" in str(store.problems["default/a"])
         server.put({**pod("a"), "spec": {"nodeName": "n1"}})
-        await store.until(node_is("default/a", "n1"))
+        await store.wait_until(node_is("default/a", "n1"))
         assert not store.problems
         assert heard == [("default/a", True), ("default/a", False)]
 
@@ -287,7 +287,7 @@ async def test_an_unreadable_object_in_the_list_hides_no_other() -> None:
         assert names(store) == ["good"]
         assert list(store.problems) == ["default/bad"]
         server.remove("bad")
-        await store.until(lambda s: not s.problems)
+        await store.wait_until(lambda s: not s.problems)
 
 
 async def test_a_failing_subscriber_harms_nobody_else() -> None:
@@ -302,7 +302,7 @@ async def test_a_failing_subscriber_harms_nobody_else() -> None:
         tale = told(store)
         server.put(pod("a"))
         server.put(pod("b"))
-        await store.until(lambda s: len(s) == 2)
+        await store.wait_until(lambda s: len(s) == 2)
         assert tale == ["+default/a", "+default/b"]
 
 
@@ -314,12 +314,12 @@ async def test_indexes_follow_changes() -> None:
         store.index("node", lambda obj: ["never used: the name is taken"])
         server.put(pod("b", node="n1"))
         server.put(pod("a", node="n2"))
-        await store.until(node_is("default/a", "n2"))
-        assert [obj.metadata.name for obj in store.by("node", "n1")] == ["b"]
-        assert [obj.metadata.name for obj in store.by("node", "n2")] == ["a"]
+        await store.wait_until(node_is("default/a", "n2"))
+        assert [obj.metadata.name for obj in store.by_index("node", "n1")] == ["b"]
+        assert [obj.metadata.name for obj in store.by_index("node", "n2")] == ["a"]
         server.remove("a")
-        await store.until(lambda s: len(s) == 1)
-        assert not store.by("node", "n2")
+        await store.wait_until(lambda s: len(s) == 1)
+        assert not store.by_index("node", "n2")
 
 
 async def test_own_writes_are_seen_before_the_watch_brings_them() -> None:
@@ -343,7 +343,7 @@ async def test_own_writes_are_seen_before_the_watch_brings_them() -> None:
             ):
                 line = json.dumps({"type": "MODIFIED", "object": document}).encode() + b"\n"
                 stream.chunks_to_come.put_nowait(line)
-        await store.until(lambda s: s.get("default/a").metadata.resource_version == "900")  # type: ignore[union-attr]
+        await store.wait_until(lambda s: s.get("default/a").metadata.resource_version == "900")  # type: ignore[union-attr]
         assert tale == ["~default/a", "~default/a"]
 
 
@@ -360,7 +360,7 @@ async def test_a_guess_lasts_until_the_next_version_or_is_forgotten() -> None:
         store.forget("default/a")
         assert node_is("default/a", "")(store)
         server.put(pod("b", node="n1"))
-        await store.until(node_is("default/b", "n1"))
+        await store.wait_until(node_is("default/b", "n1"))
         store.forget("default/b")
         assert node_is("default/b", "n1")(store)
 
@@ -371,7 +371,7 @@ async def test_what_the_watch_has_deleted_cannot_be_assumed() -> None:
         late = msgspec.convert(server.put(pod("a")), Pod)
         server.remove("a")
         server.put(pod("b"))
-        await store.until(lambda s: "default/b" in s)
+        await store.wait_until(lambda s: "default/b" in s)
         assert not store.assume(late)
         assert names(store) == ["b"]
 
@@ -408,7 +408,7 @@ async def test_a_store_asked_for_late_is_followed_too() -> None:
     caches = Caches(Client(server))
     await caches.start()
     store = caches.store(PODS, Pod)
-    await caches.synced()
+    await caches.wait_for_sync()
     assert names(store) == ["a"]
     await caches.stop()
 
@@ -416,10 +416,10 @@ async def test_a_store_asked_for_late_is_followed_too() -> None:
 async def test_a_kind_the_server_lacks_counts_as_empty_where_optional() -> None:
     server = FakeServer()
     gadgets = Resource("example.com", "v1", "gadgets", "Gadget", False)
-    caches = Caches(Client(server), patience=QUICK)
+    caches = Caches(Client(server), timeouts=QUICK)
     store = caches.store(gadgets, dict, optional=True)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     assert len(store) == 0
     await caches.stop()
 
@@ -427,10 +427,10 @@ async def test_a_kind_the_server_lacks_counts_as_empty_where_optional() -> None:
 async def test_plain_documents_can_be_cached_whole() -> None:
     server = FakeServer()
     server.put({**pod("a"), "anything": {"at": ["all"]}})
-    caches = Caches(Client(server), patience=QUICK)
+    caches = Caches(Client(server), timeouts=QUICK)
     store = caches.store(PODS, dict)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     assert store.get("default/a")["anything"] == {"at": ["all"]}  # type: ignore[index]
     await caches.stop()
 
@@ -438,13 +438,13 @@ async def test_plain_documents_can_be_cached_whole() -> None:
 async def test_being_unknown_to_the_server_ends_the_caches() -> None:
     server = FakeServer()
     server.answer(status(401, "Unauthorized"), times=10)
-    caches = Caches(Client(server), patience=QUICK)
+    caches = Caches(Client(server), timeouts=QUICK)
     caches.store(PODS, Pod)
     await caches.start()
     with pytest.raises(Unauthorized):
-        await caches.synced()
+        await caches.wait_for_sync()
     with pytest.raises(Unauthorized):
-        await caches.failed()
+        await caches.wait_for_failure()
     await caches.stop()
 
 
@@ -457,7 +457,7 @@ async def test_a_failing_server_is_waited_for() -> None:
     async with following(server) as store:
         await server.watched(7)
         server.put(pod("b"))
-        await store.until(lambda s: len(s) == 2)
+        await store.wait_until(lambda s: len(s) == 2)
         assert server.lists() == 1
 
 
@@ -498,12 +498,12 @@ async def test_many_objects_are_told_in_turns_and_each_once() -> None:
             for name in ("p001", "p998"):
                 version = str(server.version + 10)
                 gone = {**pod(name), "metadata": {**meta(name), "uid": f"uid-{name}", "resourceVersion": version}}
-                store.happened(WatchEvent("DELETED", msgspec.Raw(msgspec.json.encode(gone))))
+                store.apply_event(WatchEvent("DELETED", msgspec.Raw(msgspec.json.encode(gone))))
 
         def meta(name: str) -> dict[str, Any]:
             return {"name": name, "namespace": "default", "resourceVersion": str(server.version + 1)}
 
-        await asyncio.gather(store.subscribe_in_turns(note), meanwhile())
+        await asyncio.gather(store.subscribe_yielding(note), meanwhile())
         expected = [f"+p{number:03}" for number in range(1000) if number != 998] + ["~p000", "-p001"]
         assert sorted(tale) == sorted(expected)
         store.forget("default/p999")
@@ -516,20 +516,20 @@ async def test_whoever_is_cancelled_while_he_is_told_has_subscribed() -> None:
         server.put(pod(f"p{number:03}"))
     async with following(server) as store:
         tale: list[str] = []
-        task = asyncio.ensure_future(store.subscribe_in_turns(lambda change: tale.append(change.key)))
+        task = asyncio.ensure_future(store.subscribe_yielding(lambda change: tale.append(change.key)))
         await asyncio.sleep(0)
         assert 0 < len(tale) < 1000
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert len(tale) == len(set(tale)) == 1000
         server.put(pod("late"))
-        await store.until(lambda s: "default/late" in s)
+        await store.wait_until(lambda s: "default/late" in s)
         assert tale[-1] == "default/late"
 
 
 async def test_a_list_in_one_piece_is_taken_in_turns() -> None:
     server = FakeServer()
-    for number in range(3 * PAGE):
+    for number in range(3 * PAGE_SIZE):
         server.put(pod(f"p{number:04}"))
     store = Store(PODS, Pod)
     store.subscribe(lambda change: expire() if change.key == "default/p0000" else None)
@@ -539,7 +539,7 @@ async def test_a_list_in_one_piece_is_taken_in_turns() -> None:
         server.answer(status(410, "Expired"), watch=False)
 
     seen: set[int] = set()
-    task = asyncio.ensure_future(Follower(Client(server), Selection(PODS), store).run())
+    task = asyncio.ensure_future(Reflector(Client(server), WatchSelection(PODS), store).run())
     try:
         while not store.synced.is_set():
             seen.add(len(store))
@@ -549,4 +549,4 @@ async def test_a_list_in_one_piece_is_taken_in_turns() -> None:
         await asyncio.gather(task, return_exceptions=True)
     lists = [request for request in server.requests if "watch" not in request.query]
     assert ["limit" in request.query for request in lists] == [True, True, False]
-    assert {PAGE, 2 * PAGE} <= seen
+    assert {PAGE_SIZE, 2 * PAGE_SIZE} <= seen

@@ -112,7 +112,7 @@ class Town:
             found[:] = [event for event in self.tellings(kind, name) if event["reason"] == reason]
             return bool(found)
 
-        await self.events.until(is_told, PATIENCE_S)
+        await self.events.wait_until(is_told, PATIENCE_S)
         assert all(event["involvedObject"].get("uid") for event in found)
         return "\n".join(event["message"] for event in found)
 
@@ -129,7 +129,7 @@ class Town:
             mine = [pod for pod in store.values() if pod.metadata.name.startswith(f"{name}-")]
             return len(mine) == 3 and all(pod.status.phase == "Running" for pod in mine)
 
-        await self.pods.until(all_run, PATIENCE_S)
+        await self.pods.wait_until(all_run, PATIENCE_S)
         await self.client.delete(resources.JOBS, name, HAVEN, propagation="Background")
         await self.client.delete(resources.PODS, f"{name}-share", HAVEN)
 

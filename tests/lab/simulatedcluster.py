@@ -74,7 +74,7 @@ class Process:
 
     async def start(self) -> None:
         await self.caches.start()
-        await self.caches.synced()
+        await self.caches.wait_for_sync()
         self._tasks = [asyncio.create_task(service.run(self._stop)) for service in self.services]
 
     async def stop(self) -> None:
@@ -168,10 +168,12 @@ class World:
 
     async def event(self, reason: str, text: str = "") -> None:
         """Wait until somebody has told this."""
-        await self.events.until(lambda s: any(e.reason == reason and text in e.message for e in s.values()), TIMEOUT_S)
+        await self.events.wait_until(
+            lambda s: any(e.reason == reason and text in e.message for e in s.values()), TIMEOUT_S
+        )
 
     async def gone(self, name: str) -> None:
-        await self.pods.until(lambda _: self.find(name) is None, TIMEOUT_S)
+        await self.pods.wait_until(lambda _: self.find(name) is None, TIMEOUT_S)
 
     async def job_that(self, name: str, holds: Callable[[Job], bool]) -> Job:
         return await that(self.jobs, f"default/{name}", holds)
@@ -193,7 +195,7 @@ async def world(
     )
     made = World(server, clock, options)
     await made.caches.start()
-    await made.caches.synced()
+    await made.caches.wait_for_sync()
     await made.process.start()
     try:
         yield made
@@ -205,7 +207,7 @@ async def world(
 
 async def that(store: Store[T], key: str, holds: Callable[[T], bool]) -> T:
     """Wait until an object exists and is as it should be."""
-    await store.until(lambda s: (found := s.get(key)) is not None and holds(found), TIMEOUT_S)
+    await store.wait_until(lambda s: (found := s.get(key)) is not None and holds(found), TIMEOUT_S)
     found = store.get(key)
     assert found is not None
     return found

@@ -147,7 +147,7 @@ async def test_bind_requests(town: Town) -> None:
     assert "status.phase" in await town.told("BindRequest", "odd-phase", "InvalidBindRequest")
     bound = {pod.metadata.name for pod in town.pods.values() if pod.spec.node_name}
     assert not bound & {*shared, *plain}
-    await town.pods.until(
+    await town.pods.wait_until(
         lambda store: not any(pod.metadata.namespace == names.RESERVATION_NAMESPACE for pod in store.values()), 15
     )
 
@@ -229,7 +229,9 @@ async def test_pods(town: Town) -> None:
     assert '"ghost" not found' in await town.told("Pod", "volumeless", "Unschedulable")
     assert "spec: expected an object" in await town.told("Pod", "number", "InvalidPod")
     assert "status.conditions[0].type" in await town.told("Pod", "dancing", "InvalidPod")
-    await town.pods.until(lambda store: all(_runs(store, name) for name in ("crowded", "classless", "minus-ask")), 15)
+    await town.pods.wait_until(
+        lambda store: all(_runs(store, name) for name in ("crowded", "classless", "minus-ask")), 15
+    )
 
 
 def _runs(store: Store[Pod], name: str) -> bool:

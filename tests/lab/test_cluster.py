@@ -32,7 +32,7 @@ async def test_the_built_in_story_comes_to_its_end() -> None:
         actions.update(eviction.action for eviction in plan.evictions)
         waited.update(each.group for each in plan.unscheduled if each.pending)
 
-    cluster.scheduler.loop.listeners.append(planned)
+    cluster.scheduler.loop.plan_listeners.append(planned)
     stop = asyncio.Event()
     running = asyncio.create_task(cluster.run(stop))
     finished = asyncio.create_task(cluster.player.finished.wait())

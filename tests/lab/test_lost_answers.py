@@ -27,7 +27,7 @@ async def start(nth: int, *, carried_out: bool) -> tuple[World, Losing]:
     losing = Losing(server.transport(), nth, carried_out=carried_out)
     w.process = Process(losing, clock, OPTIONS)
     await w.caches.start()
-    await w.caches.synced()
+    await w.caches.wait_for_sync()
     await w.process.start()
     return w, losing
 
@@ -85,7 +85,7 @@ async def test_a_deployment_is_rolled_out_whichever_write_is_lost(carried_out: b
             w.binds_to("n1")
             await w.create(DEPLOYMENTS, deployment(replicas=2))
             await deployed(w, 2)
-            await w.pods.until(lambda s: len(s) == 2)
+            await w.pods.wait_until(lambda s: len(s) == 2)
         finally:
             await end(w)
 
@@ -97,7 +97,7 @@ async def test_killed_again_and_again_a_job_still_runs_each_pod_once() -> None:
         w.binds_to("n1")
         await w.create(JOBS, job(parallelism=4, completions=8, pods={"gpus": 1}))
         for succeeded in range(1, 8, 2):
-            await w.pods.until(
+            await w.pods.wait_until(
                 lambda s, n=succeeded: sum(p.status.phase == "Succeeded" for p in s.values()) >= n  # type: ignore[misc]
             )
             await w.restart()

@@ -50,10 +50,10 @@ async def test_server_services_and_machines_are_a_cluster_with_nodes(tmp_path: P
         jobs = caches.store(resources.JOBS, Workload)
         await caches.start()
         expected = sum(each.count for each in read_story(BUILT_IN).machines)
-        await nodes.until(lambda store: len(store) == expected, 60)
+        await nodes.wait_until(lambda store: len(store) == expected, 60)
         await client.create(
             resources.JOBS, job_object(JobEntry(name="train", queue="default-queue", gpus=8, runs="1s"))
         )
-        await jobs.until(lambda store: any(job.ended and not job.failed for job in store.values()), 60)
+        await jobs.wait_until(lambda store: any(job.ended and not job.failed for job in store.values()), 60)
         await caches.stop()
         await client.close()

@@ -9,7 +9,7 @@ from aiohttp import ClientSession, TCPConnector, web
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from pykai.observe.endpoint import CannotListen, Endpoint, Shared, split_address
+from pykai.observe.endpoint import CannotListen, CoalescedCall, Endpoint, split_address
 from pykai.observe.metrics import Metrics
 
 
@@ -66,7 +66,7 @@ async def test_a_crowd_costs_what_two_cost() -> None:
         await go_on.wait()
         return begun[-1]
 
-    shared = Shared(make)
+    shared = CoalescedCall(make)
     first = [asyncio.create_task(shared.get()) for _ in range(100)]
     while not begun:
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ async def test_what_fails_for_one_is_made_again_for_the_next() -> None:
             raise error
         return "made"
 
-    shared = Shared(make)
+    shared = CoalescedCall(make)
     with pytest.raises(RuntimeError):
         await shared.get()
     assert await shared.get() == "made"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykai.observe.logs import context, level_of, set_up_logging
+from pykai.observe.logs import level_of, log_context, set_up_logging
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _undo() -> Iterator[None]:
 def test_a_line_says_when_where_and_in_which_cycle() -> None:
     out = io.StringIO()
     set_up_logging(3, stream=out)
-    with context(session="000007"):
+    with log_context(session="000007"):
         logging.getLogger("pykai.scheduler").info("hello %s", "world")
     logging.getLogger("pykai.scheduler").debug("not asked for")
     (line,) = out.getvalue().splitlines()
@@ -36,7 +36,7 @@ def test_a_line_says_when_where_and_in_which_cycle() -> None:
 def test_json_lines_carry_the_same_facts() -> None:
     out = io.StringIO()
     set_up_logging(4, as_json=True, stream=out)
-    with context(session="1"), context(action="allocate"):
+    with log_context(session="1"), log_context(action="allocate"):
         try:
             raise ValueError("broken")
         except ValueError:

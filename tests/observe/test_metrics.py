@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.observe.metrics import Metrics, exposed
+from pykai.observe.metrics import Metrics, exposition
 
 
 def test_names_carry_the_prefix_once() -> None:
     make = Metrics("kai")
     make.gauge("depth", "how deep").set(3)
     make.counter("falls", "how often").inc()
-    text = exposed(make.registry).decode()
+    text = exposition(make.registry).decode()
     assert "kai_depth 3.0" in text
     assert "kai_falls_total 1.0" in text
 
 
 def test_a_tally_keeps_its_name() -> None:
     make = Metrics("kai")
-    tally = make.tally("groups_by_action", "how many", ["action"])
+    tally = make.unsuffixed_counter("groups_by_action", "how many", ["action"])
     tally.inc("allocate", by=2)
     tally.inc("allocate")
-    make.tally("attempts", "how often")
-    text = exposed(make.registry).decode()
+    make.unsuffixed_counter("attempts", "how often")
+    text = exposition(make.registry).decode()
     assert 'kai_groups_by_action{action="allocate"} 3.0' in text
     assert "kai_attempts 0.0" in text
     with pytest.raises(ValueError):
@@ -31,10 +31,10 @@ def test_a_tally_keeps_its_name() -> None:
 
 def test_published_gauges_are_replaced_as_a_whole() -> None:
     make = Metrics("kai")
-    queues = make.published({"share": "fair share", "usage": "in use"}, ["queue"])
+    queues = make.atomic_gauges({"share": "fair share", "usage": "in use"}, ["queue"])
     queues.publish([(("a",), {"share": 1.0, "usage": 2.0}), (("b",), {"share": 3.0})])
     queues.publish([(("b",), {"share": 4.0, "usage": 0.0})])
-    text = exposed(make.registry).decode()
+    text = exposition(make.registry).decode()
     assert 'kai_share{queue="b"} 4.0' in text
     assert 'kai_usage{queue="b"} 0.0' in text
     assert 'queue="a"' not in text

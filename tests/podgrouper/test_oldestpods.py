@@ -33,7 +33,7 @@ class Pods:
             resource_version=str(self._version),
         )
         said = msgspec.json.encode(replace(found, metadata=meta))
-        self.store.happened(WatchEvent(type_, msgspec.Raw(said)))
+        self.store.apply_event(WatchEvent(type_, msgspec.Raw(said)))
 
     def come(self, name: str, born: int) -> None:
         self._happens("ADDED", name, born)

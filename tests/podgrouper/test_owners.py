@@ -11,7 +11,7 @@ import pytest
 
 from pykai.api.meta import OwnerReference
 from pykai.kube.clock import Clock
-from pykai.kube.errors import Forbidden, NotFound, ServerFailed
+from pykai.kube.errors import Forbidden, NotFound, ServerError
 from pykai.podgrouper.metadata import GroupingError, ObjectName, Owner
 from pykai.podgrouper.owners import OwnerMemory, walk
 from tests.podgrouper.groupings import owner, pod
@@ -89,7 +89,7 @@ async def test_an_owner_without_uid_is_refused() -> None:
         await walk(pod(by=nameless), nothing, Server(nameless).fetch, memory())
 
 
-@pytest.mark.parametrize("failure", [NotFound(404, message="no such kind"), ServerFailed(500, message="down")])
+@pytest.mark.parametrize("failure", [NotFound(404, message="no such kind"), ServerError(500, message="down")])
 async def test_an_owner_that_cannot_be_read_is_told(failure: Exception) -> None:
     server = Server(TOP, MIDDLE)
     server.refusals["top"] = failure

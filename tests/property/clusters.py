@@ -21,7 +21,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pykai.api.quantity import milli, whole
+from pykai.api.quantity import milli_value, unit_value
 from pykai.core.report.decisions import Bind, Nominate, Plan
 from tests.core.builders import Cluster, Raw, cluster, resource_list, stamp
 
@@ -510,8 +510,8 @@ def _ask_of(raw: Raw) -> Ask:
     notes = raw["metadata"]["annotations"]
     memory, devices = notes.get("gpu-memory"), notes.get("gpu-fraction-num-devices")
     return Ask(
-        milli(requests.get("cpu", 0)) // 1000,
-        whole(requests.get(GPU, 0)),
+        milli_value(requests.get("cpu", 0)) // 1000,
+        unit_value(requests.get(GPU, 0)),
         notes.get("gpu-fraction"),
         int(memory) if memory else None,
         int(devices) if devices else None,
@@ -667,10 +667,10 @@ def _room_of(raw: Raw) -> Room:
     mib = 100 if label is None else int(label) - int(label) % 100
     return Room(
         raw["metadata"]["name"],
-        milli(offered["cpu"]),
-        whole(offered["memory"]),
-        whole(offered["pods"]),
-        whole(offered.get(GPU, 0)),
+        milli_value(offered["cpu"]),
+        unit_value(offered["memory"]),
+        unit_value(offered["pods"]),
+        unit_value(offered.get(GPU, 0)),
         mib,
         label is not None,
         not spec["unschedulable"],

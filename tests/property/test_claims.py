@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.api.decode import Object, decode_object
+from pykai.api.decode import WireObject, decode_object
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import BindRequest, BindRequestSpec, ResourceClaimAllocation
 from pykai.api.timestamp import format_timestamp
@@ -135,7 +135,7 @@ def decided(snapshot: Snapshot, world: Cluster) -> tuple[Plan, object]:
     return build_plan(session), asks
 
 
-def a_moved_on_cluster(random: Random) -> tuple[Cluster, list[Object]]:
+def a_moved_on_cluster(random: Random) -> tuple[Cluster, list[WireObject]]:
     """A cluster some cycles on, with its objects."""
     world = a_cluster(random)
     running = a_run(world)
@@ -145,11 +145,11 @@ def a_moved_on_cluster(random: Random) -> tuple[Cluster, list[Object]]:
     tables = running.tables
     kinds = ("ResourceClaim", "Pod")
     static = [decode_object(raw) for raw in world.objects if raw["kind"] not in kinds]
-    live: list[Object] = [*tables.claims.claims.values(), *tables._pods.values()]
+    live: list[WireObject] = [*tables.claims.claims.values(), *tables._pods.values()]
     return world, [*static, *live]
 
 
-def _key(item: Object) -> tuple[str, str, str]:
+def _key(item: WireObject) -> tuple[str, str, str]:
     return (type(item).__name__, getattr(item.metadata, "namespace", ""), item.metadata.name)
 
 
@@ -170,7 +170,7 @@ def test_the_order_of_objects_does_not_matter(random: Random) -> None:
 def test_tables_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: claims, slices, classes and pods of three clusters come, change and go."""
     tables = Tables()
-    current: dict[tuple[str, str, str], Object] = {}
+    current: dict[tuple[str, str, str], WireObject] = {}
     for number in range(3):
         world, objects = a_moved_on_cluster(random)
         if random.randrange(2):

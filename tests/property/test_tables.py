@@ -18,7 +18,7 @@ import numpy as np
 from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 
-from pykai.api.decode import Object, decode_object
+from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.snapshot import Snapshot
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.validate import check_state
@@ -489,7 +489,7 @@ def _sound() -> list[Step]:
 class World:
     """The objects there are now, and what is assumed about their pods."""
 
-    objects: dict[Key, Object] = field(default_factory=dict)
+    objects: dict[Key, WireObject] = field(default_factory=dict)
     uids: dict[str, str] = field(default_factory=dict)
     assumed: dict[str, TaskStatus] = field(default_factory=dict)
 
@@ -521,7 +521,7 @@ class World:
             self.assumed[pod] = status
         tables.assume(pod, status)
 
-    def built_at_once(self, shard: Shard, order: Callable[[list[Object]], list[Object]]) -> Tables:
+    def built_at_once(self, shard: Shard, order: Callable[[list[WireObject]], list[WireObject]]) -> Tables:
         tables = Tables(shard, order(list(self.objects.values())))
         for pod, status in self.assumed.items():
             tables.assume(pod, status)
@@ -539,7 +539,7 @@ SHARDS = (
 )
 
 
-Order = Callable[[list[Object]], list[Object]]
+Order = Callable[[list[WireObject]], list[WireObject]]
 ORDERS: tuple[Order, ...] = (
     lambda items: items,
     lambda items: items[::-1],

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.api.decode import Object, decode_object
+from pykai.api.decode import WireObject, decode_object
 from pykai.core.cluster.tables import Tables
 from pykai.core.cycle.journal import DiscreteLedger, Placement
 from pykai.core.cycle.session import Session
@@ -232,7 +232,7 @@ def test_undo_restores_the_books(random: Random) -> None:
 def test_tables_with_storage_kept_up_to_date_equal_tables_built_at_once(random: Random) -> None:
     """The same cluster by way of others: objects of two more clusters come, change and go again."""
     tables = Tables()
-    current: dict[tuple[str, str, str], Object] = {}
+    current: dict[tuple[str, str, str], WireObject] = {}
     worlds = [a_cluster(random) for _ in range(3)]
     for world in worlds:
         mixed = list(world.objects)

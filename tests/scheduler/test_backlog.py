@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pykai.api.core import Pod
 from pykai.api.decode import decode_as
 from pykai.core.model.status import TaskStatus
-from pykai.scheduler.intake.backlog import Backlog, Operation
+from pykai.scheduler.intake.backlog import Backlog, TableOperation
 
 
 def a_pod(name: str, *, terms: int = 0, resources: int = 1, node: str = "", namespace: str = "crowd") -> Pod:
@@ -31,14 +31,14 @@ def begun(allowance: int = 100) -> Backlog:
     return backlog
 
 
-def named(operations: list[Operation]) -> list[str]:
+def named(operations: list[TableOperation]) -> list[str]:
     return [payload.metadata.name for what, payload in operations if what == "apply"]
 
 
 def test_a_namespace_takes_its_allowance_and_goes_on_with_the_rest() -> None:
     backlog = begun()
-    crowd: list[Operation] = [("apply", a_pod(f"big-{number}", terms=39)) for number in range(5)]
-    honest: Operation = ("apply", a_pod("mine", terms=39, namespace="honest"))
+    crowd: list[TableOperation] = [("apply", a_pod(f"big-{number}", terms=39)) for number in range(5)]
+    honest: TableOperation = ("apply", a_pod("mine", terms=39, namespace="honest"))
     assert named(backlog.admit([*crowd, honest])) == ["big-0", "big-1", "mine"]
     assert len(backlog) == 3
     assert named(backlog.admit([])) == ["big-2", "big-3"]
@@ -48,13 +48,13 @@ def test_a_namespace_takes_its_allowance_and_goes_on_with_the_rest() -> None:
 
 def test_names_of_resources_count_as_terms_do() -> None:
     backlog = begun()
-    crowd: list[Operation] = [("apply", a_pod(f"big-{number}", resources=60)) for number in range(2)]
+    crowd: list[TableOperation] = [("apply", a_pod(f"big-{number}", resources=60)) for number in range(2)]
     assert named(backlog.admit(crowd)) == ["big-0"]
 
 
 def test_one_pod_always_passes_and_small_ones_cost_nothing() -> None:
     backlog = begun(allowance=20)
-    pods: list[Operation] = [("apply", a_pod("huge", terms=500))]
+    pods: list[TableOperation] = [("apply", a_pod("huge", terms=500))]
     pods += [("apply", a_pod(f"small-{number}", terms=3)) for number in range(50)]
     assert len(backlog.admit(pods)) == 51
 
@@ -62,7 +62,7 @@ def test_one_pod_always_passes_and_small_ones_cost_nothing() -> None:
 def test_a_pod_on_a_node_is_taken_in_at_once() -> None:
     """Room that it uses must not be given away."""
     backlog = begun(allowance=20)
-    waiting: list[Operation] = [("apply", a_pod(name, terms=30)) for name in ("a", "b")]
+    waiting: list[TableOperation] = [("apply", a_pod(name, terms=30)) for name in ("a", "b")]
     assert named(backlog.admit(waiting)) == ["a"]
     assert named(backlog.admit([("apply", a_pod("c", terms=30)), ("apply", a_pod("b", terms=30, node="n"))])) == [
         "c",
@@ -91,7 +91,7 @@ _CHANGES = st.tuples(
 )
 
 
-def _operation(change: tuple[str, str, int]) -> Operation:
+def _operation(change: tuple[str, str, int]) -> TableOperation:
     what, name, size = change
     if what == "remove":
         return "remove", ("Pod", "crowd", name)
@@ -100,7 +100,7 @@ def _operation(change: tuple[str, str, int]) -> Operation:
     return "apply", a_pod(name, terms=size, node="n" if what == "place" else "")
 
 
-def _state(operations: list[Operation]) -> dict[str, Any]:
+def _state(operations: list[TableOperation]) -> dict[str, Any]:
     """The last word about each pod, and what was assumed of it since it came; after its end an assumption is void."""
     state: dict[str, Any] = {}
     for what, payload in operations:

@@ -15,7 +15,7 @@ from pykai.core.policy import UNITS_PER_SECOND, SearchBudgets
 from pykai.scheduler.config.configuration import (
     Configuration,
     ConfigurationError,
-    LastGood,
+    LastGoodConfiguration,
     default_configuration,
     load_configuration,
 )
@@ -345,7 +345,7 @@ def test_a_file_that_is_no_mapping_is_an_error_at_start(text: str) -> None:
 
 def test_a_running_service_keeps_the_last_good_configuration() -> None:
     said: list[str] = []
-    kept = LastGood("actions: allocate")
+    kept = LastGoodConfiguration("actions: allocate")
     assert not kept.reload("actions: [", said.append)
     assert list(kept.current.policy.actions) == ["allocate"]
     assert "last good configuration stays" in said[0]
@@ -356,7 +356,7 @@ def test_a_running_service_keeps_the_last_good_configuration() -> None:
 
 def test_a_file_with_mistakes_is_still_taken_over() -> None:
     said: list[str] = []
-    kept = LastGood("actions: allocate")
+    kept = LastGoodConfiguration("actions: allocate")
     assert kept.reload("actions: allocate, reclaim\ncolour: red", said.append)
     assert paths(kept.current) == ["colour"]
     assert said == []
@@ -364,7 +364,7 @@ def test_a_file_with_mistakes_is_still_taken_over() -> None:
 
 def test_a_service_does_not_start_with_a_broken_file() -> None:
     with pytest.raises(ConfigurationError):
-        LastGood("actions: [")
+        LastGoodConfiguration("actions: [")
 
 
 #: what stops a scheduler at its start, and what it says
@@ -390,9 +390,9 @@ SKIPPED = [
 def test_cfg_1_a_service_does_not_start_with_unknown_actions_or_wrong_values(text: str, says: str) -> None:
     """cycle:CFG-1"""
     with pytest.raises(ConfigurationError, match=says):
-        LastGood(text)
+        LastGoodConfiguration(text)
     said: list[str] = []
-    kept = LastGood("actions: allocate")
+    kept = LastGoodConfiguration("actions: allocate")
     assert not kept.reload(text, said.append)
     assert kept.current.policy.actions == ("allocate",)
     assert re.search(says, said[0])
@@ -401,10 +401,10 @@ def test_cfg_1_a_service_does_not_start_with_unknown_actions_or_wrong_values(tex
 @pytest.mark.parametrize(("text", "says"), SKIPPED)
 def test_cyc_3_what_a_newer_version_may_have_is_skipped_unless_strict(text: str, says: str) -> None:
     """cycle:CYC-3, queues:Q-308"""
-    assert says in LastGood(text).current.problems[0].text
+    assert says in LastGoodConfiguration(text).current.problems[0].text
     with pytest.raises(ConfigurationError, match=re.escape(says)):
-        LastGood(text, strict=True)
-    kept = LastGood("actions: allocate", strict=True)
+        LastGoodConfiguration(text, strict=True)
+    kept = LastGoodConfiguration("actions: allocate", strict=True)
     assert not kept.reload(text, lambda _: None)
     assert kept.current.policy.actions == ("allocate",)
 
@@ -532,6 +532,6 @@ def test_an_unknown_profile_is_named_and_the_default_one_used(profile: str) -> N
 
 
 def test_a_reloaded_file_keeps_the_profile_that_was_asked_for() -> None:
-    kept = LastGood("", "kubernetes")
+    kept = LastGoodConfiguration("", "kubernetes")
     assert kept.reload("queueDepthPerAction: {allocate: 1}", lambda text: None)
     assert names(kept.current) == [*DEFAULT_NAMES, *WISHES]

@@ -200,19 +200,19 @@ def test_a_flag_that_was_not_given_keeps_its_default() -> None:
 
 def test_flags_shape_the_policy_of_the_configuration() -> None:
     policy = default_configuration().policy
-    assert read_flags({}).shaping(policy) == policy
-    assert not read_flags({"use-scheduling-signatures": "false"}).shaping(policy).reuse_failures
-    assert read_flags({"detailed-fit-errors": "true"}).shaping(policy).detailed_fit_errors
-    assert read_flags({"max-consolidation-preemptees": "3"}).shaping(policy).max_consolidation_preemptees == 3
-    assert not read_flags({"allow-consolidating-reclaim": "false"}).shaping(policy).allow_consolidating_reclaim
-    assert read_flags({"default-staleness-grace-period": "5s"}).shaping(policy).staleness_grace_ns == 5_000_000_000
-    assert read_flags({"honour-preemption-policy": "true"}).shaping(policy).honour_preemption_policy
+    assert read_flags({}).apply_to(policy) == policy
+    assert not read_flags({"use-scheduling-signatures": "false"}).apply_to(policy).reuse_failures
+    assert read_flags({"detailed-fit-errors": "true"}).apply_to(policy).detailed_fit_errors
+    assert read_flags({"max-consolidation-preemptees": "3"}).apply_to(policy).max_consolidation_preemptees == 3
+    assert not read_flags({"allow-consolidating-reclaim": "false"}).apply_to(policy).allow_consolidating_reclaim
+    assert read_flags({"default-staleness-grace-period": "5s"}).apply_to(policy).staleness_grace_ns == 5_000_000_000
+    assert read_flags({"honour-preemption-policy": "true"}).apply_to(policy).honour_preemption_policy
 
 
 def test_without_signatures_the_same_is_decided() -> None:
     """cycle:14: signatures only save work."""
     base = cluster(nodes=2, gpus=2).queue("q").gang("a", pods=3, gpu=2).gang("b", pods=3, gpu=2).gang("c", gpu=1)
-    without = read_flags({"use-scheduling-signatures": "false"}).shaping(base.policy())
+    without = read_flags({"use-scheduling-signatures": "false"}).apply_to(base.policy())
     plans = [base.with_policy(reuse_failures=skip).schedule().plan for skip in (True, without.reuse_failures)]
     assert plans[0].binds == plans[1].binds
     assert plans[0].unscheduled == plans[1].unscheduled
@@ -221,7 +221,7 @@ def test_without_signatures_the_same_is_decided() -> None:
 def test_the_table_says_what_each_flag_is_for() -> None:
     for flag in FLAGS:
         assert flag.meaning
-        assert bool(flag.part) != (flag.meaning == "accepted, without effect"), flag.name
+        assert bool(flag.spec_id) != (flag.meaning == "accepted, without effect"), flag.name
 
 
 def test_the_profile_is_one_that_exists() -> None:

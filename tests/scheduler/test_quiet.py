@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pykai.scheduler.gccontrol import collector_paused
+from pykai.scheduler.gccontrol import gc_paused
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -12,7 +12,7 @@ def test_the_collector_is_off_inside_and_as_before_after(on: bool) -> None:
     was = gc.isenabled()
     try:
         (gc.enable if on else gc.disable)()
-        with collector_paused():
+        with gc_paused():
             assert not gc.isenabled()
         assert gc.isenabled() is on
     finally:
@@ -20,6 +20,6 @@ def test_the_collector_is_off_inside_and_as_before_after(on: bool) -> None:
 
 
 def test_also_when_the_block_fails() -> None:
-    with pytest.raises(RuntimeError), collector_paused():
+    with pytest.raises(RuntimeError), gc_paused():
         raise RuntimeError
     assert gc.isenabled()

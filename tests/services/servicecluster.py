@@ -261,7 +261,7 @@ class Workplace:
             ]
             return bool(found)
 
-        await self.events.until(told, timeout_s)
+        await self.events.wait_until(told, timeout_s)
         return found[0]
 
     async def count(self, about: str, reason: str) -> int:
@@ -292,7 +292,7 @@ async def workplace(role: str, clock: Clock | None = None) -> AsyncIterator[Work
     async with api_server(time, namespaces=(names.DEFAULT_NAMESPACE,)) as server:
         place = Workplace(server, time, role)
         await place.caches.start()
-        await place.caches.synced()
+        await place.caches.wait_for_sync()
         try:
             yield place
         finally:

@@ -81,6 +81,14 @@ def find(what: str) -> Any:
     raise NotFound(f"{what}: no module of {', '.join(packages)} defines {' or '.join(spellings)}; see adapter.py")
 
 
+def member(owner: Any, *spellings: str) -> Any:
+    """A member of an object under the first of its names that this installation knows."""
+    for spelling in spellings:
+        if hasattr(owner, spelling):
+            return getattr(owner, spelling)
+    raise NotFound(f"{type(owner).__name__} has none of {', '.join(spellings)}; see runner.py")
+
+
 def new_memory() -> Any:
     """What the last cycle hands to the next: the type of the third parameter of `schedule`."""
     schedule = find("schedule")

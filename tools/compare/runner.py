@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tools.compare.adapter import find, new_memory
+from tools.compare.adapter import find, member, new_memory
 from tools.compare.clusters import Cluster, Raw
 from tools.compare.sentences import record
 
@@ -68,13 +68,20 @@ def run_cluster(number: int, seed: int, cycles: int) -> Iterator[dict[str, Any]]
     tables, policy, memory = recording.tables(), recording.policy, new_memory()
     problems = [str(each) for each in (*recording.unreadable, *recording.configuration.problems)]
     decode = find("decode_object")
-    policy_now = policy
+    effective_policy = policy
     for cycle in range(1, cycles + _QUIET + 1):
         name = f"cluster {number} of seed {seed}"
         first = {"problems": problems, "features": sorted(cluster.features)} if cycle == 1 else {}
-        order = find("job_order")(tables.snapshot(cluster.now_ns), policy_now) if cycle == 1 else {}
-        plan = find("schedule")(tables.snapshot(cluster.now_ns), policy_now, memory)
-        line = record(name, cycle, plan, order=order, dead=sorted(tables.stale_bind_requests()), **first)
+        order = find("job_order")(tables.snapshot(cluster.now_ns), effective_policy) if cycle == 1 else {}
+        plan = find("schedule")(tables.snapshot(cluster.now_ns), effective_policy, memory)
+        line = record(
+            name,
+            cycle,
+            plan,
+            order=order,
+            dead=sorted(member(tables, "stale_bind_requests", "dead_requests")()),
+            **first,
+        )
         yield line
         raw = line["plan"]
         happened = cluster.move_on(raw) if cycle < cycles else cluster.settle(raw)
@@ -84,7 +91,7 @@ def run_cluster(number: int, seed: int, cycles: int) -> Iterator[dict[str, Any]]
             else:
                 tables.apply(decode(changed))
         turns = raw.get("resume") or raw["nominations"]
-        policy_now = _recording(_content(cluster, [], raw)).policy if turns else policy
+        effective_policy = _recording(_content(cluster, [], raw)).policy if turns else policy
 
 
 def run_clusters(count: int, seed: int, cycles: int) -> Iterator[dict[str, Any]]:

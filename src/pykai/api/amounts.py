@@ -11,28 +11,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.api import names
-from pykai.api.quantity import QuantityError, format_quantity, nano
+from pykai.api.quantity import QuantityError, format_quantity, nano_value
 
 #: Resource name -> billionths.
-Amounts = dict[str, int]
+NanoAmounts = dict[str, int]
 
 _BYTES = frozenset((names.MEMORY, names.EPHEMERAL_STORAGE, names.STORAGE))
 
 
-def read_amounts(listed: object) -> Amounts:
+def read_amounts(listed: object) -> NanoAmounts:
     """The amounts of a resource list; what is none is left out."""
-    found: Amounts = {}
+    amounts: NanoAmounts = {}
     if isinstance(listed, Mapping):
         for name, raw in listed.items():
             if isinstance(name, str) and isinstance(raw, str | int | float) and not isinstance(raw, bool):
                 try:
-                    found[name] = nano(raw)
+                    amounts[name] = nano_value(raw)
                 except QuantityError:
                     continue
-    return found
+    return amounts
 
 
-def add_amounts(into: Amounts, other: Mapping[str, int], sign: int = 1) -> None:
+def add_amounts(into: NanoAmounts, other: Mapping[str, int], sign: int = 1) -> None:
     """Add, or take away (`sign` -1); what becomes zero leaves."""
     for name, value in other.items():
         total = into.get(name, 0) + sign * value
@@ -47,12 +47,12 @@ def format_amount(name: str, nanos: int) -> str:
     return format_quantity(nanos, binary=name in _BYTES or name.startswith(names.HUGEPAGES_PREFIX))
 
 
-def amounts_patch(listed: object, wanted: Mapping[str, int]) -> dict[str, str | None]:
+def amounts_patch(listed: object, desired: Mapping[str, int]) -> dict[str, str | None]:
     """A merge patch from the list that stands there to the amounts that should; empty for none."""
-    known = read_amounts(listed)
+    current = read_amounts(listed)
     patch: dict[str, str | None] = {
-        name: format_amount(name, value) for name, value in wanted.items() if known.get(name) != value
+        name: format_amount(name, value) for name, value in desired.items() if current.get(name) != value
     }
     if isinstance(listed, Mapping):
-        patch.update((name, None) for name in listed if name not in wanted)
+        patch.update((name, None) for name in listed if name not in desired)
     return patch

@@ -10,49 +10,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-Document = dict[str, Any]
+ConditionDocument = dict[str, Any]
 
 
-class Standing(NamedTuple):
+class DesiredCondition(NamedTuple):
     """One condition as it should read."""
 
     type: str
-    holds: bool
+    is_true: bool
     reason: str
     message: str = ""
 
 
-def merged(
-    existing: object, standings: Iterable[Standing], now: str, *, numbered: bool = False
-) -> list[Document] | None:
+def merge_conditions(
+    existing: object, desired: Iterable[DesiredCondition], now: str, *, with_transition_ids: bool = False
+) -> list[ConditionDocument] | None:
     """The conditions to write, None if they stand there already; `numbered` gives each turn a `transitionID`."""
     entries = [dict(entry) for entry in existing if isinstance(entry, Mapping)] if isinstance(existing, list) else []
     position = {entry.get("type"): index for index, entry in enumerate(entries)}
-    turn = max((_number(entry.get("transitionID")) for entry in entries), default=0)
+    transition_id = max((_transition_number(entry.get("transitionID")) for entry in entries), default=0)
     changed = False
-    for standing in standings:
-        wanted: Document = {"type": standing.type, "status": "True" if standing.holds else "False"}
-        wanted |= {"reason": standing.reason, "message": standing.message}
-        index = position.get(standing.type)
-        known = entries[index] if index is not None else {}
+    for condition in desired:
+        entry_to_write: ConditionDocument = {"type": condition.type, "status": "True" if condition.is_true else "False"}
+        entry_to_write |= {"reason": condition.reason, "message": condition.message}
+        index = position.get(condition.type)
+        current = entries[index] if index is not None else {}
         # An absent message is an empty one: writers leave empty text out.
-        if all(known.get(key, "") == value for key, value in wanted.items()):
+        if all(current.get(key, "") == value for key, value in entry_to_write.items()):
             continue
         changed = True
-        if known.get("status") == wanted["status"]:
-            kept = ("lastTransitionTime", "transitionID")
-            wanted |= {key: known[key] for key in kept if key in known}
+        if current.get("status") == entry_to_write["status"]:
+            kept_fields = ("lastTransitionTime", "transitionID")
+            entry_to_write |= {key: current[key] for key in kept_fields if key in current}
         else:
-            turn += 1
-            wanted["lastTransitionTime"] = now
-            if numbered:
-                wanted["transitionID"] = str(turn)
+            transition_id += 1
+            entry_to_write["lastTransitionTime"] = now
+            if with_transition_ids:
+                entry_to_write["transitionID"] = str(transition_id)
         if index is None:
-            entries.append(wanted)
+            entries.append(entry_to_write)
         else:
-            entries[index] = wanted
+            entries[index] = entry_to_write
     return entries if changed else None
 
 
-def _number(text: object) -> int:
+def _transition_number(text: object) -> int:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 19 else 0

@@ -4,8 +4,8 @@ The fields are those that scheduling reads: requests, placement constraints, vol
 A field is optional (`None`) where Kubernetes gives absence a meaning: an absent namespace selector means the pod's
 own namespace, an empty one all namespaces. Everything else defaults to empty.
 
-Resource lists stay as they stood on the wire, text or numbers, for `quantity.milli` and `quantity.whole` to read:
-most pods repeat a handful of quantities, so reading lazily through their cache is cheaper than decoding each.
+Resource lists stay as they stood on the wire, text or numbers, for `quantity.milli_value` and `quantity.unit_value` to
+read: most pods repeat a handful of quantities, so reading lazily through their cache is cheaper than decoding each.
 
 The data of ConfigMaps is never decoded: the scheduler asks only whether one exists, and need not hold secrets in
 memory.

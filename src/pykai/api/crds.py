@@ -14,7 +14,7 @@ from typing import Any
 
 from pykai.api import names, topology
 
-Schema = dict[str, Any]
+SchemaDocument = dict[str, Any]
 
 _DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 _SUB_GROUP_NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -22,50 +22,50 @@ _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 #: anything below is kept as it is
-UNTOUCHED: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+PRESERVED_UNKNOWN: SchemaDocument = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def text(**rules: Any) -> Schema:
+def text(**rules: Any) -> SchemaDocument:
     """A string."""
     return {"type": "string", **rules}
 
 
-def integer(bits: int = 32, **rules: Any) -> Schema:
+def integer(bits: int = 32, **rules: Any) -> SchemaDocument:
     """A whole number."""
     return {"type": "integer", "format": f"int{bits}", **rules}
 
 
-def number() -> Schema:
+def number() -> SchemaDocument:
     """A number with a fraction."""
     return {"type": "number"}
 
 
-def switch() -> Schema:
+def boolean() -> SchemaDocument:
     """True or false."""
     return {"type": "boolean"}
 
 
-def moment() -> Schema:
+def date_time() -> SchemaDocument:
     """A timestamp."""
     return {"type": "string", "format": "date-time"}
 
 
-def record(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+def object_schema(required: tuple[str, ...] = (), /, **properties: SchemaDocument) -> SchemaDocument:
     """An object with these fields."""
-    schema: Schema = {"type": "object", "properties": properties}
+    schema: SchemaDocument = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
     return schema
 
 
-def listing(items: Schema, **rules: Any) -> Schema:
+def array(items: SchemaDocument, **rules: Any) -> SchemaDocument:
     """A list of these."""
     return {"type": "array", "items": items, **rules}
 
 
-def resources() -> Schema:
+def resources() -> SchemaDocument:
     """Resource names and quantities."""
-    quantity: Schema = {
+    quantity: SchemaDocument = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
         "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
@@ -80,7 +80,7 @@ def _definition(
     kind: str,
     plural: str,
     scope: str,
-    properties: dict[str, Schema],
+    properties: dict[str, SchemaDocument],
     required: tuple[str, ...] = (),
     status: bool = True,
     short_names: tuple[str, ...] = (),
@@ -92,7 +92,7 @@ def _definition(
         "served": True,
         "storage": True,
         "schema": {
-            "openAPIV3Schema": record(
+            "openAPIV3Schema": object_schema(
                 required, apiVersion=text(), kind=text(), metadata={"type": "object"}, **properties
             )
         },
@@ -116,13 +116,13 @@ def _definition(
 
 def queue() -> dict[str, Any]:
     """queues:Q-10 to Q-18."""
-    amounts = record(quota=number(), limit=number(), overQuotaWeight=number())
-    condition = record(
+    amounts = object_schema(quota=number(), limit=number(), overQuotaWeight=number())
+    condition = object_schema(
         ("type", "status"),
         type=text(),
         status=text(),
-        lastProbeTime=moment(),
-        lastTransitionTime=moment(),
+        lastProbeTime=date_time(),
+        lastTransitionTime=date_time(),
         reason=text(),
         message=text(),
     )
@@ -133,20 +133,20 @@ def queue() -> dict[str, Any]:
         plural="queues",
         scope="Cluster",
         properties={
-            "spec": record(
+            "spec": object_schema(
                 displayName=text(),
                 parentQueue=text(),
                 priority=integer(64),
                 preemptMinRuntime=text(),
                 reclaimMinRuntime=text(),
-                resources=record(gpu=amounts, cpu=amounts, memory=amounts),
+                resources=object_schema(gpu=amounts, cpu=amounts, memory=amounts),
             ),
-            "status": record(
-                childQueues=listing(text()),
+            "status": object_schema(
+                childQueues=array(text()),
                 allocated=resources(),
                 allocatedNonPreemptible=resources(),
                 requested=resources(),
-                conditions=listing(condition),
+                conditions=array(condition),
             ),
         },
         columns=(
@@ -160,8 +160,8 @@ def queue() -> dict[str, Any]:
 
 def pod_group() -> dict[str, Any]:
     """workloads:PG-1 to PG-8."""
-    constraint = record(topology=text(), requiredTopologyLevel=text(), preferredTopologyLevel=text())
-    sub_group = record(
+    constraint = object_schema(topology=text(), requiredTopologyLevel=text(), preferredTopologyLevel=text())
+    sub_group = object_schema(
         ("name",),
         name=text(minLength=1, pattern=_SUB_GROUP_NAME),
         minMember=integer(minimum=0),
@@ -169,7 +169,7 @@ def pod_group() -> dict[str, Any]:
         parent=text(pattern=_SUB_GROUP_NAME),
         topologyConstraint=constraint,
     )
-    queue_details = record(
+    queue_details = object_schema(
         name=text(),
         queueRequestedResources=resources(),
         queueDeservedResources=resources(),
@@ -179,12 +179,12 @@ def pod_group() -> dict[str, Any]:
         queueAllocatedResources=resources(),
         queueResourceLimits=resources(),
     )
-    reason = record(reason=text(), message=text(), details=record(queueDetails=queue_details))
-    said = {
+    reason = object_schema(reason=text(), message=text(), details=object_schema(queueDetails=queue_details))
+    condition_fields = {
         "type": text(),
         "status": text(),
         "transitionID": text(),
-        "lastTransitionTime": moment(),
+        "lastTransitionTime": date_time(),
         "reason": text(),
         "message": text(),
     }
@@ -196,23 +196,23 @@ def pod_group() -> dict[str, Any]:
         scope="Namespaced",
         short_names=("pg",),
         properties={
-            "spec": record(
+            "spec": object_schema(
                 minMember=integer(minimum=0),
                 minSubGroup=integer(minimum=0),
                 queue=text(),
                 priorityClassName=text(),
                 preemptibility=text(enum=["preemptible", "non-preemptible"]),
                 topologyConstraint=constraint,
-                subGroups=listing(sub_group),
-                markUnschedulable=switch(),
+                subGroups=array(sub_group),
+                markUnschedulable=boolean(),
                 schedulingBackoff=integer(),
                 preemptionDelay=text(),
                 stalenessGracePeriod=text(),
             ),
-            "status": record(
-                conditions=listing(record(**said)),
-                schedulingConditions=listing(record(**said, nodePool=text(), reasons=listing(reason))),
-                resourcesStatus=record(
+            "status": object_schema(
+                conditions=array(object_schema(**condition_fields)),
+                schedulingConditions=array(object_schema(**condition_fields, nodePool=text(), reasons=array(reason))),
+                resourcesStatus=object_schema(
                     allocated=resources(), allocatedNonPreemptible=resources(), requested=resources()
                 ),
             ),
@@ -222,7 +222,7 @@ def pod_group() -> dict[str, Any]:
 
 def bind_request() -> dict[str, Any]:
     """gpu:7."""
-    mapping = record(containerName=text(), resourceName=text(), requestName=text())
+    mapping = object_schema(containerName=text(), resourceName=text(), requestName=text())
     return _definition(
         group=names.SCHEDULING_GROUP,
         version="v1alpha2",
@@ -230,20 +230,22 @@ def bind_request() -> dict[str, Any]:
         plural="bindrequests",
         scope="Namespaced",
         properties={
-            "spec": record(
+            "spec": object_schema(
                 podName=text(),
                 selectedNode=text(),
                 receivedResourceType=text(),
-                receivedGPU=record(count=integer(64), portion=text()),
-                selectedGPUGroups=listing(text()),
-                resourceClaimAllocations=listing(record(name=text(), allocation=UNTOUCHED)),
-                extendedResourceClaimAllocation=record(
-                    allocation=UNTOUCHED, deviceRequests=listing(UNTOUCHED), containerMappings=listing(mapping)
+                receivedGPU=object_schema(count=integer(64), portion=text()),
+                selectedGPUGroups=array(text()),
+                resourceClaimAllocations=array(object_schema(name=text(), allocation=PRESERVED_UNKNOWN)),
+                extendedResourceClaimAllocation=object_schema(
+                    allocation=PRESERVED_UNKNOWN,
+                    deviceRequests=array(PRESERVED_UNKNOWN),
+                    containerMappings=array(mapping),
                 ),
-                predictedNUMAZones=listing(record(("amount", "zone"), zone=text(), amount=resources())),
+                predictedNUMAZones=array(object_schema(("amount", "zone"), zone=text(), amount=resources())),
                 backoffLimit=integer(),
             ),
-            "status": record(phase=text(), reason=text(), failedAttempts=integer()),
+            "status": object_schema(phase=text(), reason=text(), failedAttempts=integer()),
         },
     )
 
@@ -266,8 +268,8 @@ def network_topology() -> dict[str, Any]:
             "message": topology.HOST_IS_LOWEST,
         },
     ]
-    levels = listing(
-        record(("nodeLabel",), nodeLabel=label, alias=label),
+    levels = array(
+        object_schema(("nodeLabel",), nodeLabel=label, alias=label),
         minItems=1,
         maxItems=topology.MOST_LEVELS,
         **{"x-kubernetes-list-type": "atomic", "x-kubernetes-validations": rules},
@@ -280,7 +282,7 @@ def network_topology() -> dict[str, Any]:
         scope="Cluster",
         status=False,
         required=("spec",),
-        properties={"spec": record(("levels",), levels=levels)},
+        properties={"spec": object_schema(("levels",), levels=levels)},
     )
 
 

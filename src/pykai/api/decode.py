@@ -22,7 +22,7 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
 from pykai.api.meta import Wire
-from pykai.api.nulls import FieldError, mend, shown
+from pykai.api.nulls import FieldError, describe_value, replace_nulls
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice, upgrade_v1beta1
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
@@ -37,7 +37,7 @@ from pykai.api.storage import (
 from pykai.api.topology import Topology
 
 #: Any object that `decode_object` returns.
-Object = (
+WireObject = (
     Node
     | Pod
     | PriorityClass
@@ -60,7 +60,7 @@ Object = (
 )
 
 #: Kind to type.
-KINDS: dict[str, type[Object]] = {
+KINDS: dict[str, type[WireObject]] = {
     "Node": Node,
     "Pod": Pod,
     "PriorityClass": PriorityClass,
@@ -83,7 +83,7 @@ KINDS: dict[str, type[Object]] = {
 }
 
 #: Kind to the API group in which it is read; the core group is the empty text.
-GROUPS: dict[str, str] = {
+API_GROUPS: dict[str, str] = {
     "Node": "",
     "Pod": "",
     "PriorityClass": names.PRIORITY_GROUP,
@@ -106,7 +106,7 @@ GROUPS: dict[str, str] = {
 }
 
 #: JSON, or a document already parsed.
-Document = bytes | msgspec.Raw | dict[str, Any]
+EncodedObject = bytes | msgspec.Raw | dict[str, Any]
 
 _V1BETA1 = f"{names.DRA_GROUP}/v1beta1"
 _T = TypeVar("_T", bound=Wire)
@@ -141,18 +141,18 @@ _HEADER = msgspec.json.Decoder(_Header)
 _ANYTHING = msgspec.json.Decoder()
 
 
-def decode_object(data: Document) -> Object:
+def decode_object(data: EncodedObject) -> WireObject:
     """The object, typed by its kind and API group; raises `DecodeError`, of which `UnknownKind` is one."""
     kind, api_version = _header(data)
     group, slash, _ = api_version.partition("/")
     wire_type = KINDS.get(kind)
-    if wire_type is None or GROUPS[kind] != (group if slash else ""):
+    if wire_type is None or API_GROUPS[kind] != (group if slash else ""):
         foreign = f"{kind or 'an object without kind'} of {api_version or 'no apiVersion'}"
         raise UnknownKind(_subject(_parsed_or_none(data), kind), "", f"{foreign} is not a kind that is read here")
     return decode_as(wire_type, data, api_version)
 
 
-def decode_as(wire_type: type[_T], data: Document, api_version: str = "") -> _T:
+def decode_as(wire_type: type[_T], data: EncodedObject, api_version: str = "") -> _T:
     """The object as this type, whatever its kind says; an item of a list takes `api_version` from its list."""
     kind = wire_type.__name__
     if not isinstance(data, dict) and api_version != _V1BETA1:
@@ -170,16 +170,16 @@ def decode_as(wire_type: type[_T], data: Document, api_version: str = "") -> _T:
     except msgspec.ValidationError:
         pass
     try:
-        return msgspec.convert(mend(document, wire_type), wire_type)
+        return msgspec.convert(replace_nulls(document, wire_type), wire_type)
     except FieldError as error:
         raise DecodeError(_subject(document, kind), error.path, error.problem) from None
     except msgspec.ValidationError as error:
         raise DecodeError(_subject(document, kind), "", str(error)) from None
 
 
-def decode_each(items: Iterable[Document]) -> tuple[list[Object], list[DecodeError]]:
+def decode_each(items: Iterable[EncodedObject]) -> tuple[list[WireObject], list[DecodeError]]:
     """The objects that can be read, in order, and what is wrong with the others."""
-    objects: list[Object] = []
+    objects: list[WireObject] = []
     problems: list[DecodeError] = []
     for item in items:
         try:
@@ -190,7 +190,7 @@ def decode_each(items: Iterable[Document]) -> tuple[list[Object], list[DecodeErr
 
 
 def decode_list(
-    wire_type: type[_T], items: Iterable[Document], api_version: str = ""
+    wire_type: type[_T], items: Iterable[EncodedObject], api_version: str = ""
 ) -> tuple[list[_T], list[DecodeError]]:
     """Items of one kind that can be read, in order, and what is wrong with the others."""
     objects: list[_T] = []
@@ -208,7 +208,7 @@ def _decoder(wire_type: type[_T]) -> msgspec.json.Decoder[_T]:
     return msgspec.json.Decoder(wire_type)
 
 
-def _header(data: Document) -> tuple[str, str]:
+def _header(data: EncodedObject) -> tuple[str, str]:
     if not isinstance(data, dict):
         try:
             header = _HEADER.decode(data)
@@ -227,7 +227,7 @@ def _header_text(document: dict[str, Any], path: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise DecodeError(_subject(document, ""), path, f"expected text, got {shown(value)}")
+        raise DecodeError(_subject(document, ""), path, f"expected text, got {describe_value(value)}")
     return value
 
 
@@ -243,7 +243,7 @@ def _parsed(data: bytes | msgspec.Raw, kind: str) -> Any:
         raise DecodeError(subject, "", "nested too deeply") from None
 
 
-def _parsed_or_none(data: Document) -> Any:
+def _parsed_or_none(data: EncodedObject) -> Any:
     if isinstance(data, dict):
         return data
     try:

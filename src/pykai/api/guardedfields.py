@@ -33,7 +33,7 @@ LABELS: Final = ("metadata", "labels")
 ANNOTATIONS: Final = ("metadata", "annotations")
 
 
-class Right(NamedTuple):
+class RequiredRight(NamedTuple):
     """A question to the authoriser."""
 
     verb: str
@@ -48,7 +48,7 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource} in {where}"
 
 
-class Field(NamedTuple):
+class GuardedField(NamedTuple):
     """A part of an object."""
 
     path: tuple[str, ...]
@@ -66,20 +66,20 @@ class Field(NamedTuple):
         return f"{where}[{self.key}{'*' if self.prefix else ''}]{f'={self.value}' if self.value else ''}"
 
 
-class Guard(NamedTuple):
+class FieldGuard(NamedTuple):
     """Fields that belong to services."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[GuardedField, ...]
     #: who writes them, for the message
     writer: str
     #: one of these suffices for an object that is new
-    creating: tuple[Right, ...]
+    creating: tuple[RequiredRight, ...]
     #: and one of these for one that exists; without any, updates are not looked at
-    updating: tuple[Right, ...]
+    updating: tuple[RequiredRight, ...]
     #: only on pods of this scheduler
     scheduler: str = ""
     #: a new object is refused whatever it holds
-    whole: bool = False
+    guards_creation: bool = False
 
     @property
     def message(self) -> str:
@@ -91,16 +91,16 @@ class Guard(NamedTuple):
         return f"{fields}{scheduler}: only {self.writer} may write this (it takes the right to {rights})"
 
 
-class Policy(NamedTuple):
+class FieldPolicy(NamedTuple):
     """The guards of one resource."""
 
     name: str
     group: str
     resource: str
-    guards: tuple[Guard, ...]
+    guards: tuple[FieldGuard, ...]
 
 
-class Closed(NamedTuple):
+class ClosedNamespaces(NamedTuple):
     """Namespaces in which our services write none of their resources, whatever their roles say."""
 
     name: str
@@ -119,7 +119,7 @@ class Closed(NamedTuple):
         )
 
 
-class Settings(NamedTuple):
+class GuardSettings(NamedTuple):
     """What an installation may choose."""
 
     scheduler_name: str = names.SCHEDULER_NAME
@@ -129,10 +129,10 @@ class Settings(NamedTuple):
     closed_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease")
 
 
-DEFAULTS: Final = Settings()
+DEFAULT_GUARD_SETTINGS: Final = GuardSettings()
 
-_POD_SERVICES: Final = (Right("patch", "pods/status"),)
-_GROUP_SERVICES: Final = (Right("patch", "podgroups/status", names.SCHEDULING_GROUP),)
+_POD_SERVICES: Final = (RequiredRight("patch", "pods/status"),)
+_GROUP_SERVICES: Final = (RequiredRight("patch", "podgroups/status", names.SCHEDULING_GROUP),)
 #: of a PodGroup: what schedulers remember there
 TIMESTAMPS: Final = (
     names.STALE_TIMESTAMP_ANNOTATION,
@@ -141,59 +141,72 @@ TIMESTAMPS: Final = (
 )
 
 
-def policies(settings: Settings = DEFAULTS) -> tuple[Policy, ...]:
+def field_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> tuple[FieldPolicy, ...]:
     """The table."""
     # The program in a reservation pod and fake-gpu-operator may patch pods there only, exporters everywhere.
-    devices = Right("patch", "pods", namespace=settings.reservation_namespace)
+    devices = RequiredRight("patch", "pods", namespace=settings.reservation_namespace)
     pods = (
-        Guard(
-            (Field(LABELS, names.GPU_GROUP_LABEL), Field(LABELS, names.GPU_GROUP_LABEL_PREFIX, prefix=True)),
+        FieldGuard(
+            (
+                GuardedField(LABELS, names.GPU_GROUP_LABEL),
+                GuardedField(LABELS, names.GPU_GROUP_LABEL_PREFIX, prefix=True),
+            ),
             "the binder",
             _POD_SERVICES,
             _POD_SERVICES,
         ),
-        Guard(
-            (Field(LABELS, names.APP_LABEL, value=settings.reservation_app),),
+        FieldGuard(
+            (GuardedField(LABELS, names.APP_LABEL, value=settings.reservation_app),),
             "the binder",
             _POD_SERVICES,
             _POD_SERVICES,
         ),
-        Guard(
-            (Field(ANNOTATIONS, names.RECEIVED_TYPE_ANNOTATION), Field(ANNOTATIONS, names.NUMA_PREDICTED_ANNOTATION)),
+        FieldGuard(
+            (
+                GuardedField(ANNOTATIONS, names.RECEIVED_TYPE_ANNOTATION),
+                GuardedField(ANNOTATIONS, names.NUMA_PREDICTED_ANNOTATION),
+            ),
             "scheduler and binder",
             _POD_SERVICES,
             _POD_SERVICES,
         ),
-        Guard(
-            (Field(ANNOTATIONS, names.NUMA_OBSERVED_ANNOTATION), Field(ANNOTATIONS, names.RESERVED_GPU_ANNOTATION)),
+        FieldGuard(
+            (
+                GuardedField(ANNOTATIONS, names.NUMA_OBSERVED_ANNOTATION),
+                GuardedField(ANNOTATIONS, names.RESERVED_GPU_ANNOTATION),
+            ),
             "whatever sees the devices",
             _POD_SERVICES,
             (*_POD_SERVICES, devices),
         ),
-        Guard(
-            (Field(("spec", "nodeName")),),
+        FieldGuard(
+            (GuardedField(("spec", "nodeName")),),
             "the scheduler",
             _POD_SERVICES,
             (),
             scheduler=settings.scheduler_name,
         ),
     )
-    timestamps = Guard(
-        tuple(Field(ANNOTATIONS, each) for each in TIMESTAMPS), "the scheduler", _GROUP_SERVICES, _GROUP_SERVICES
+    timestamps = FieldGuard(
+        tuple(GuardedField(ANNOTATIONS, each) for each in TIMESTAMPS), "the scheduler", _GROUP_SERVICES, _GROUP_SERVICES
     )
-    requests = Guard(
-        (Field(("spec",)), Field(LABELS)), "scheduler and binder", _POD_SERVICES, _POD_SERVICES, whole=True
+    requests = FieldGuard(
+        (GuardedField(("spec",)), GuardedField(LABELS)),
+        "scheduler and binder",
+        _POD_SERVICES,
+        _POD_SERVICES,
+        guards_creation=True,
     )
     return (
-        Policy("kai-pods", "", "pods", pods),
-        Policy("kai-podgroups", names.SCHEDULING_GROUP, "podgroups", (timestamps,)),
-        Policy("kai-bindrequests", names.SCHEDULING_GROUP, "bindrequests", (requests,)),
+        FieldPolicy("kai-pods", "", "pods", pods),
+        FieldPolicy("kai-podgroups", names.SCHEDULING_GROUP, "podgroups", (timestamps,)),
+        FieldPolicy("kai-bindrequests", names.SCHEDULING_GROUP, "bindrequests", (requests,)),
     )
 
 
-def closed(settings: Settings = DEFAULTS) -> Closed:
+def closed_namespaces(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> ClosedNamespaces:
     """The namespaces closed to our services: a stolen token of theirs must not reach the cluster's own pods."""
-    return Closed(
+    return ClosedNamespaces(
         "kai-closed-namespaces",
         settings.closed_namespaces,
         f"system:serviceaccounts:{settings.services_namespace}",

@@ -28,11 +28,11 @@ class FieldError(ValueError):
         super().__init__(f"{path}: {problem}" if path else problem)
 
 
-def mend(document: object, wire_type: type[Wire]) -> dict[str, Any]:
+def replace_nulls(document: object, wire_type: type[Wire]) -> dict[str, Any]:
     """The document with its nulls replaced, ready for conversion to the type."""
-    mended = _mend(document, _type_info(wire_type), "")
-    assert isinstance(mended, dict)  # a struct type mends to an object or raises
-    return mended
+    replaced = _replace(document, _type_info(wire_type), "")
+    assert isinstance(replaced, dict)  # a struct type mends to an object or raises
+    return replaced
 
 
 @cache
@@ -40,67 +40,67 @@ def _type_info(wire_type: type[Wire]) -> inspect.Type:
     return inspect.type_info(wire_type)
 
 
-def _mend(value: Any, kind: inspect.Type, path: str) -> Any:
+def _replace(value: Any, kind: inspect.Type, path: str) -> Any:
     if isinstance(kind, inspect.AnyType):
         return value
     if isinstance(kind, inspect.UnionType):
-        return _mend_union(value, kind, path)
+        return _replace_in_union(value, kind, path)
     if isinstance(kind, inspect.StructType):
-        return _mend_struct(value, kind, path)
+        return _replace_in_struct(value, kind, path)
     if isinstance(kind, inspect.DictType):
-        return _mend_map(value, kind, path)
+        return _replace_in_map(value, kind, path)
     if isinstance(kind, inspect.ListType | inspect.VarTupleType):
         if not isinstance(value, list):
-            raise FieldError(path, f"expected a list, got {shown(value)}")
-        return [_mend_element(element, kind.item_type, f"{path}[{index}]") for index, element in enumerate(value)]
+            raise FieldError(path, f"expected a list, got {describe_value(value)}")
+        return [_replace_element(element, kind.item_type, f"{path}[{index}]") for index, element in enumerate(value)]
     return _checked(value, kind, path)
 
 
-def _mend_struct(value: Any, kind: inspect.StructType, path: str) -> dict[str, Any]:
+def _replace_in_struct(value: Any, kind: inspect.StructType, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FieldError(path, f"expected an object, got {shown(value)}")
-    mended = {}
+        raise FieldError(path, f"expected an object, got {describe_value(value)}")
+    replaced = {}
     for member in kind.fields:
         element = value.get(member.encode_name)
         if element is not None:
             below = f"{path}.{member.encode_name}" if path else member.encode_name
-            mended[member.encode_name] = _mend(element, member.type, below)
-    return mended
+            replaced[member.encode_name] = _replace(element, member.type, below)
+    return replaced
 
 
-def _mend_map(value: Any, kind: inspect.DictType, path: str) -> dict[str, Any]:
+def _replace_in_map(value: Any, kind: inspect.DictType, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FieldError(path, f"expected a map, got {shown(value)}")
-    mended = {}
+        raise FieldError(path, f"expected a map, got {describe_value(value)}")
+    replaced = {}
     for key, element in value.items():
         if not isinstance(key, str):
-            raise FieldError(path, f"expected text as key, got {shown(key)}")
-        mended[key] = _mend_element(element, kind.value_type, f"{path}[{key!r}]")
-    return mended
+            raise FieldError(path, f"expected text as key, got {describe_value(key)}")
+        replaced[key] = _replace_element(element, kind.value_type, f"{path}[{key!r}]")
+    return replaced
 
 
-def _mend_union(value: Any, kind: inspect.UnionType, path: str) -> Any:
+def _replace_in_union(value: Any, kind: inspect.UnionType, path: str) -> Any:
     members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
     if len(members) == 1:
-        return _mend(value, members[0], path)
+        return _replace(value, members[0], path)
     # The only other union is that of raw quantities, so all members are scalars.
-    if any(_admits(member, value) for member in members):
+    if any(_is_admissible(member, value) for member in members):
         return value
-    raise FieldError(path, f"expected {' or '.join(map(_named, members))}, got {shown(value)}")
+    raise FieldError(path, f"expected {' or '.join(map(_type_text, members))}, got {describe_value(value)}")
 
 
-def _mend_element(value: Any, kind: inspect.Type, path: str) -> Any:
+def _replace_element(value: Any, kind: inspect.Type, path: str) -> Any:
     # A null reaches no other place: in structs it drops out, and the types hold no optional elements.
-    return _mend(_zero(kind) if value is None else value, kind, path)
+    return _replace(_zero_value(kind) if value is None else value, kind, path)
 
 
 def _checked(value: Any, kind: inspect.Type, path: str) -> Any:
-    if not _admits(kind, value):
-        raise FieldError(path, f"expected {_named(kind)}, got {shown(value)}")
+    if not _is_admissible(kind, value):
+        raise FieldError(path, f"expected {_type_text(kind)}, got {describe_value(value)}")
     return value
 
 
-def _admits(kind: inspect.Type, value: Any) -> bool:
+def _is_admissible(kind: inspect.Type, value: Any) -> bool:
     if isinstance(kind, inspect.StrType):
         return isinstance(value, str)
     if isinstance(kind, inspect.BoolType):
@@ -120,7 +120,7 @@ def _within(kind: inspect.IntType | inspect.FloatType, value: float) -> bool:
     return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
 
 
-def _zero(kind: inspect.Type) -> Any:
+def _zero_value(kind: inspect.Type) -> Any:
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return {}
     if isinstance(kind, inspect.ListType | inspect.VarTupleType):
@@ -134,7 +134,7 @@ def _zero(kind: inspect.Type) -> Any:
     return 0
 
 
-def _named(kind: inspect.Type) -> str:
+def _type_text(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StrType):
         return "text"
     if isinstance(kind, inspect.BoolType):
@@ -144,7 +144,7 @@ def _named(kind: inspect.Type) -> str:
     return "a finite number"
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """The value in a few words, for messages."""
     if isinstance(value, dict):
         return "an object"

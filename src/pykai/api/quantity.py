@@ -51,7 +51,7 @@ class QuantityError(ValueError):
 
 
 @lru_cache(maxsize=1 << 16)
-def nano(value: RawQuantity) -> int:
+def nano_value(value: RawQuantity) -> int:
     """The exact value in billionths, saturating at ±2⁶²·10⁹."""
     if isinstance(value, int):
         return max(-_MAX_NANOS, min(_MAX_NANOS, value * _NANO))
@@ -77,20 +77,20 @@ def nano(value: RawQuantity) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def milli(value: RawQuantity) -> int:
+def milli_value(value: RawQuantity) -> int:
     """The value in thousandths, rounded away from zero, saturating at ±2⁶²."""
-    return _rounded(nano(value), 10**6)
+    return _rounded(nano_value(value), 10**6)
 
 
 @lru_cache(maxsize=1 << 16)
-def whole(value: RawQuantity) -> int:
+def unit_value(value: RawQuantity) -> int:
     """The value in units, rounded away from zero, saturating at ±2⁶²."""
-    return _rounded(nano(value), _NANO)
+    return _rounded(nano_value(value), _NANO)
 
 
 def parse_quantity(value: RawQuantity) -> Fraction:
     """The exact value as Kubernetes keeps it: in steps of a billionth, saturating at ±2⁶²."""
-    return Fraction(nano(value), _NANO)
+    return Fraction(nano_value(value), _NANO)
 
 
 def format_quantity(nanos: int, *, binary: bool = False) -> str:
@@ -116,7 +116,7 @@ def canonical_quantity(value: RawQuantity) -> RawQuantity:
     What is no quantity stays as it is, as do quantities with an exponent and those beyond the bounds of this module.
     """
     try:
-        nanos = nano(value)
+        nanos = nano_value(value)
     except QuantityError:
         return value
     text = value if isinstance(value, str) else repr(value)

@@ -36,16 +36,16 @@ def fraction_container(
     annotations: Mapping[str, str], init_names: Sequence[str], regular_names: Sequence[str]
 ) -> tuple[bool, int]:
     """Which container gets the fraction: whether it is an init container, and its index among its kind (gpu:E-7)."""
-    wanted = annotations.get(names.GPU_FRACTION_CONTAINER_ANNOTATION)
-    if wanted is None:
+    container_name = annotations.get(names.GPU_FRACTION_CONTAINER_ANNOTATION)
+    if container_name is None:
         if not regular_names:
             raise NoSuchContainer("the pod has no containers")
         return False, 0
-    if wanted in init_names:
-        return True, init_names.index(wanted)
-    if wanted in regular_names:
-        return False, regular_names.index(wanted)
-    raise NoSuchContainer(f"container with name {wanted} not found for fraction request")
+    if container_name in init_names:
+        return True, init_names.index(container_name)
+    if container_name in regular_names:
+        return False, regular_names.index(container_name)
+    raise NoSuchContainer(f"container with name {container_name} not found for fraction request")
 
 
 def container_index(init: bool, index: int) -> str:
@@ -62,14 +62,14 @@ def gpu_groups(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The GPU groups a pod is in or a reservation pod holds; several are in the order of their names."""
     if not labels:
         return ()
-    found = {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX)}
+    groups = {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX)}
     plain = labels.get(names.GPU_GROUP_LABEL)
     if plain is not None:
-        found.add(plain)
-    return tuple(sorted(found)) if found else ()
+        groups.add(plain)
+    return tuple(sorted(groups)) if groups else ()
 
 
-def group_labels(labels: Mapping[str, str]) -> list[str]:
+def gpu_group_label_keys(labels: Mapping[str, str]) -> list[str]:
     """The keys among these labels that say which GPU groups a pod is in."""
     return [key for key in labels if key == names.GPU_GROUP_LABEL or key.startswith(names.GPU_GROUP_LABEL_PREFIX)]
 
@@ -98,7 +98,7 @@ class ReservationRule:
         return group if group and name == reservation_name(node, group) else ""
 
 
-def labels_for(groups: Sequence[str]) -> dict[str, str]:
+def gpu_group_labels(groups: Sequence[str]) -> dict[str, str]:
     """The labels of a pod that was given these groups."""
     if len(groups) == 1:
         return {names.GPU_GROUP_LABEL: groups[0]}

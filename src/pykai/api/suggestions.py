@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+def did_you_mean(word: str, candidates: Iterable[str], prefix: str = "") -> str:
     """`; did you mean NAME?` with the closest known word, or an empty text; `prefix` stands before it, as dashes do."""
-    found = get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.6)
+    found = get_close_matches(word.lower(), sorted(candidates), n=1, cutoff=0.6)
     return f"; did you mean {prefix}{found[0]}?" if found else ""

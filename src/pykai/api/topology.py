@@ -66,20 +66,20 @@ def validate_topology(new: Topology, old: Topology | None = None) -> list[str]:
     """What the schema has against the object, or against the update if `old` is given; empty if nothing (topo:2)."""
     levels = new.spec.levels
     labels = [level.node_label for level in levels]
-    found = []
+    problems = []
     if not 1 <= len(levels) <= MOST_LEVELS:
-        found.append(f"spec.levels: expected 1 to {MOST_LEVELS} levels, got {len(levels)}")
+        problems.append(f"spec.levels: expected 1 to {MOST_LEVELS} levels, got {len(levels)}")
     for index, level in enumerate(levels):
-        found += _key_problems(f"spec.levels[{index}].nodeLabel", level.node_label)
+        problems += _key_problems(f"spec.levels[{index}].nodeLabel", level.node_label)
         if level.alias:
-            found += _key_problems(f"spec.levels[{index}].alias", level.alias)
+            problems += _key_problems(f"spec.levels[{index}].alias", level.alias)
     if old is not None and labels != [level.node_label for level in old.spec.levels]:
-        found.append(STRUCTURE_IS_IMMUTABLE)
+        problems.append(STRUCTURE_IS_IMMUTABLE)
     if len(set(labels)) < len(labels):
-        found.append(LABELS_ARE_UNIQUE)
+        problems.append(LABELS_ARE_UNIQUE)
     if names.HOSTNAME_LABEL in labels[:-1]:
-        found.append(HOST_IS_LOWEST)
-    return found
+        problems.append(HOST_IS_LOWEST)
+    return problems
 
 
 def _key_problems(path: str, key: str) -> list[str]:

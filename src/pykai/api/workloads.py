@@ -28,7 +28,7 @@ from pykai.api.core import (
 from pykai.api.meta import Int64, LabelSelector, ObjectMeta, Wire
 
 #: Plain JSON, passed on as it is.
-Document = dict[str, Any]
+TemplateDocument = dict[str, Any]
 
 
 class WorkloadMeta(ObjectMeta):
@@ -171,7 +171,7 @@ class JobSpec(Wire):
     suspend: bool = False
     pod_replacement_policy: str = ""
     pod_failure_policy: PodFailurePolicy | None = None
-    template: Document = field(default_factory=dict)
+    template: TemplateDocument = field(default_factory=dict)
 
 
 class JobStatus(Wire):
@@ -202,7 +202,7 @@ class CronJobSpec(Wire):
     starting_deadline_seconds: Int64 | None = None
     successful_jobs_history_limit: Int64 | None = None
     failed_jobs_history_limit: Int64 | None = None
-    job_template: Document = field(default_factory=dict)
+    job_template: TemplateDocument = field(default_factory=dict)
 
 
 class ObjectReference(Wire):
@@ -229,7 +229,7 @@ class ReplicaSetSpec(Wire):
     replicas: Int64 | None = None
     min_ready_seconds: Int64 = 0
     selector: LabelSelector | None = None
-    template: Document = field(default_factory=dict)
+    template: TemplateDocument = field(default_factory=dict)
 
 
 class ReplicaSetStatus(Wire):
@@ -269,7 +269,7 @@ class DeploymentSpec(Wire):
     paused: bool = False
     selector: LabelSelector | None = None
     strategy: DeploymentStrategy = field(default_factory=DeploymentStrategy)
-    template: Document = field(default_factory=dict)
+    template: TemplateDocument = field(default_factory=dict)
 
 
 class DeploymentCondition(Condition):
@@ -316,8 +316,8 @@ class StatefulSetSpec(Wire):
     service_name: str = ""
     selector: LabelSelector | None = None
     update_strategy: StatefulSetUpdateStrategy = field(default_factory=StatefulSetUpdateStrategy)
-    template: Document = field(default_factory=dict)
-    volume_claim_templates: list[Document] = field(default_factory=list)
+    template: TemplateDocument = field(default_factory=dict)
+    volume_claim_templates: list[TemplateDocument] = field(default_factory=list)
 
 
 class StatefulSetStatus(Wire):
@@ -371,7 +371,7 @@ class PodDisruptionBudget(Wire):
 
 class ClaimTemplateSpec(Wire):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: Document = field(default_factory=dict)
+    spec: TemplateDocument = field(default_factory=dict)
 
 
 class ResourceClaimTemplate(Wire):

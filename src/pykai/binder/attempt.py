@@ -13,20 +13,20 @@ from typing import Any, Protocol
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.scheduling import BindRequest
-from pykai.binder.reservation import Reserved
+from pykai.binder.reservation import ReservedGpu
 
 
 @dataclass(slots=True)
-class Attempt:
+class BindAttempt:
     """What an attempt works on; only `reserved` changes on the way."""
 
     request: BindRequest
     #: the request with all its fields, where allocations go to claims unpruned; else an empty spec
-    document: dict[str, Any]
+    raw_request: dict[str, Any]
     pod: Pod
     node: Node
     #: one a GPU group, in the request's order
-    reserved: list[Reserved] = field(default_factory=list)
+    reserved: list[ReservedGpu] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -34,17 +34,17 @@ class Attempt:
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether the pod gets parts of GPUs."""
         return self.request.spec.received_resource_type == names.RECEIVED_FRACTION
 
     @property
     def groups(self) -> list[str]:
         """The GPU groups the pod is to join, each once."""
-        return list(dict.fromkeys(self.request.spec.selected_gpu_groups)) if self.shared else []
+        return list(dict.fromkeys(self.request.spec.selected_gpu_groups)) if self.is_shared else []
 
 
-class Step(Protocol):
+class BinderPlugin(Protocol):
     """A binder plugin."""
 
     @property
@@ -52,10 +52,10 @@ class Step(Protocol):
         """As in `--plugins`."""
         ...
 
-    async def prepare(self, attempt: Attempt) -> None:
+    async def pre_bind(self, attempt: BindAttempt) -> None:
         """Do what must be done before the pod is bound; raises `BindFailure` when it cannot be."""
         ...
 
-    async def undo(self, attempt: Attempt) -> None:
+    async def rollback(self, attempt: BindAttempt) -> None:
         """Take it back."""
         ...

@@ -21,7 +21,7 @@ from collections import Counter
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
-from pykai.binder.attempt import Attempt
+from pykai.binder.attempt import BindAttempt
 from pykai.binder.gpugroups import GROUP_INDEX
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
@@ -33,12 +33,12 @@ from pykai.core.placing.nodeload import NodeLoad, node_capacity, shape_or_empty
 from pykai.kube.store import Change, Store
 
 #: index of the pods' store: those on a node
-PODS_ON = "binder-node"
+NODE_INDEX = "binder-node"
 #: portions are written with two decimals
 _ROUNDING = 0.005
 
 
-class Room:
+class BindAdmission:
     """Lets pods through to nodes and devices that can hold them."""
 
     def __init__(self, pods: Store[Pod], options: BinderOptions) -> None:
@@ -46,19 +46,19 @@ class Room:
         self._options = options
         self._register = ShapeRegister()
         #: node -> key of a pod -> the attempt that was let through and that the cache does not show yet
-        self._coming: dict[str, dict[str, Attempt]] = {}
+        self._admitted: dict[str, dict[str, BindAttempt]] = {}
         #: key of a pod -> the node it comes to
-        self._nodes: dict[str, str] = {}
-        pods.index(PODS_ON, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self._node_of_pod: dict[str, str] = {}
+        pods.index(NODE_INDEX, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         pods.subscribe(self._pod_changed)
 
-    def agrees(self, attempt: Attempt) -> None:
+    def check_request(self, attempt: BindAttempt) -> None:
         """Raise `BindFailure` if a request gives a pod what it does not ask for."""
         pod, request = attempt.pod, attempt.request.spec
         if pod.spec.scheduler_name != self._options.scheduler_name:
             text = f"pod {attempt.key} asks for scheduler {pod.spec.scheduler_name}, not {self._options.scheduler_name}"
             raise BindFailure("request", text)
-        if not attempt.shared:
+        if not attempt.is_shared:
             return
         shape = shape_or_empty(pod, self._register)
         if not shape.shared:
@@ -66,84 +66,86 @@ class Room:
                 "request", f"pod {attempt.key} asks for no part of a GPU and is to get {request.received_gpu}"
             )
         if len(attempt.groups) != shape.gpu.devices:
-            asked = f"pod {attempt.key} asks for parts of {shape.gpu.devices} GPUs"
-            raise BindFailure("request", f"{asked} and is to get {len(attempt.groups)}")
-        facts = _facts(attempt.node)
-        most = portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib) / 100
+            requested = f"pod {attempt.key} asks for parts of {shape.gpu.devices} GPUs"
+            raise BindFailure("request", f"{requested} and is to get {len(attempt.groups)}")
+        facts = _node_facts(attempt.node)
+        requested_portion = portion_hundredths(shape.gpu, facts.gpu_mib, facts.gpu_label_mib) / 100
         portion = request.received_gpu.portion if request.received_gpu is not None else ""
-        if portion and not _number(portion) <= most + _ROUNDING:
-            raise BindFailure("request", f"pod {attempt.key} asks for {most:.2f} of a GPU and is to get {portion}")
+        if portion and not _portion_number(portion) <= requested_portion + _ROUNDING:
+            raise BindFailure(
+                "request", f"pod {attempt.key} asks for {requested_portion:.2f} of a GPU and is to get {portion}"
+            )
 
-    def enter(self, attempt: Attempt, node: Node) -> None:
+    def admit(self, attempt: BindAttempt, node: Node) -> None:
         """Let a pod through and count it from now on; raises `BindFailure` if node or device cannot hold it."""
         name = node.metadata.name
         shape = shape_or_empty(attempt.pod, self._register)
-        coming = self._on_the_way(attempt, name)
+        incoming = self._other_admitted(attempt, name)
         load = NodeLoad(self._register)
-        for pod in self._pods.by(PODS_ON, name):
+        for pod in self._pods.by_index(NODE_INDEX, name):
             if not has_ended(pod):
                 load.add(pod)
-        for other in coming:
+        for other in incoming:
             load.add(other.pod)
         # What claims serve does not count on the node, unless it still has some of its own.
-        served = attempt.request.spec.extended_resource_claim_allocation is not None
-        wanted = Counter(
+        served_by_claim = attempt.request.spec.extended_resource_claim_allocation is not None
+        requested = Counter(
             {
                 each: asked
                 for each, asked in shape.requests
-                if not (served and "/" in each and not node_capacity(node, each))
+                if not (served_by_claim and "/" in each and not node_capacity(node, each))
             }
         )
-        if why := load.shortage(node, wanted, shape):
+        if why := load.shortage(node, requested, shape):
             raise BindFailure("room", f"others came to node {name}: {why}")
         if attempt.groups:
-            self._check_devices(attempt, node, shape, coming)
-        self._coming.setdefault(name, {})[attempt.key] = attempt
-        self._nodes[attempt.key] = name
+            self._check_devices(attempt, node, shape, incoming)
+        self._admitted.setdefault(name, {})[attempt.key] = attempt
+        self._node_of_pod[attempt.key] = name
 
-    def _check_devices(self, attempt: Attempt, node: Node, shape: Shape, coming: list[Attempt]) -> None:
-        facts = _facts(node)
-        mine = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
+    def _check_devices(self, attempt: BindAttempt, node: Node, shape: Shape, incoming: list[BindAttempt]) -> None:
+        facts = _node_facts(node)
+        requested_mib = tenant_mib(shape.gpu, facts.gpu_mib, facts.gpu_label_mib)
         for group in attempt.groups:
-            tenants = [pod for pod in self._pods.by(GROUP_INDEX, group) if self._is_tenant(pod, facts.name)]
-            tenants += [other.pod for other in coming if group in other.groups]
+            tenants = [pod for pod in self._pods.by_index(GROUP_INDEX, group) if self._is_tenant(pod, facts.name)]
+            tenants += [other.pod for other in incoming if group in other.groups]
             used = sum(
                 tenant_mib(shape_or_empty(pod, self._register).gpu, facts.gpu_mib, facts.gpu_label_mib)
                 for pod in tenants
                 if pod.metadata.uid != attempt.pod.metadata.uid
             )
-            if used + mine > facts.gpu_mib:
-                has = f"{used} of {facts.gpu_mib} MiB are in use, {mine} are wanted"
-                raise BindFailure("room", f"the GPU of group {group} on node {facts.name} is full: {has}")
+            if used + requested_mib > facts.gpu_mib:
+                usage = f"{used} of {facts.gpu_mib} MiB are in use, {requested_mib} are wanted"
+                raise BindFailure("room", f"the GPU of group {group} on node {facts.name} is full: {usage}")
 
     def _is_tenant(self, pod: Pod, node: str) -> bool:
         ours = pod.spec.scheduler_name == self._options.scheduler_name
         elsewhere = pod.metadata.namespace != self._options.reservation_namespace
         return ours and elsewhere and pod.spec.node_name == node and not has_ended(pod)
 
-    def leave(self, key: str) -> None:
+    def release(self, key: str) -> None:
         """A pod is not on its way any more: it is there, or will not come."""
-        name = self._nodes.pop(key, "")
-        coming = self._coming.get(name)
-        if coming is not None:
-            coming.pop(key, None)
-            if not coming:
-                del self._coming[name]
+        name = self._node_of_pod.pop(key, "")
+        incoming = self._admitted.get(name)
+        if incoming is not None:
+            incoming.pop(key, None)
+            if not incoming:
+                del self._admitted[name]
 
-    def _on_the_way(self, attempt: Attempt, node: str) -> list[Attempt]:
+    def _other_admitted(self, attempt: BindAttempt, node: str) -> list[BindAttempt]:
         """The other attempts that were let through to a node and that the cache does not show yet."""
-        return [other for key, other in self._coming.get(node, {}).items() if key != attempt.key]
+        return [other for key, other in self._admitted.get(node, {}).items() if key != attempt.key]
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        if self._nodes and change.key in self._nodes and (change.new is None or change.new.spec.node_name):
-            self.leave(change.key)
+        if self._node_of_pod and change.key in self._node_of_pod and (change.new is None or change.new.spec.node_name):
+            self.release(change.key)
 
 
-def _facts(node: Node) -> NodeFacts:
+def _node_facts(node: Node) -> NodeFacts:
     return read_node(node, names.MIG_ENABLED_NODE_LABEL, lambda _: None)
 
 
-def _number(text: str) -> float:
+def _portion_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:

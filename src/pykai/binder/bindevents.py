@@ -15,49 +15,49 @@ from pykai.api.scheduling import BindRequest
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, NotFound
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.resources import BIND_REQUESTS, PODS, split_key
 
 log = logging.getLogger(__name__)
 
 
-class Verdicts:
+class BindEvents:
     """Tells how binding went."""
 
-    def __init__(self, client: Client, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
         self._client = client
         self._recorder = recorder
         self._clock = clock
 
-    async def bound(self, pod: Pod, node: str) -> None:
+    async def publish_bound(self, pod: Pod, node: str) -> None:
         """The pod is on its node."""
         text = f"Pod bound successfully to node {node}"
         self._recorder.event(_pod_reference(pod), "Normal", names.EVENT_BOUND, text)
-        await self._condition(pod, "True", names.CONDITION_REASON_BOUND, text)
+        await self._write_condition(pod, "True", names.CONDITION_REASON_BOUND, text)
 
-    async def failed(self, request: BindRequest, pod: Pod | None, why: str) -> None:
+    async def publish_failed(self, request: BindRequest, pod: Pod | None, why: str) -> None:
         """The attempt failed."""
         spec, metadata = request.spec, request.metadata
         text = f"Failed to bind pod {metadata.namespace}/{spec.pod_name} to node {spec.selected_node}: {why}"
         if pod is None:
-            about = Reference(
+            about = InvolvedObject(
                 BIND_REQUESTS.api_version, BIND_REQUESTS.kind, metadata.namespace, metadata.name, metadata.uid
             )
             self._recorder.event(about, "Warning", names.EVENT_BINDING_ERROR, text)
             return
         self._recorder.event(_pod_reference(pod), "Warning", names.EVENT_BINDING_ERROR, text)
-        await self._condition(pod, "False", names.CONDITION_REASON_BINDING_ERROR, text)
+        await self._write_condition(pod, "False", names.CONDITION_REASON_BINDING_ERROR, text)
 
-    def unreadable(self, key: str, problem: DecodeError) -> None:
+    def publish_unreadable(self, key: str, problem: DecodeError) -> None:
         """A BindRequest that cannot be read."""
         namespace, name = split_key(key)
-        about = Reference(BIND_REQUESTS.api_version, BIND_REQUESTS.kind, namespace, name, problem.uid)
+        about = InvolvedObject(BIND_REQUESTS.api_version, BIND_REQUESTS.kind, namespace, name, problem.uid)
         self._recorder.event(about, "Warning", names.EVENT_INVALID_BIND_REQUEST, str(problem))
 
-    async def _condition(self, pod: Pod, status: str, reason: str, message: str) -> None:
-        for there in pod.status.conditions:
-            if there.type == names.CONDITION_POD_BOUND:
-                if (there.status, there.reason, there.message) == (status, reason, message):
+    async def _write_condition(self, pod: Pod, status: str, reason: str, message: str) -> None:
+        for existing in pod.status.conditions:
+            if existing.type == names.CONDITION_POD_BOUND:
+                if (existing.status, existing.reason, existing.message) == (status, reason, message):
                     return
         condition = {
             "type": names.CONDITION_POD_BOUND,
@@ -81,6 +81,6 @@ class Verdicts:
             log.debug("pod %s/%s is gone", pod.metadata.namespace, pod.metadata.name)
 
 
-def _pod_reference(pod: Pod) -> Reference:
+def _pod_reference(pod: Pod) -> InvolvedObject:
     metadata = pod.metadata
-    return Reference("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+    return InvolvedObject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)

@@ -17,45 +17,45 @@ from pykai.kube.store import Change, Store
 T = TypeVar("T")
 
 
-class Wakes(Generic[T]):
+class ChangeWaiters(Generic[T]):
     """Wakes on changes of chosen objects of a store."""
 
     def __init__(self, store: Store[T]) -> None:
         self.store = store
-        self._waiting: dict[str, list[asyncio.Event]] = {}
+        self._events: dict[str, list[asyncio.Event]] = {}
         store.subscribe(self._on_change)
 
     def _on_change(self, change: Change[T]) -> None:
-        for event in self._waiting.get(change.key, ()):
+        for event in self._events.get(change.key, ()):
             event.set()
 
     @contextmanager
-    def on(self, key: str, event: asyncio.Event) -> Iterator[None]:
+    def notify(self, key: str, event: asyncio.Event) -> Iterator[None]:
         """Set the event at each change of the object, within the block."""
-        self._waiting.setdefault(key, []).append(event)
+        self._events.setdefault(key, []).append(event)
         try:
             yield
         finally:
-            waiting = self._waiting[key]
-            waiting.remove(event)
-            if not waiting:
-                del self._waiting[key]
+            events = self._events[key]
+            events.remove(event)
+            if not events:
+                del self._events[key]
 
 
-async def end_all(*tasks: asyncio.Future[Any]) -> None:
+async def cancel_all(*tasks: asyncio.Future[Any]) -> None:
     """Cancel what has not ended, and wait until everything has, whatever came of it."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def woken(event: asyncio.Event, clock: Clock, until_s: float) -> bool:
+async def wait_until(event: asyncio.Event, clock: Clock, until_s: float) -> bool:
     """Wait for the event until the cluster clock shows `until_s` (elapsed); False when that comes first."""
-    left_s = until_s - clock.elapsed_s()
-    if left_s <= 0:
+    remaining_s = until_s - clock.elapsed_s()
+    if remaining_s <= 0:
         return event.is_set()
     try:
-        async with asyncio.timeout(clock.wall_s(left_s)):
+        async with asyncio.timeout(clock.wall_s(remaining_s)):
             await event.wait()
     except TimeoutError:
         return False

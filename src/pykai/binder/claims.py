@@ -22,8 +22,8 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.binder.attempt import Attempt
-from pykai.binder.deviceholders import Holders
+from pykai.binder.attempt import BindAttempt
+from pykai.binder.deviceholders import DeviceHolders
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import DYNAMIC_RESOURCES
 from pykai.kube.client import Client
@@ -31,23 +31,23 @@ from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 
 #: how often an update that lost a race is tried
-_TRIES = 6
+_MAX_TRIES = 6
 #: the longest name of an object
-_LONGEST_NAME = 253
+_MAX_NAME_LENGTH = 253
 
 
-class DynamicResources:
+class DynamicResourcesBinderPlugin:
     """Writes allocations into ResourceClaims."""
 
     name = DYNAMIC_RESOURCES
 
-    def __init__(self, client: Client, holders: Holders) -> None:
+    def __init__(self, client: Client, device_holders: DeviceHolders) -> None:
         self._client = client
-        self._holders = holders
+        self._device_holders = device_holders
 
-    async def prepare(self, attempt: Attempt) -> None:
+    async def pre_bind(self, attempt: BindAttempt) -> None:
         """Allocate and reserve every claim of the pod."""
-        spec = attempt.document["spec"]
+        spec = attempt.raw_request["spec"]
         for entry in spec.get("resourceClaimAllocations") or ():
             allocation = entry.get("allocation")
             if not allocation:
@@ -58,11 +58,11 @@ class DynamicResources:
             await self._allocate(attempt, claim, allocation)
         extended = spec.get("extendedResourceClaimAllocation")
         if extended:
-            await self._serve_extended(attempt, extended)
+            await self._allocate_extended(attempt, extended)
 
-    async def undo(self, attempt: Attempt) -> None:
+    async def rollback(self, attempt: BindAttempt) -> None:
         """Give back what this request took."""
-        spec = attempt.document["spec"]
+        spec = attempt.raw_request["spec"]
         for entry in spec.get("resourceClaimAllocations") or ():
             claim = claim_name(attempt.pod, entry.get("name", ""))
             if claim is not None:
@@ -70,9 +70,9 @@ class DynamicResources:
         if spec.get("extendedResourceClaimAllocation"):
             await self._clear_extended(attempt.pod)
 
-    async def _allocate(self, attempt: Attempt, name: str, allocation: dict[str, Any]) -> None:
+    async def _allocate(self, attempt: BindAttempt, name: str, allocation: dict[str, Any]) -> None:
         pod = attempt.pod
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 claim = await self._client.get_raw(RESOURCE_CLAIMS, name, pod.metadata.namespace)
             except NotFound:
@@ -80,34 +80,42 @@ class DynamicResources:
             if claim["metadata"].get("deletionTimestamp"):
                 raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} is being deleted")
             status = claim.get("status") or {}
-            given = status.get("allocation")
-            if given is not None and _devices(given) != _devices(allocation) and not _serves(given, attempt):
+            current_allocation = status.get("allocation")
+            if (
+                current_allocation is not None
+                and _devices(current_allocation) != _devices(allocation)
+                and not _is_usable_from_node(current_allocation, attempt)
+            ):
                 raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} is allocated on other nodes")
             consumers = list(status.get("reservedFor") or ())
-            reserved = any(consumer.get("uid") == pod.metadata.uid for consumer in consumers)
-            if given is not None and reserved:
+            is_reserved = any(consumer.get("uid") == pod.metadata.uid for consumer in consumers)
+            if current_allocation is not None and is_reserved:
                 return
-            if not reserved:
+            if not is_reserved:
                 if len(consumers) >= names.CLAIM_MAX_CONSUMERS:
                     most = names.CLAIM_MAX_CONSUMERS
                     text = f"resource claim {pod.metadata.namespace}/{name} has reached its maximum number of consumers"
                     raise _failure(attempt, f"{text} ({most})")
                 consumers.append({"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid})
-            changed = {**status, "allocation": allocation if given is None else given, "reservedFor": consumers}
-            if given is None and (why := await self._holders.give(claim, allocation)):
+            changed = {
+                **status,
+                "allocation": allocation if current_allocation is None else current_allocation,
+                "reservedFor": consumers,
+            }
+            if current_allocation is None and (why := await self._device_holders.reserve(claim, allocation)):
                 raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} cannot be allocated: {why}")
             written = False
             try:
-                written = await self._wrote(claim, changed)
+                written = await self._update_status(claim, changed)
             finally:
                 if not written:
-                    self._holders.take_back(claim["metadata"]["uid"])
+                    self._device_holders.release(claim["metadata"]["uid"])
             if written:
                 return
         raise _failure(attempt, f"resource claim {pod.metadata.namespace}/{name} changes too often")
 
     async def _release(self, pod: Pod, name: str, allocation: object) -> None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 claim = await self._client.get_raw(RESOURCE_CLAIMS, name, pod.metadata.namespace)
             except NotFound:
@@ -122,81 +130,83 @@ class DynamicResources:
                 changed["reservedFor"] = others
             elif _devices(status.get("allocation")) == _devices(allocation):
                 changed.pop("allocation", None)
-            if await self._wrote(claim, changed):
-                self._holders.take_back(claim["metadata"]["uid"])
+            if await self._update_status(claim, changed):
+                self._device_holders.release(claim["metadata"]["uid"])
                 return
 
-    async def _wrote(self, claim: dict[str, Any], status: dict[str, Any]) -> bool:
+    async def _update_status(self, claim: dict[str, Any], status: dict[str, Any]) -> bool:
         try:
             await self._client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
         except Conflict:
             return False
         return True
 
-    async def _serve_extended(self, attempt: Attempt, extended: Mapping[str, Any]) -> None:
+    async def _allocate_extended(self, attempt: BindAttempt, extended: Mapping[str, Any]) -> None:
         pod = attempt.pod
         if not extended.get("allocation"):
             raise _failure(attempt, "no allocation for the extended resources in the BindRequest")
         name = extended_claim_name(pod)
-        wanted = _extended_claim(pod, name, extended.get("deviceRequests") or [])
-        for _ in range(_TRIES):
+        expected = _extended_claim(pod, name, extended.get("deviceRequests") or [])
+        for _ in range(_MAX_TRIES):
             try:
-                await self._client.create(RESOURCE_CLAIMS, wanted)
+                await self._client.create(RESOURCE_CLAIMS, expected)
                 break
             except AlreadyExists:
-                if await self._reusable(attempt, name, wanted, extended["allocation"]):
+                if await self._can_reuse(attempt, name, expected, extended["allocation"]):
                     break
-                await self._delete(pod, name)
+                await self._delete_claim(pod, name)
         await self._allocate(attempt, name, extended["allocation"])
         mappings = extended.get("containerMappings") or []
-        told = {"resourceClaimName": name, "requestMappings": list(mappings)}
+        claim_status = {"resourceClaimName": name, "requestMappings": list(mappings)}
         await self._client.patch(
             PODS,
             pod.metadata.name,
-            {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": told}},
+            {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": claim_status}},
             pod.metadata.namespace,
             subresource="status",
         )
 
-    async def _reusable(self, attempt: Attempt, name: str, wanted: dict[str, Any], allocation: object) -> bool:
+    async def _can_reuse(self, attempt: BindAttempt, name: str, expected: dict[str, Any], allocation: object) -> bool:
         """Whether the claim that is there asks for the same and is not tied to a node chosen earlier.
 
         One that was not made for this pod is left alone, and the bind fails.
         """
         pod = attempt.pod
         try:
-            there = await self._client.get_raw(RESOURCE_CLAIMS, name, pod.metadata.namespace)
+            existing = await self._client.get_raw(RESOURCE_CLAIMS, name, pod.metadata.namespace)
         except NotFound:
             return False
-        if not _made_for(there, pod):
+        if not _is_controlled_by(existing, pod):
             text = f"resource claim {pod.metadata.namespace}/{name} was not made for this pod; delete it"
             raise _failure(attempt, text)
-        given = (there.get("status") or {}).get("allocation")
-        if there["metadata"].get("deletionTimestamp") or (given and _devices(given) != _devices(allocation)):
+        current_allocation = (existing.get("status") or {}).get("allocation")
+        if existing["metadata"].get("deletionTimestamp") or (
+            current_allocation and _devices(current_allocation) != _devices(allocation)
+        ):
             return False
-        return _requests(there) == _requests(wanted)
+        return _device_requests(existing) == _device_requests(expected)
 
     async def _clear_extended(self, pod: Pod) -> None:
-        await self._delete(pod, extended_claim_name(pod))
+        await self._delete_claim(pod, extended_claim_name(pod))
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"extendedResourceClaimStatus": None}}
         with suppress(NotFound, Conflict):
             await self._client.patch(PODS, pod.metadata.name, patch, pod.metadata.namespace, subresource="status")
 
-    async def _delete(self, pod: Pod, name: str) -> None:
+    async def _delete_claim(self, pod: Pod, name: str) -> None:
         """Delete the claim of a pod that does not run; what protects claims in use is taken off first."""
         namespace = pod.metadata.namespace
         try:
-            there = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
-            if not _made_for(there, pod):
+            existing = await self._client.get_raw(RESOURCE_CLAIMS, name, namespace)
+            if not _is_controlled_by(existing, pod):
                 return
-            if there["metadata"].get("finalizers"):
+            if existing["metadata"].get("finalizers"):
                 await self._client.patch(RESOURCE_CLAIMS, name, {"metadata": {"finalizers": None}}, namespace)
-            await self._client.delete(RESOURCE_CLAIMS, name, namespace, uid=there["metadata"]["uid"])
+            await self._client.delete(RESOURCE_CLAIMS, name, namespace, uid=existing["metadata"]["uid"])
         except (NotFound, Conflict):
             pass
 
 
-def _made_for(claim: Mapping[str, Any], pod: Pod) -> bool:
+def _is_controlled_by(claim: Mapping[str, Any], pod: Pod) -> bool:
     """Whether the pod controls a claim."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == pod.metadata.uid for owner in owners)
@@ -222,7 +232,7 @@ def extended_claim_name(pod: Pod) -> str:
         number, digit = divmod(number, len(letters))
         suffix += letters[digit]
     base = f"{pod.metadata.name}-extended-resources-"
-    return base[: _LONGEST_NAME - len(suffix)] + suffix
+    return base[: _MAX_NAME_LENGTH - len(suffix)] + suffix
 
 
 def _extended_claim(pod: Pod, name: str, requests: list[Any]) -> dict[str, Any]:
@@ -258,28 +268,30 @@ def _devices(allocation: object) -> list[tuple[str, str, str, str]]:
     )
 
 
-def _requests(claim: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+def _device_requests(claim: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """What a claim asks for; the server may have filled in defaults."""
     requests = claim["spec"].get("devices", {}).get("requests") or ()
-    asked = []
+    device_requests = []
     for request in requests:
         exactly = request.get("exactly") or {}
-        asked.append((request.get("name", ""), exactly.get("deviceClassName", ""), exactly.get("count") or 1))
-    return sorted(asked)
+        device_requests.append((request.get("name", ""), exactly.get("deviceClassName", ""), exactly.get("count") or 1))
+    return sorted(device_requests)
 
 
-def _serves(allocation: Mapping[str, Any], attempt: Attempt) -> bool:
+def _is_usable_from_node(allocation: Mapping[str, Any], attempt: BindAttempt) -> bool:
     """Whether what a claim was given earlier can be used from the node; node-local devices name theirs."""
     selector = allocation.get("nodeSelector")
     if not selector:
         return True
     terms = selector.get("nodeSelectorTerms") or ()
     fields = [field for term in terms for field in term.get("matchFields") or ()]
-    wanted = [value for field in fields if field.get("key") == "metadata.name" for value in field.get("values") or ()]
-    return not wanted or attempt.node.metadata.name in wanted
+    node_names = [
+        value for field in fields if field.get("key") == "metadata.name" for value in field.get("values") or ()
+    ]
+    return not node_names or attempt.node.metadata.name in node_names
 
 
-def _failure(attempt: Attempt, text: str) -> BindFailure:
+def _failure(attempt: BindAttempt, text: str) -> BindFailure:
     node = attempt.node.metadata.name
-    whole = f"K8sPlugin DynamicResources failed Bind for pod: {attempt.key} and node {node}. error: {text}"
-    return BindFailure("claims", whole)
+    message = f"K8sPlugin DynamicResources failed Bind for pod: {attempt.key} and node {node}. error: {text}"
+    return BindFailure("claims", message)

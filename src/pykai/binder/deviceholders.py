@@ -32,68 +32,70 @@ DEVICE_INDEX = "binder-devices"
 _ALL = "All"
 
 
-class Holders:
+class DeviceHolders:
     """Knows who has which device."""
 
     def __init__(self, client: Client, claims: Store[ResourceClaim]) -> None:
         self._client = client
         self._claims = claims
         #: device -> uid of the claim that was given it here and that the cache does not show with it yet
-        self._given: dict[str, str] = {}
-        claims.index(DEVICE_INDEX, lambda claim: _held(claim.status.allocation))
+        self._reserved: dict[str, str] = {}
+        claims.index(DEVICE_INDEX, lambda claim: _held_devices(claim.status.allocation))
         claims.subscribe(self._claim_changed)
 
-    async def give(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
+    async def reserve(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
         """Note that a claim is about to get these devices; if it must not get them, note nothing and return why."""
-        if why := _asks_less(claim, allocation):
+        if why := _over_allocation(claim, allocation):
             return why
-        uid, devices = claim["metadata"]["uid"], list(_exclusive(claim, allocation))
-        if twice := [device for device, times in Counter(devices).items() if times > 1]:
-            return f"device {twice[0]} is given twice"
+        uid, devices = claim["metadata"]["uid"], list(_exclusive_devices(claim, allocation))
+        if duplicates := [device for device, times in Counter(devices).items() if times > 1]:
+            return f"device {duplicates[0]} is given twice"
         stale: set[tuple[str, str]] = set()
         for device in devices:
-            for other in self._others(device, uid):
+            for other in self._other_holders(device, uid):
                 meta = other.metadata
-                if await self._still_has(other, device):
+                if await self._still_holds(other, device):
                     return f"device {device} belongs to resource claim {meta.namespace}/{meta.name}"
                 stale.add((device, meta.uid))
         for device in devices:
-            later = [other for other in self._others(device, uid) if (device, other.metadata.uid) not in stale]
-            if later or self._given.get(device, uid) != uid:
+            new_holders = [
+                other for other in self._other_holders(device, uid) if (device, other.metadata.uid) not in stale
+            ]
+            if new_holders or self._reserved.get(device, uid) != uid:
                 return f"device {device} was just given to another resource claim"
-        self._given.update(dict.fromkeys(devices, uid))
+        self._reserved.update(dict.fromkeys(devices, uid))
         return ""
 
-    def take_back(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """What a claim was given here was not written, or was taken back."""
-        for device in [device for device, holder in self._given.items() if holder == uid]:
-            del self._given[device]
+        for device in [device for device, holder in self._reserved.items() if holder == uid]:
+            del self._reserved[device]
 
-    def _others(self, device: str, uid: str) -> list[ResourceClaim]:
-        return [claim for claim in self._claims.by(DEVICE_INDEX, device) if claim.metadata.uid != uid]
+    def _other_holders(self, device: str, uid: str) -> list[ResourceClaim]:
+        return [claim for claim in self._claims.by_index(DEVICE_INDEX, device) if claim.metadata.uid != uid]
 
-    async def _still_has(self, claim: ResourceClaim, device: str) -> bool:
+    async def _still_holds(self, claim: ResourceClaim, device: str) -> bool:
         meta = claim.metadata
         try:
             live = await self._client.get(RESOURCE_CLAIMS, meta.name, meta.namespace, into=ResourceClaim)
         except NotFound:
             return False
-        return live.metadata.uid == meta.uid and device in _held(live.status.allocation)
+        return live.metadata.uid == meta.uid and device in _held_devices(live.status.allocation)
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
         claim = change.new
-        if self._given and (claim is None or claim.status.allocation is not None):
-            gone = change.old if claim is None else claim
-            if gone is not None:
-                self.take_back(gone.metadata.uid)
+        if self._reserved and (claim is None or claim.status.allocation is not None):
+            settled_claim = change.old if claim is None else claim
+            if settled_claim is not None:
+                self.release(settled_claim.metadata.uid)
 
 
-def _held(allocation: AllocationResult | None) -> list[str]:
+def _held_devices(allocation: AllocationResult | None) -> list[str]:
     """The devices that an allocation keeps from others."""
     if allocation is None:
         return []
     return [
-        _device(each.driver, each.pool, each.device) for each in allocation.devices.results if not each.admin_access
+        _device_id(each.driver, each.pool, each.device) for each in allocation.devices.results if not each.admin_access
     ]
 
 
@@ -101,19 +103,19 @@ def _results(allocation: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return (allocation.get("devices") or {}).get("results") or ()
 
 
-def _exclusive(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> Iterator[str]:
+def _exclusive_devices(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> Iterator[str]:
     """The devices of an allocation that no other claim may have; admin access is read from the claim, not from here."""
-    admin = {name for name, asked in _asked(claim) if asked.get("adminAccess")}
+    admin = {name for name, asked in _device_requests(claim) if asked.get("adminAccess")}
     for result in _results(allocation):
         if not (result.get("adminAccess") and result.get("request") in admin):
-            yield _device(result.get("driver", ""), result.get("pool", ""), result.get("device", ""))
+            yield _device_id(result.get("driver", ""), result.get("pool", ""), result.get("device", ""))
 
 
-def _asks_less(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
+def _over_allocation(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
     """Why an allocation has more than its claim asks for, "" when it does not."""
-    asked = dict(_asked(claim))
+    device_requests = dict(_device_requests(claim))
     for name, count in Counter(str(result.get("request", "")) for result in _results(allocation)).items():
-        request = asked.get(name)
+        request = device_requests.get(name)
         if request is None:
             return f"request {name} is given {count} devices and does not exist"
         most = request.get("count") or 1
@@ -122,7 +124,7 @@ def _asks_less(claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> str:
     return ""
 
 
-def _asked(claim: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _device_requests(claim: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The requests of a claim, under the names that results use for them."""
     for request in (claim["spec"].get("devices") or {}).get("requests") or ():
         name = request.get("name", "")
@@ -131,5 +133,5 @@ def _asked(claim: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield name, request.get("exactly") or request
 
 
-def _device(driver: str, pool: str, device: str) -> str:
+def _device_id(driver: str, pool: str, device: str) -> str:
     return f"{driver}/{pool}/{device}"

@@ -30,14 +30,14 @@ from contextlib import asynccontextmanager, suppress
 from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest
-from pykai.api.sharing import gpu_groups, group_labels
-from pykai.binder.lifecycle import holds_groups, pod_uid
+from pykai.api.sharing import gpu_group_label_keys, gpu_groups
+from pykai.binder.lifecycle import may_use_gpu_groups, pod_uid
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
 from pykai.binder.reservation import FINISHED, Reservations
 from pykai.kube.client import Client
 from pykai.kube.errors import Conflict, NotFound
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.resources import BIND_REQUESTS, PODS
 from pykai.kube.store import Change, Store
 
@@ -56,11 +56,11 @@ def groups_of_request(request: BindRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(request.spec.selected_gpu_groups))
 
 
-def _in_use(pod: Pod) -> bool:
+def _is_unfinished(pod: Pod) -> bool:
     return pod.status.phase not in FINISHED
 
 
-class GroupSync:
+class GpuGroupReconciler:
     """Looks after the groups of shared GPUs, one at a time."""
 
     def __init__(
@@ -72,7 +72,7 @@ class GroupSync:
         reservations: Reservations,
         *,
         options: BinderOptions,
-        recorder: Recorder,
+        recorder: EventRecorder,
         metrics: BinderMetrics,
         enqueue: Callable[[str], None],
     ) -> None:
@@ -86,8 +86,8 @@ class GroupSync:
         self._recorder = recorder
         self._metrics = metrics
         self._enqueue = enqueue
-        self._entered: Counter[str] = Counter()
-        self._looking: dict[str, asyncio.Event] = {}
+        self._attempts_in_progress: Counter[str] = Counter()
+        self._reconciling: dict[str, asyncio.Event] = {}
         namespace = options.reservation_namespace
         pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
         pods.index(RESERVATION_INDEX, lambda pod: (pod.spec.node_name,) if pod.metadata.namespace == namespace else ())
@@ -97,110 +97,114 @@ class GroupSync:
         requests.subscribe(self._request_changed)
         failed.subscribe(self._pod_changed)
 
-    def everything(self) -> None:
+    def enqueue_all(self) -> None:
         """Look at all groups: at start-up, for what happened while nobody looked (gpu:BD-2, SY-1, SY-4)."""
         for pod in (*self._pods.values(), *self._failed.values()):
             for group in gpu_groups(pod.metadata.labels):
                 self._enqueue(group)
 
-    async def clear_node(self, node: str) -> None:
+    async def release_unused(self, node: str) -> None:
         """Give up what is reserved on a node for nobody, so that a new reservation finds a GPU (gpu:BI-1)."""
-        for pod in self._pods.by(RESERVATION_INDEX, node):
+        for pod in self._pods.by_index(RESERVATION_INDEX, node):
             for group in gpu_groups(pod.metadata.labels):
-                if not self._used(group):
+                if not self._is_used(group):
                     await self.reconcile(group)
 
     async def has_tenants(self, group: str, node: str, uid: str) -> bool:
         """Whether a pod on the node, other than the one with this uid, is in the group."""
-        for pod in self._pods.by(GROUP_INDEX, group):
-            if self._may_use(pod) and pod.metadata.uid != uid and pod.spec.node_name == node:
+        for pod in self._pods.by_index(GROUP_INDEX, group):
+            if self._can_be_tenant(pod) and pod.metadata.uid != uid and pod.spec.node_name == node:
                 return True
-        return await self._just_bound(group, node, uid)
+        return await self._was_just_bound(group, node, uid)
 
     @asynccontextmanager
-    async def entered(self, groups: Iterable[str]) -> AsyncIterator[None]:
+    async def exclusive(self, groups: Iterable[str]) -> AsyncIterator[None]:
         """While an attempt works on these groups they are left alone; afterwards they are looked at (gpu:RV-1)."""
-        mine = list(groups)
-        for group in mine:
-            while (looking := self._looking.get(group)) is not None:
-                await looking.wait()
-            self._entered[group] += 1
+        held_groups = list(groups)
+        for group in held_groups:
+            while (reconciling := self._reconciling.get(group)) is not None:
+                await reconciling.wait()
+            self._attempts_in_progress[group] += 1
         try:
             yield
         finally:
-            for group in mine:
-                self._entered[group] -= 1
-                if self._entered[group] <= 0:
-                    del self._entered[group]
+            for group in held_groups:
+                self._attempts_in_progress[group] -= 1
+                if self._attempts_in_progress[group] <= 0:
+                    del self._attempts_in_progress[group]
                 self._enqueue(group)
 
     async def reconcile(self, group: str) -> float | None:
         """Look at one group (gpu:SY-2)."""
-        while (looking := self._looking.get(group)) is not None:
-            await looking.wait()
-        if self._entered[group]:
+        while (reconciling := self._reconciling.get(group)) is not None:
+            await reconciling.wait()
+        if self._attempts_in_progress[group]:
             return None
-        self._looking[group] = asyncio.Event()
+        self._reconciling[group] = asyncio.Event()
         try:
-            await self._look_at(group)
+            await self._reconcile_group(group)
         finally:
-            self._looking.pop(group).set()
+            self._reconciling.pop(group).set()
         return None
 
-    def _used(self, group: str) -> bool:
+    def _is_used(self, group: str) -> bool:
         """Whether the caches know somebody in the group, or on the way to it (gpu:RB-3)."""
-        if self._entered[group] or any(holds_groups(request) for request in self._requests.by(GROUP_INDEX, group)):
+        if self._attempts_in_progress[group] or any(
+            may_use_gpu_groups(request) for request in self._requests.by_index(GROUP_INDEX, group)
+        ):
             return True
-        return any(pod.spec.node_name and self._may_use(pod) for pod in self._pods.by(GROUP_INDEX, group))
+        return any(pod.spec.node_name and self._can_be_tenant(pod) for pod in self._pods.by_index(GROUP_INDEX, group))
 
-    def _may_use(self, pod: Pod) -> bool:
+    def _can_be_tenant(self, pod: Pod) -> bool:
         """Whether a pod with the label of a group can be in it."""
         elsewhere = pod.metadata.namespace != self._options.reservation_namespace
-        return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _in_use(pod)
+        return elsewhere and pod.spec.scheduler_name == self._options.scheduler_name and _is_unfinished(pod)
 
     # Which reservation pods go, and which pods go without one (gpu:SY-3).
-    async def _look_at(self, group: str) -> None:
+    async def _reconcile_group(self, group: str) -> None:
         reservations: list[Pod] = []
-        users: list[Pod] = []
-        for pod in self._pods.by(GROUP_INDEX, group):
+        tenants: list[Pod] = []
+        for pod in self._pods.by_index(GROUP_INDEX, group):
             if pod.metadata.namespace == self._options.reservation_namespace:
                 reservations.append(pod)
-            elif self._may_use(pod):
-                users.append(pod)
-        coming = [request for request in self._requests.by(GROUP_INDEX, group) if holds_groups(request)]
-        kept_nodes = {request.spec.selected_node for request in coming}
-        bound = [pod for pod in users if pod.spec.node_name]
-        for pod in users:
+            elif self._can_be_tenant(pod):
+                tenants.append(pod)
+        open_requests = [
+            request for request in self._requests.by_index(GROUP_INDEX, group) if may_use_gpu_groups(request)
+        ]
+        kept_nodes = {request.spec.selected_node for request in open_requests}
+        bound = [pod for pod in tenants if pod.spec.node_name]
+        for pod in tenants:
             if not pod.spec.node_name and not kept_nodes:
-                live = await self._settle_unbound(pod, group)
+                live = await self._clean_up_unbound(pod, group)
                 if live is not None and live.spec.node_name:
                     bound.append(live)
                 elif live is not None:
                     kept_nodes.update(reserved.spec.node_name for reserved in reservations)
         kept_nodes.update(pod.spec.node_name for pod in bound)
-        for reserved in self._failed.by(GROUP_INDEX, group):
-            await self._give_up(reserved)
-        for reserved in reservations:
-            node = reserved.spec.node_name
-            if not _in_use(reserved):
-                await self._give_up(reserved)
-            elif node not in kept_nodes and not await self._just_bound(group, node):
-                if await self._give_up(reserved):
+        for reservation in self._failed.by_index(GROUP_INDEX, group):
+            await self._delete_reservation(reservation)
+        for reservation in reservations:
+            node = reservation.spec.node_name
+            if not _is_unfinished(reservation):
+                await self._delete_reservation(reservation)
+            elif node not in kept_nodes and not await self._was_just_bound(group, node):
+                if await self._delete_reservation(reservation):
                     self._metrics.orphans_deleted.inc()
-                    log.debug("reservation %s of group %s is used by nobody", reserved.metadata.name, group)
-        holding = {reserved.spec.node_name for reserved in reservations if _in_use(reserved)}
-        lost = [pod for pod in bound if pod.spec.node_name not in holding]
-        if lost:
-            await self._without_reservation(group, lost)
+                    log.debug("reservation %s of group %s is used by nobody", reservation.metadata.name, group)
+        reserved_nodes = {reserved.spec.node_name for reserved in reservations if _is_unfinished(reserved)}
+        without_reservation = [pod for pod in bound if pod.spec.node_name not in reserved_nodes]
+        if without_reservation:
+            await self._delete_without_reservation(group, without_reservation)
 
-    async def _settle_unbound(self, pod: Pod, group: str) -> Pod | None:
+    async def _clean_up_unbound(self, pod: Pod, group: str) -> Pod | None:
         """A pod that carries the group's label and is not bound, as far as the cache knows.
 
         None when it is nobody's any more: then its label is gone.  Otherwise the pod as it is now.
         """
         meta = pod.metadata
-        live = await self._live_pod(meta.namespace, meta.name)
-        if live is None or live.metadata.uid != meta.uid or not _in_use(live):
+        live = await self._read_pod(meta.namespace, meta.name)
+        if live is None or live.metadata.uid != meta.uid or not _is_unfinished(live):
             return None
         if live.spec.node_name:
             return live
@@ -208,49 +212,49 @@ class GroupSync:
             request = await self._client.get(BIND_REQUESTS, meta.name, meta.namespace, into=BindRequest)
         except NotFound:
             request = None
-        if request is not None and holds_groups(request) and group in groups_of_request(request):
+        if request is not None and may_use_gpu_groups(request) and group in groups_of_request(request):
             return live
-        stale: dict[str, None] = dict.fromkeys(
-            key for key in group_labels(live.metadata.labels) if live.metadata.labels[key] == group
+        stale_labels: dict[str, None] = dict.fromkeys(
+            key for key in gpu_group_label_keys(live.metadata.labels) if live.metadata.labels[key] == group
         )
-        if stale:
+        if stale_labels:
             # Of this version only: a new decision may have put the pod into another group meanwhile.
             version = live.metadata.resource_version
-            patch = {"metadata": {"uid": meta.uid, "resourceVersion": version, "labels": stale}}
+            patch = {"metadata": {"uid": meta.uid, "resourceVersion": version, "labels": stale_labels}}
             with suppress(NotFound):
                 await self._client.patch(PODS, meta.name, patch, meta.namespace, brief=True)
         return None
 
-    async def _just_bound(self, group: str, node: str, except_uid: str = "") -> bool:
+    async def _was_just_bound(self, group: str, node: str, except_uid: str = "") -> bool:
         """Whether a pod was bound to the group's GPU and the cache does not know yet."""
-        for request in self._requests.by(GROUP_INDEX, group):
+        for request in self._requests.by_index(GROUP_INDEX, group):
             if request.spec.selected_node != node or pod_uid(request) == except_uid != "":
                 continue
             namespace, name, uid = request.metadata.namespace, request.spec.pod_name, pod_uid(request)
-            known = self._pods.get(f"{namespace}/{name}")
-            if known is not None and known.metadata.uid == uid and not _in_use(known):
+            cached = self._pods.get(f"{namespace}/{name}")
+            if cached is not None and cached.metadata.uid == uid and not _is_unfinished(cached):
                 continue
-            live = await self._live_pod(namespace, name)
-            if live is None or (uid and live.metadata.uid != uid) or not _in_use(live):
+            live = await self._read_pod(namespace, name)
+            if live is None or (uid and live.metadata.uid != uid) or not _is_unfinished(live):
                 continue
             if live.spec.node_name == node and group in gpu_groups(live.metadata.labels):
                 return True
         return False
 
-    async def _without_reservation(self, group: str, pods: list[Pod]) -> None:
+    async def _delete_without_reservation(self, group: str, pods: list[Pod]) -> None:
         """Delete running pods whose GPU nobody reserves any more; those that have not started wait."""
-        held = await self._client.list(
+        reservations = await self._client.list(
             PODS,
             into=Pod,
             namespace=self._options.reservation_namespace,
             label_selector=f"{names.GPU_GROUP_LABEL}={group}",
         )
-        nodes = {pod.spec.node_name for pod in held.items if _in_use(pod)}
+        nodes = {pod.spec.node_name for pod in reservations.items if _is_unfinished(pod)}
         for pod in pods:
             if pod.spec.node_name in nodes:
                 continue
             meta = pod.metadata
-            live = await self._live_pod(meta.namespace, meta.name)
+            live = await self._read_pod(meta.namespace, meta.name)
             if live is None or live.metadata.uid != meta.uid or live.metadata.deletion_timestamp is not None:
                 continue
             if live.status.phase != "Running" or group not in gpu_groups(live.metadata.labels):
@@ -259,7 +263,7 @@ class GroupSync:
                 f"The pod that reserves its GPU on node {pod.spec.node_name} (group {group}) is gone; "
                 "the pod is deleted, as another may be given the same GPU"
             )
-            about = Reference("v1", "Pod", meta.namespace, meta.name, meta.uid)
+            about = InvolvedObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
             self._recorder.event(about, "Warning", names.EVENT_RESERVATION_MISSING, text)
             log.warning("pod %s/%s: %s", meta.namespace, meta.name, text)
             try:
@@ -268,17 +272,17 @@ class GroupSync:
             except NotFound:
                 pass
 
-    async def _give_up(self, reserved: Pod) -> bool:
+    async def _delete_reservation(self, reservation: Pod) -> bool:
         """Delete a reservation pod; whether it was there.  Raises `Conflict` if it still is: it is looked at again."""
-        meta = reserved.metadata
+        meta = reservation.metadata
         if await self._reservations.delete(meta.name, meta.uid):
             return True
-        live = await self._live_pod(meta.namespace, meta.name)
+        live = await self._read_pod(meta.namespace, meta.name)
         if live is not None and live.metadata.uid == meta.uid:
             raise Conflict(409, "Conflict", f"reservation pod {meta.name} could not be deleted")
         return False
 
-    async def _live_pod(self, namespace: str, name: str) -> Pod | None:
+    async def _read_pod(self, namespace: str, name: str) -> Pod | None:
         try:
             return await self._client.get(PODS, name, namespace, into=Pod)
         except NotFound:
@@ -297,7 +301,7 @@ class GroupSync:
 
     def _request_changed(self, change: Change[BindRequest]) -> None:
         """A request that ends, one way or another, holds its groups no longer (gpu:B-6)."""
-        if change.old is None and change.new is not None and holds_groups(change.new):
+        if change.old is None and change.new is not None and may_use_gpu_groups(change.new):
             return
         for request in (change.old, change.new):
             if request is not None:

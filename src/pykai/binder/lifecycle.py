@@ -21,7 +21,7 @@ from pykai.api import names
 from pykai.api.scheduling import BindRequest
 
 #: The longest pause between attempts is 2 to the power of this, in seconds.
-_MOST_DOUBLINGS = 10
+_MAX_DOUBLINGS = 10
 
 
 class BindFailure(Exception):
@@ -39,12 +39,12 @@ class InvalidRequest(BindFailure):
     """The request can never be carried out by anybody: it is deleted."""
 
 
-class Withdrawn(Exception):
+class AttemptAborted(Exception):
     """The request or its pod is gone, or somebody else has settled it: nothing is left to do but to tidy up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """What an attempt leads to."""
 
     status: dict[str, Any]
@@ -52,19 +52,19 @@ class Outcome:
     retry_after_s: float | None = None
 
 
-def retries_left(request: BindRequest) -> bool:
+def has_retries_left(request: BindRequest) -> bool:
     """Whether a failed request will be tried again; the scheduler judges likewise (gpu:B-4)."""
     limit = request.spec.backoff_limit
     return limit is not None and request.status.failed_attempts < limit
 
 
-def settled(request: BindRequest) -> bool:
+def is_settled(request: BindRequest) -> bool:
     """Whether nothing is to be done for the request any more."""
     phase = request.status.phase
-    return phase == names.BIND_SUCCEEDED or (phase == names.BIND_FAILED and not retries_left(request))
+    return phase == names.BIND_SUCCEEDED or (phase == names.BIND_FAILED and not has_retries_left(request))
 
 
-def holds_groups(request: BindRequest) -> bool:
+def may_use_gpu_groups(request: BindRequest) -> bool:
     """Whether the request may still put a pod on its GPU groups."""
     return request.status.phase not in (names.BIND_SUCCEEDED, names.BIND_FAILED)
 
@@ -77,13 +77,13 @@ def pod_uid(request: BindRequest) -> str:
     return ""
 
 
-def succeeded(request: BindRequest) -> Outcome:
+def success_outcome(request: BindRequest) -> AttemptOutcome:
     """After the pod was bound."""
-    return Outcome({"phase": names.BIND_SUCCEEDED, "reason": None})
+    return AttemptOutcome({"phase": names.BIND_SUCCEEDED, "reason": None})
 
 
-def failed(request: BindRequest, text: str) -> Outcome:
+def failure_outcome(request: BindRequest, text: str) -> AttemptOutcome:
     """After an attempt that failed; the pause doubles with each (gpu:BR-6)."""
     attempts = max(0, request.status.failed_attempts)
-    pause = float(2 ** min(attempts, _MOST_DOUBLINGS)) if retries_left(request) else None
-    return Outcome({"phase": names.BIND_FAILED, "reason": text, "failedAttempts": attempts + 1}, pause)
+    retry_after_s = float(2 ** min(attempts, _MAX_DOUBLINGS)) if has_retries_left(request) else None
+    return AttemptOutcome({"phase": names.BIND_FAILED, "reason": text, "failedAttempts": attempts + 1}, retry_after_s)

@@ -26,14 +26,14 @@ DYNAMIC_RESOURCES = "dynamicresources"
 GPU_SHARING = "gpusharing"
 HAMI_CORE = "hamicore"
 
-_SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _TIMEOUT = "bindTimeoutSeconds"
 _CDI = "cdiEnabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class BinderPluginConfig:
     """One plugin as configured."""
 
     name: str
@@ -42,12 +42,12 @@ class Plugin:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-DEFAULT_PLUGINS: Mapping[str, Plugin] = MappingProxyType(
+DEFAULT_PLUGINS: Mapping[str, BinderPluginConfig] = MappingProxyType(
     {
-        VOLUME_BINDING: Plugin(VOLUME_BINDING, True, 300, MappingProxyType({_TIMEOUT: "120"})),
-        DYNAMIC_RESOURCES: Plugin(DYNAMIC_RESOURCES, True, 200, MappingProxyType({_TIMEOUT: "120"})),
-        GPU_SHARING: Plugin(GPU_SHARING, True, 100, MappingProxyType({_CDI: "false"})),
-        HAMI_CORE: Plugin(HAMI_CORE, False, 50),
+        VOLUME_BINDING: BinderPluginConfig(VOLUME_BINDING, True, 300, MappingProxyType({_TIMEOUT: "120"})),
+        DYNAMIC_RESOURCES: BinderPluginConfig(DYNAMIC_RESOURCES, True, 200, MappingProxyType({_TIMEOUT: "120"})),
+        GPU_SHARING: BinderPluginConfig(GPU_SHARING, True, 100, MappingProxyType({_CDI: "false"})),
+        HAMI_CORE: BinderPluginConfig(HAMI_CORE, False, 50),
     }
 )
 
@@ -82,11 +82,11 @@ class BinderOptions:
     metrics_address: str = ""
     health_address: str = ""
     #: by name, as given; `enabled_plugins` are those that run
-    plugins: Mapping[str, Plugin] = field(default_factory=lambda: DEFAULT_PLUGINS)
+    plugins: Mapping[str, BinderPluginConfig] = field(default_factory=lambda: DEFAULT_PLUGINS)
     #: where the lease of the leader lies
     namespace: str = names.DEFAULT_NAMESPACE
 
-    def enabled_plugins(self) -> list[Plugin]:
+    def enabled_plugins(self) -> list[BinderPluginConfig]:
         """The plugins that run, in their order."""
         return sorted(
             (plugin for plugin in self.plugins.values() if plugin.enabled), key=lambda p: (-p.priority, p.name)
@@ -106,9 +106,9 @@ def _text(text: str) -> str:
 
 
 def _bool(text: str) -> bool:
-    if text.lower() not in _SWITCHES:
+    if text.lower() not in _BOOLEANS:
         raise ValueError("expected true or false")
-    return _SWITCHES[text.lower()]
+    return _BOOLEANS[text.lower()]
 
 
 def _positive(text: str) -> int:
@@ -125,24 +125,24 @@ def _json_object(text: str) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise ValueError(f"expected a JSON object ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("expected a JSON object")
-    return found
+    return value
 
 
 def _resources(text: str) -> dict[str, Any]:
     return _json_object(text) or {}
 
 
-def _plugins(text: str) -> Mapping[str, Plugin]:
+def _plugins(text: str) -> Mapping[str, BinderPluginConfig]:
     return read_plugins(_json_object(text) or {})
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class BinderFlag:
     """One flag."""
 
     name: str
@@ -150,94 +150,94 @@ class Flag:
     default: str
     read: Callable[[str], Any]
     #: field of `BinderOptions`; "" = accepted, without effect
-    own: str
+    option_field: str
     meaning: str
 
 
 #: gpu:14, in its order. `--qps` and `--burst` are limits only when given.
-FLAGS: tuple[Flag, ...] = (
-    Flag("scheduler-name", names.SCHEDULER_NAME, _text, "scheduler_name", "pods that name it are ours"),
-    Flag(
+FLAGS: tuple[BinderFlag, ...] = (
+    BinderFlag("scheduler-name", names.SCHEDULER_NAME, _text, "scheduler_name", "pods that name it are ours"),
+    BinderFlag(
         "resource-reservation-namespace",
         names.RESERVATION_NAMESPACE,
         _text,
         "reservation_namespace",
         "where reservation pods are",
     ),
-    Flag(
+    BinderFlag(
         "resource-reservation-service-account",
         names.RESERVATION_APP,
         _text,
         "reservation_service_account",
         "who they are",
     ),
-    Flag("resource-reservation-app-label", names.RESERVATION_APP, _text, "reservation_app", "their label `app`"),
-    Flag(
+    BinderFlag("resource-reservation-app-label", names.RESERVATION_APP, _text, "reservation_app", "their label `app`"),
+    BinderFlag(
         "resource-reservation-pod-image",
         "pykai/kai-scheduler/resource-reservation",
         _text,
         "reservation_image",
         "the program that tells the GPU",
     ),
-    Flag(
+    BinderFlag(
         "resource-reservation-allocation-timeout",
         "40",
         _positive,
         "reservation_timeout_s",
         "seconds until a reservation pod must know its GPU",
     ),
-    Flag(
+    BinderFlag(
         "resource-reservation-pod-resources",
         "",
         _resources,
         "reservation_resources",
         "requests and limits of reservation pods, JSON; a GPU in it is ignored",
     ),
-    Flag(
+    BinderFlag(
         "resource-reservation-pod-security-context",
         "",
         _json_object,
         "reservation_pod_security_context",
         "of reservation pods, JSON",
     ),
-    Flag(
+    BinderFlag(
         "resource-reservation-container-security-context",
         "",
         _json_object,
         "reservation_container_security_context",
         "of their containers, JSON",
     ),
-    Flag("runtime-class-name", "", _text, "reservation_runtime_class", "runtime class of reservation pods"),
-    Flag(
+    BinderFlag("runtime-class-name", "", _text, "reservation_runtime_class", "runtime class of reservation pods"),
+    BinderFlag(
         "scale-adjust-namespace",
         names.SCALE_ADJUST_NAMESPACE,
         _text,
         "scale_adjust_namespace",
         "while a pod there waits for a new node, no GPU is reserved on nodes it could use",
     ),
-    Flag("qps", "", _limit, "qps", "API client: requests a second"),
-    Flag("burst", "", _limit, "burst", "API client: requests at once"),
-    Flag(
+    BinderFlag("qps", "", _limit, "qps", "API client: requests a second"),
+    BinderFlag("burst", "", _limit, "burst", "API client: requests at once"),
+    BinderFlag(
         "max-concurrent-reconciles",
         "100",
         _positive,
         "workers",
         "BindRequests carried out at the same time; most of them wait (10 in KAI Scheduler)",
     ),
-    Flag("rate-limiter-base-delay", "1", _positive, "base_delay_s", "first pause after a failure, seconds"),
-    Flag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
-    Flag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),
-    Flag("fake-gpu-nodes", "false", _bool, "fake_gpu_nodes", "reservation pods only sleep"),
-    Flag("metrics-bind-address", "", _text, "metrics_address", "metrics and health; nowhere without it"),
-    Flag("health-probe-bind-address", "", _text, "health_address", "the same, for a second address"),
-    Flag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
-    Flag("feature-gates", "", _text, "", "accepted, without effect"),
-    Flag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
+    BinderFlag("rate-limiter-base-delay", "1", _positive, "base_delay_s", "first pause after a failure, seconds"),
+    BinderFlag("rate-limiter-max-delay", "60", _positive, "max_delay_s", "longest pause after failures, seconds"),
+    BinderFlag("leader-elect", "false", _bool, "leader_elect", "one of several replicas is active"),
+    BinderFlag("fake-gpu-nodes", "false", _bool, "fake_gpu_nodes", "reservation pods only sleep"),
+    BinderFlag("metrics-bind-address", "", _text, "metrics_address", "metrics and health; nowhere without it"),
+    BinderFlag("health-probe-bind-address", "", _text, "health_address", "the same, for a second address"),
+    BinderFlag("plugins", "", _plugins, "plugins", "JSON: name -> {enabled, priority, arguments}"),
+    BinderFlag("feature-gates", "", _text, "", "accepted, without effect"),
+    BinderFlag("namespace", names.DEFAULT_NAMESPACE, _text, "namespace", "lease namespace (not in KAI Scheduler)"),
 )
 
 _BY_NAME = {flag.name: flag for flag in FLAGS}
 #: accepted, because operators pass them, and without effect here
-WITHOUT_EFFECT = frozenset(flag.name for flag in FLAGS if not flag.own)
+WITHOUT_EFFECT = frozenset(flag.name for flag in FLAGS if not flag.option_field)
 
 
 def read_options(given: Mapping[str, object]) -> BinderOptions:
@@ -248,11 +248,11 @@ def read_options(given: Mapping[str, object]) -> BinderOptions:
         flag = _BY_NAME.get(name)
         if flag is None:
             raise OptionError(f"--{name}: unknown flag{did_you_mean(name, _BY_NAME, '--')}")
-        if value is None or not flag.own:
+        if value is None or not flag.option_field:
             continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         try:
-            values[flag.own] = flag.read(text)
+            values[flag.option_field] = flag.read(text)
         except OptionError:
             raise
         except ValueError as error:
@@ -262,11 +262,11 @@ def read_options(given: Mapping[str, object]) -> BinderOptions:
     return options
 
 
-def read_plugins(given: Mapping[str, Any]) -> Mapping[str, Plugin]:
+def read_plugins(given: Mapping[str, Any]) -> Mapping[str, BinderPluginConfig]:
     """The plugins as configured, over the defaults."""
     plugins = dict(DEFAULT_PLUGINS)
     for name, settings in given.items():
-        default = DEFAULT_PLUGINS.get(name, Plugin(name))
+        default = DEFAULT_PLUGINS.get(name, BinderPluginConfig(name))
         if settings is None:
             settings = {}
         if not isinstance(settings, Mapping):
@@ -280,7 +280,7 @@ def read_plugins(given: Mapping[str, Any]) -> Mapping[str, Plugin]:
             raise OptionError(f"--plugins: {name}.priority: expected a whole number")
         if not (arguments is None or isinstance(arguments, Mapping)):
             raise OptionError(f"--plugins: {name}.arguments: expected an object")
-        plugins[name] = Plugin(
+        plugins[name] = BinderPluginConfig(
             name,
             default.enabled if enabled is None else enabled,
             default.priority if priority is None else priority,
@@ -289,7 +289,7 @@ def read_plugins(given: Mapping[str, Any]) -> Mapping[str, Plugin]:
     return plugins
 
 
-def check_plugins(plugins: Mapping[str, Plugin]) -> None:
+def check_plugins(plugins: Mapping[str, BinderPluginConfig]) -> None:
     """Whether these plugins can run together; raises `OptionError`."""
     for plugin in plugins.values():
         if not plugin.enabled:
@@ -312,22 +312,22 @@ def check_plugins(plugins: Mapping[str, Plugin]) -> None:
             )
 
 
-def _argument(plugin: Plugin, name: str) -> str:
-    found = plugin.arguments.get(name)
-    if found is None:
+def _argument(plugin: BinderPluginConfig, name: str) -> str:
+    value = plugin.arguments.get(name)
+    if value is None:
         raise OptionError(f"--plugins: {plugin.name}.arguments.{name} is missing")
-    return found
+    return value
 
 
-def _seconds(plugin: Plugin, name: str) -> float:
+def _seconds(plugin: BinderPluginConfig, name: str) -> float:
     text = _argument(plugin, name)
     if not _INTEGER.fullmatch(text) or int(text) < 1:
         raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is no number of seconds")
     return float(text)
 
 
-def _switch(plugin: Plugin, name: str) -> bool:
+def _switch(plugin: BinderPluginConfig, name: str) -> bool:
     text = _argument(plugin, name)
-    if text.lower() not in _SWITCHES:
+    if text.lower() not in _BOOLEANS:
         raise OptionError(f"--plugins: {plugin.name}.arguments.{name}: {text!r} is neither true nor false")
-    return _SWITCHES[text.lower()]
+    return _BOOLEANS[text.lower()]

@@ -26,13 +26,13 @@ import msgspec
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.sharing import ReservationRule, reservation_name
-from pykai.binder.changewaiters import Wakes, end_all, woken
+from pykai.binder.changewaiters import ChangeWaiters, cancel_all, wait_until
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerFailed, TooManyRequests
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TooManyRequests
 from pykai.kube.resources import PODS
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,11 @@ FINISHED = ("Succeeded", "Failed")
 
 
 #: whether other pods than the one with this uid use the GPU of a group: (group, node, uid)
-Tenants = Callable[[str, str, str], Awaitable[bool]]
+HasTenants = Callable[[str, str, str], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class ReservedGpu:
     """A GPU that is held for a group."""
 
     name: str
@@ -106,7 +106,7 @@ def group_held_by(pod: Pod, rule: ReservationRule) -> str:
     return rule.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name)
 
 
-def _gpu(annotations: Mapping[str, str]) -> str:
+def _reserved_gpu(annotations: Mapping[str, str]) -> str:
     return annotations.get(names.RESERVED_GPU_ANNOTATION) or ""
 
 
@@ -121,8 +121,8 @@ class Reservations:
     def __init__(
         self,
         client: Client,
-        pods: Wakes[Pod],
-        nodes: Wakes[Node],
+        pods: ChangeWaiters[Pod],
+        nodes: ChangeWaiters[Node],
         *,
         options: BinderOptions,
         clock: Clock,
@@ -138,17 +138,19 @@ class Reservations:
         scaling = options.scale_adjust_namespace
         pods.store.index(SCALING_INDEX, lambda pod: ("",) if pod.metadata.namespace == scaling else ())
 
-    async def reserve_all(self, pod: Pod, node: str, groups: Iterable[str], tenants: Tenants) -> list[Reserved]:
+    async def reserve_all(
+        self, pod: Pod, node: str, groups: Iterable[str], has_tenants: HasTenants
+    ) -> list[ReservedGpu]:
         """A GPU for each group, in their order; side by side, so that a pod of eight devices waits once."""
-        tasks = [asyncio.ensure_future(self.reserve(pod, node, group, tenants)) for group in groups]
+        tasks = [asyncio.ensure_future(self.reserve(pod, node, group, has_tenants)) for group in groups]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
-            await end_all(*tasks)
+            await cancel_all(*tasks)
             # A failure knows this frame and must not be found in it, or only the garbage collector could free both.
             del tasks
 
-    async def reserve(self, pod: Pod, node: str, group: str, tenants: Tenants) -> Reserved:
+    async def reserve(self, pod: Pod, node: str, group: str, has_tenants: HasTenants) -> ReservedGpu:
         """The GPU of a group, reserved now unless it is already; raises `BindFailure` when none can be had in time.
 
         A group that has tenants and no reservation has lost its GPU.  A new reservation would be another GPU, so the
@@ -160,34 +162,36 @@ class Reservations:
         key = f"{namespace}/{name}"
         started_s = self._clock.elapsed_s()
         until_s = started_s + self._options.reservation_timeout_s
-        created = awaited = ""
-        late = False
+        created_uid = awaited_uid = ""
+        timed_out = False
         changed = asyncio.Event()
-        with self._pods.on(key, changed), self._nodes.on(node, changed):
+        with self._pods.notify(key, changed), self._nodes.notify(node, changed):
             while True:
                 changed.clear()
-                known = self._pods.store.get(key)
-                told = _gpu(known.metadata.annotations) if known is not None else ""
+                cached = self._pods.store.get(key)
+                cached_gpu = _reserved_gpu(cached.metadata.annotations) if cached is not None else ""
                 # A GPU that the cache knows may be one that was given up just now, unless it was the server that
                 # said which reservation pod to wait for.
-                believed = known is not None and (known.metadata.uid == awaited or not (awaited or told))
-                if known is not None and believed and self._in_order(known, node, group) and not late:
-                    uid, gpu, leaving = known.metadata.uid, told, False
+                cache_is_current = cached is not None and (
+                    cached.metadata.uid == awaited_uid or not (awaited_uid or cached_gpu)
+                )
+                if cached is not None and cache_is_current and self._is_usable(cached, node, group) and not timed_out:
+                    uid, gpu, is_terminating = cached.metadata.uid, cached_gpu, False
                 else:
-                    live = await self._read(name)
+                    live = await self._read_reservation(name)
                     if live is None:
-                        if created:
+                        if created_uid:
                             raise BindFailure("reservation", f"GPU reservation pod {key} was deleted")
                         self._refuse_while_scaling(node)
-                        if await tenants(group, node, pod.metadata.uid):
+                        if await has_tenants(group, node, pod.metadata.uid):
                             raise BindFailure("reservation", f"GPU group {group} has lost its GPU and is still in use")
-                        created = await self._create(reservation_pod(pod, node, group, self._options))
-                        if not created:
+                        created_uid = await self._create(reservation_pod(pod, node, group, self._options))
+                        if not created_uid:
                             continue
-                        uid, gpu, leaving = created, "", False
+                        uid, gpu, is_terminating = created_uid, "", False
                     else:
                         metadata, status = live["metadata"], live.get("status") or {}
-                        uid, gpu = metadata["uid"], _gpu(metadata.get("annotations") or {})
+                        uid, gpu = metadata["uid"], _reserved_gpu(metadata.get("annotations") or {})
                         labels, where = metadata.get("labels") or {}, live.get("spec", {}).get("nodeName", "")
                         if where != node or self._rule.group_held_by(namespace, name, labels, where) != group:
                             raise BindFailure(
@@ -195,32 +199,32 @@ class Reservations:
                                 f"pod {key} has the name of the GPU reservation of group {group} on node {node}, but is"
                                 f" on node {where or 'none'} and has the labels {labels}; delete it",
                             )
-                        leaving = metadata.get("deletionTimestamp") is not None
-                        if not leaving and status.get("phase") in FINISHED:
+                        is_terminating = metadata.get("deletionTimestamp") is not None
+                        if not is_terminating and status.get("phase") in FINISHED:
                             await self.delete(name, uid)
-                            if created:
+                            if created_uid:
                                 why = status.get("message") or status.get("reason") or status["phase"]
                                 raise BindFailure("reservation", f"GPU reservation pod {key} ended: {why}")
                             continue
-                if gpu and not leaving:
+                if gpu and not is_terminating:
                     self._metrics.reservation_wait.observe(self._clock.elapsed_s() - started_s)
-                    return Reserved(name, uid, gpu)
+                    return ReservedGpu(name, uid, gpu)
                 if self._nodes.store.get(node) is None:
                     raise BindFailure("node", f"node {node} is gone")
-                if late:
-                    if not leaving:
+                if timed_out:
+                    if not is_terminating:
                         await self.delete(name, uid)
                     raise BindFailure("reservation", f"failed waiting for GPU reservation pod to allocate: {key}")
                 # Too late is said only after a last look at the server.
-                awaited = uid
-                late = not await woken(changed, self._clock, until_s)
+                awaited_uid = uid
+                timed_out = not await wait_until(changed, self._clock, until_s)
 
-    def _in_order(self, pod: Pod, node: str, group: str) -> bool:
+    def _is_usable(self, pod: Pod, node: str, group: str) -> bool:
         """Whether a pod, as the cache knows it, is the reservation to wait for."""
-        stays = pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED
-        return stays and pod.spec.node_name == node and group_held_by(pod, self._rule) == group
+        is_active = pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED
+        return is_active and pod.spec.node_name == node and group_held_by(pod, self._rule) == group
 
-    async def holds(self, reserved: Reserved) -> bool:
+    async def still_holds(self, reserved: ReservedGpu) -> bool:
         """Whether a reservation still stands, as the server knows it."""
         namespace = self._options.reservation_namespace
         try:
@@ -241,7 +245,7 @@ class Reservations:
             return False
         return True
 
-    async def _read(self, name: str) -> dict[str, Any] | None:
+    async def _read_reservation(self, name: str) -> dict[str, Any] | None:
         try:
             return await self._client.get_raw(PODS, name, self._options.reservation_namespace)
         except NotFound:
@@ -250,20 +254,22 @@ class Reservations:
     async def _create(self, document: dict[str, Any]) -> str:
         """The uid of the new pod, "" when somebody else was first."""
         try:
-            made = await self._client.create(PODS, document, brief=True)
+            created = await self._client.create(PODS, document, brief=True)
         except AlreadyExists:
             return ""
         except ApiError as error:
-            if isinstance(error, (ServerFailed, TooManyRequests)):
+            if isinstance(error, (ServerError, TooManyRequests)):
                 raise
             raise BindFailure("reservation", f"could not create GPU reservation pod: {error}") from error
-        return str(made["metadata"]["uid"])
+        return str(created["metadata"]["uid"])
 
     def _refuse_while_scaling(self, node: str) -> None:
         """While a scaling pod waits for a new node, that node's GPUs are for it (gpu:RV-3, SA-9)."""
-        there = self._nodes.store.get(node)
-        labels = there.metadata.labels if there is not None else {}
-        for pod in self._pods.store.by(SCALING_INDEX, ""):
-            waits = any(c.type == names.CONDITION_POD_SCHEDULED and c.status != "True" for c in pod.status.conditions)
-            if waits and all(labels.get(key) == value for key, value in pod.spec.node_selector.items()):
+        node_object = self._nodes.store.get(node)
+        labels = node_object.metadata.labels if node_object is not None else {}
+        for pod in self._pods.store.by_index(SCALING_INDEX, ""):
+            is_waiting = any(
+                c.type == names.CONDITION_POD_SCHEDULED and c.status != "True" for c in pod.status.conditions
+            )
+            if is_waiting and all(labels.get(key) == value for key, value in pod.spec.node_selector.items()):
                 raise BindFailure("scaling", "cluster is scaling up, could not create reservation pod")

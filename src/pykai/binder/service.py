@@ -25,15 +25,15 @@ from pykai.api.decode import DecodeError
 from pykai.api.resource import ResourceClaim
 from pykai.api.scheduling import BindRequest
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykai.binder.attempt import Step
-from pykai.binder.bindadmission import Room
-from pykai.binder.bindevents import Verdicts
-from pykai.binder.bindreconciler import Binding
-from pykai.binder.changewaiters import Wakes, end_all
-from pykai.binder.claims import DynamicResources
-from pykai.binder.configmaps import GpuSharing, HamiCore
-from pykai.binder.deviceholders import Holders
-from pykai.binder.gpugroups import GroupSync
+from pykai.binder.attempt import BinderPlugin
+from pykai.binder.bindadmission import BindAdmission
+from pykai.binder.bindevents import BindEvents
+from pykai.binder.bindreconciler import BindRequestReconciler
+from pykai.binder.changewaiters import ChangeWaiters, cancel_all
+from pykai.binder.claims import DynamicResourcesBinderPlugin
+from pykai.binder.configmaps import GpuSharingBinderPlugin, HamiCoreBinderPlugin
+from pykai.binder.deviceholders import DeviceHolders
+from pykai.binder.gpugroups import GpuGroupReconciler
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import (
     DYNAMIC_RESOURCES,
@@ -44,9 +44,9 @@ from pykai.binder.options import (
     check_plugins,
 )
 from pykai.binder.reservation import Reservations
-from pykai.binder.volumes import VolumeBinding
-from pykai.kube.cachesync import caught_up, first_lists
-from pykai.kube.events import Recorder
+from pykai.binder.volumes import VolumeBinderPlugin
+from pykai.kube.cachesync import wait_for_sync, wait_until_caught_up
+from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import (
@@ -63,7 +63,7 @@ from pykai.kube.store import Change, Store
 log = logging.getLogger(__name__)
 
 #: pods that failed hold nothing; the scheduler reads the same pods, so they are watched once
-LIVE_PODS = "status.phase!=Failed"
+LIVE_PODS_SELECTOR = "status.phase!=Failed"
 
 
 class BinderService:
@@ -76,24 +76,24 @@ class BinderService:
         self._runtime = runtime
         self._options = options
         #: whether this instance leads: a standby keeps no list of what the leader does
-        self._working = False
+        self._leading = False
         self._fence = Fence()
         self._client = client = runtime.client.fenced(self._fence.check)
         caches, clock = runtime.caches, runtime.clock
         self.metrics = BinderMetrics(registry)
-        self.recorder = Recorder(client, component="binder", clock=clock)
+        self.recorder = EventRecorder(client, component="binder", clock=clock)
         self._requests = caches.store(BIND_REQUESTS, BindRequest)
-        self._pods = caches.store(PODS, Pod, field_selector=LIVE_PODS)
-        self._failed = caches.store(
+        self._pods = caches.store(PODS, Pod, field_selector=LIVE_PODS_SELECTOR)
+        self._failed_reservations = caches.store(
             PODS, Pod, namespace=options.reservation_namespace, field_selector="status.phase=Failed"
         )
         self._nodes = caches.store(NODES, Node)
-        self._claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self._volume_claims = caches.store(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._volumes = caches.store(PERSISTENT_VOLUMES, PersistentVolume)
         self._device_claims = caches.store(RESOURCE_CLAIMS, ResourceClaim, optional=True)
         self._request_queue = Reconciler(
             "bindrequests",
-            self._carry_out,
+            self._reconcile_request,
             clock=clock,
             workers=options.workers,
             base_delay_s=options.base_delay_s,
@@ -102,37 +102,42 @@ class BinderService:
         # Both queues have the same workers and pauses (gpu:BD-3).
         self._group_queue = Reconciler(
             "gpugroups",
-            self._look_after,
+            self._reconcile_group,
             clock=clock,
             workers=options.workers,
             base_delay_s=options.base_delay_s,
             max_delay_s=options.max_delay_s,
         )
-        self._verdicts = Verdicts(client, self.recorder, clock)
+        self._events = BindEvents(client, self.recorder, clock)
         reservations = Reservations(
-            client, Wakes(self._pods), Wakes(self._nodes), options=options, clock=clock, metrics=self.metrics
+            client,
+            ChangeWaiters(self._pods),
+            ChangeWaiters(self._nodes),
+            options=options,
+            clock=clock,
+            metrics=self.metrics,
         )
-        self._groups = GroupSync(
+        self._groups = GpuGroupReconciler(
             client,
             self._pods,
             self._requests,
-            self._failed,
+            self._failed_reservations,
             reservations,
             options=options,
             recorder=self.recorder,
             metrics=self.metrics,
             enqueue=self._enqueue_group,
         )
-        self._binding = Binding(
+        self._binding = BindRequestReconciler(
             client,
             self._requests,
             self._pods,
             self._nodes,
             reservations=reservations,
             groups=self._groups,
-            room=Room(self._pods, options),
-            steps=self._steps(),
-            verdicts=self._verdicts,
+            admission=BindAdmission(self._pods, options),
+            plugins=self._plugins(),
+            events=self._events,
             clock=clock,
             metrics=self.metrics,
         )
@@ -173,14 +178,14 @@ class BinderService:
 
         Statements: gpu:BD-5.
         """
-        if await caught_up(self._runtime.caches, (self._requests, self._pods), stop):
+        if await wait_until_caught_up(self._runtime.caches, (self._requests, self._pods), stop):
             await self._work(stop)
 
     async def _work(self, stop: asyncio.Event) -> None:
-        if not await first_lists(self._stores(), stop):
+        if not await wait_for_sync(self._stores(), stop):
             return
-        self._working = True
-        self._groups.everything()
+        self._leading = True
+        self._groups.enqueue_all()
         self._binding.start()
         for key in list(self._requests.keys()):
             self._request_queue.enqueue(key)
@@ -193,31 +198,43 @@ class BinderService:
             ends.set()
             await asyncio.gather(*queues)
         finally:
-            self._working = False
-            await end_all(stopped, *queues)
+            self._leading = False
+            await cancel_all(stopped, *queues)
 
     def _stores(self) -> tuple[Store[Any], ...]:
-        return (self._requests, self._pods, self._failed, self._nodes, self._claims, self._volumes, self._device_claims)
+        return (
+            self._requests,
+            self._pods,
+            self._failed_reservations,
+            self._nodes,
+            self._volume_claims,
+            self._volumes,
+            self._device_claims,
+        )
 
-    def _steps(self) -> list[Step]:
+    def _plugins(self) -> list[BinderPlugin]:
         client, clock, options = self._client, self._runtime.clock, self._options
-        made: list[Step] = []
+        plugins: list[BinderPlugin] = []
         for plugin in options.enabled_plugins():
             if plugin.name == VOLUME_BINDING:
                 timeout_s = options.volume_timeout_s()
-                made.append(VolumeBinding(client, Wakes(self._claims), self._volumes, clock=clock, timeout_s=timeout_s))
+                plugins.append(
+                    VolumeBinderPlugin(
+                        client, ChangeWaiters(self._volume_claims), self._volumes, clock=clock, timeout_s=timeout_s
+                    )
+                )
             elif plugin.name == DYNAMIC_RESOURCES:
-                made.append(DynamicResources(client, Holders(client, self._device_claims)))
+                plugins.append(DynamicResourcesBinderPlugin(client, DeviceHolders(client, self._device_claims)))
             elif plugin.name == GPU_SHARING:
-                made.append(GpuSharing(client, cdi=options.cdi_enabled()))
+                plugins.append(GpuSharingBinderPlugin(client, cdi=options.cdi_enabled()))
             elif plugin.name == HAMI_CORE:
-                made.append(HamiCore(client))
-        return made
+                plugins.append(HamiCoreBinderPlugin(client))
+        return plugins
 
-    async def _carry_out(self, key: str) -> float | None:
+    async def _reconcile_request(self, key: str) -> float | None:
         return await self._binding.reconcile(key)
 
-    async def _look_after(self, group: str) -> float | None:
+    async def _reconcile_group(self, group: str) -> float | None:
         return await self._groups.reconcile(group)
 
     def _request_changed(self, change: Change[BindRequest]) -> None:
@@ -225,16 +242,16 @@ class BinderService:
         replaced = old is not None and new is not None and old.metadata.uid != new.metadata.uid
         if new is None or replaced or new.metadata.deletion_timestamp is not None:
             self._binding.request_gone(change.key)
-        if new is not None and self._working:
+        if new is not None and self._leading:
             self._request_queue.enqueue(change.key)
 
     def _enqueue_group(self, group: str) -> None:
-        if self._working:
+        if self._leading:
             self._group_queue.enqueue(group)
 
     def _request_unreadable(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
-            self._verdicts.unreadable(key, problem)
+            self._events.publish_unreadable(key, problem)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is None or change.new.metadata.deletion_timestamp is not None:

@@ -51,7 +51,7 @@ class Show:
         self._told = 0
         #: what the scheduler did lately, newest last
         self._lately: deque[str] = deque(maxlen=_LATELY)
-        cluster.scheduler.loop.listeners.append(self._planned)
+        cluster.scheduler.loop.plan_listeners.append(self._planned)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import click
 
 from pykai.api import names
-from pykai.api.guardedfields import DEFAULTS, Settings
+from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 
 
 @click.command()
@@ -36,7 +36,7 @@ from pykai.api.guardedfields import DEFAULTS, Settings
     "closed_namespaces",
     metavar="NAME",
     multiple=True,
-    default=DEFAULTS.closed_namespaces,
+    default=DEFAULT_GUARD_SETTINGS.closed_namespaces,
     show_default=True,
     help="A namespace in which the services write nothing, instead of the default ones; can be repeated.",
 )
@@ -65,7 +65,7 @@ def manifests(
 
     if sum((crds_only, bool(admission), policies_only, no_policies)) > 1:
         raise click.UsageError("--crds-only, --admission, --policies-only and --no-policies exclude each other")
-    settings = Settings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
+    settings = GuardSettings(scheduler_name=scheduler_name, closed_namespaces=closed_namespaces)
     if admission:
         objects = webhooks(_https(admission), _authority(admission_ca), scheduler_name)
     elif policies_only:

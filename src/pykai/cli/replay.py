@@ -23,8 +23,8 @@ from pykai.core.plan import build_plan
 from pykai.core.report.decisions import Plan
 from pykai.core.report.sentences import group_text, orphan_text
 from pykai.core.schedule import open_session
-from pykai.scheduler.gccontrol import collector_paused
-from pykai.scheduler.snapshotfile import MOST_PACKED, Recording, SnapshotError, read_snapshot
+from pykai.scheduler.gccontrol import gc_paused
+from pykai.scheduler.snapshotfile import MAX_PACKED_BYTES, RecordedCluster, SnapshotError, read_snapshot
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ def replay(file: Path, as_json: bool) -> None:
     try:
         with file.open("rb") as opened:
             # One byte more than a snapshot may have is enough to see that it has too many.
-            recording = read_snapshot(opened.read(MOST_PACKED + 1))
+            recording = read_snapshot(opened.read(MAX_PACKED_BYTES + 1))
     except (OSError, SnapshotError) as error:
         raise click.ClickException(f"{file}: {error}") from None
     durations: dict[str, float] = {}
-    with collector_paused():
+    with gc_paused():
         plan, snapshot = _run(recording, durations)
     total_ms = round(sum(durations.values()), 3)
     fingerprints = {"state": state_fingerprint(snapshot), "plan": hashlib.sha256(plan.encoded()).hexdigest()}
@@ -69,7 +69,7 @@ def replay(file: Path, as_json: bool) -> None:
         click.echo(f"fingerprint of the {name}: {digits}")
 
 
-def _run(recording: Recording, durations: dict[str, float]) -> tuple[Plan, Snapshot]:
+def _run(recording: RecordedCluster, durations: dict[str, float]) -> tuple[Plan, Snapshot]:
     """One cycle, timed action by action."""
 
     def timed(name: str, work: Callable[[], T]) -> T:

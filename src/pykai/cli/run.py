@@ -387,7 +387,7 @@ def run(
     from pykai.kube.lease import Fence
     from pykai.kube.limits import Limits
     from pykai.kube.options import OptionError
-    from pykai.kube.runtime import Runtime, run_together
+    from pykai.kube.runtime import Runtime, run_services
     from pykai.observe.logs import set_up_logging
     from pykai.scheduler.config.configuration import ConfigurationError
 
@@ -427,7 +427,7 @@ def run(
                 made += services
             addresses = {given.get(flag, "") for name in chosen for flag in PARTS[name].addresses}
             made += [Endpoints(address, registry, made) for address in sorted(addresses.difference(_NOWHERE))]
-            await run_together(runtime, made, stop)
+            await run_services(runtime, made, stop)
         finally:
             await client.close()
 

@@ -13,7 +13,7 @@ from math import isinf
 
 from pykai.api import names
 from pykai.api.core import Node, Pod
-from pykai.api.quantity import QuantityError, RawQuantity, whole
+from pykai.api.quantity import QuantityError, RawQuantity, unit_value
 from pykai.api.scheduling import PodGroup
 from pykai.core.report.decisions import Plan, QueueFigures
 from pykai.core.report.sentences import group_text
@@ -143,7 +143,7 @@ def _gpus(pod: Pod) -> int:
 
 def _amount(value: RawQuantity) -> int:
     try:
-        return max(0, whole(value))
+        return max(0, unit_value(value))
     except QuantityError:
         return 0
 

@@ -55,7 +55,7 @@ from pykai.core.cycle.memory import CycleMemory
 from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.scheduler.gccontrol import collector_paused
+from pykai.scheduler.gccontrol import gc_paused
 
 GPUS_PER_NODE = 8
 _NOW_NS = 1_767_225_600_000_000_000
@@ -208,7 +208,7 @@ def _time(shape: str, tables: Tables, nodes: int, pods: int, gpus: int, *, quick
     while rounds < 1 if quick else rounds < _ROUNDS or (perf_counter() < finish and rounds < _MOST_ROUNDS):
         rounds += 1
         gc.collect()
-        with collector_paused():
+        with gc_paused():
             memory = CycleMemory()
             began = perf_counter()
             plan = schedule(tables.snapshot(_NOW_NS), policy, memory)
@@ -353,7 +353,7 @@ def apply(nodes: int, *, quick: bool = False) -> Measurement:
     changed = [_moved(running[position], running[position].spec.node_name, "Succeeded") for position in order]
     gc.collect()
     seconds = floor = float("inf")
-    with collector_paused():
+    with gc_paused():
         for first in range(0, changes, _CHUNK):
             chunk = list(zip(changed, order, strict=True))[first : first + _CHUNK]
             began = perf_counter()
@@ -383,7 +383,7 @@ def living(nodes: int, *, quick: bool = False) -> Measurement:
 
     def cycle(events: Sequence[Callable[[], None]]) -> tuple[float, Plan]:
         gc.collect(0)
-        with collector_paused():
+        with gc_paused():
             began = perf_counter()
             for happens in events:
                 happens()

@@ -157,7 +157,7 @@ def _policy(case: Case, settings: Flags, *, validate: bool, reuse_failures: bool
     if configuration.problems:
         raise CaseError("; ".join(str(problem) for problem in configuration.problems))
     policy = configuration.policy
-    policy = settings.shaping(policy)
+    policy = settings.apply_to(policy)
     return replace(
         policy,
         actions=tuple(case.actions) if case.actions is not None else policy.actions,

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from pykai.kube.client import Client
-from pykai.kube.decoding import Reader
+from pykai.kube.decoding import ResourceDecoder
 from pykai.kube.errors import CredentialsError, KubeError, Unauthorized
-from pykai.kube.reflector import Follower, Patience, Selection
+from pykai.kube.reflector import Reflector, WatchSelection, WatchTimeouts
 from pykai.kube.resources import Resource
 from pykai.kube.store import Store
 
@@ -26,18 +26,18 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 #: wall seconds between two looks of who waits for a watch
-_LOOK_AGAIN_S = 1.0
+_POLL_S = 1.0
 
 
 class Caches:
     """Stores shared by the services of a process."""
 
-    def __init__(self, client: Client, *, patience: Patience | None = None) -> None:
+    def __init__(self, client: Client, *, timeouts: WatchTimeouts | None = None) -> None:
         self._client = client
-        self._patience = patience
-        self._stores: dict[tuple[Selection, type[Any]], Store[Any]] = {}
-        self._followers: dict[tuple[Selection, type[Any]], Follower] = {}
-        self._tasks: dict[asyncio.Task[None], Follower] = {}
+        self._timeouts = timeouts
+        self._stores: dict[tuple[WatchSelection, type[Any]], Store[Any]] = {}
+        self._reflectors: dict[tuple[WatchSelection, type[Any]], Reflector] = {}
+        self._tasks: dict[asyncio.Task[None], Reflector] = {}
         self._running = False
         self._failure: KubeError | None = None
         self._failed = asyncio.Event()
@@ -57,19 +57,19 @@ class Caches:
 
         `metadata_only`: the content of the objects is not asked for; `into` must need nothing but their metadata.
         """
-        selection = Selection(resource, namespace, label_selector, field_selector, metadata_only)
-        question = (selection, into)
-        known = self._stores.get(question)
-        if known is not None:
+        selection = WatchSelection(resource, namespace, label_selector, field_selector, metadata_only)
+        store_key = (selection, into)
+        existing = self._stores.get(store_key)
+        if existing is not None:
             if not optional:
-                self._followers[question].optional = False
-            return cast("Store[T]", known)
+                self._reflectors[store_key].optional = False
+            return cast("Store[T]", existing)
         store = Store(resource, into)
-        follower = Follower(self._client, selection, store, optional=optional, patience=self._patience)
-        self._stores[question] = store
-        self._followers[question] = follower
+        reflector = Reflector(self._client, selection, store, optional=optional, timeouts=self._timeouts)
+        self._stores[store_key] = store
+        self._reflectors[store_key] = reflector
         if self._running:
-            self._begin(follower)
+            self._start_reflector(reflector)
         return store
 
     async def start(self) -> None:
@@ -77,23 +77,23 @@ class Caches:
         if self._running:
             return
         self._running = True
-        for follower in self._followers.values():
-            self._begin(follower)
+        for reflector in self._reflectors.values():
+            self._start_reflector(reflector)
 
-    async def synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until every store has its first list; raises what makes that impossible."""
         for store in list(self._stores.values()):
             ready = asyncio.ensure_future(store.synced.wait())
-            broken = asyncio.ensure_future(self._failed.wait())
+            failed = asyncio.ensure_future(self._failed.wait())
             try:
-                await asyncio.wait((ready, broken), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((ready, failed), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 ready.cancel()
-                broken.cancel()
+                failed.cancel()
             if not store.synced.is_set() and self._failure is not None:
                 raise self._failure
 
-    async def catch_up(self, *stores: Store[Any]) -> None:
+    async def wait_until_caught_up(self, *stores: Store[Any]) -> None:
         """Wait until stores show everything that the server has now: a watch may be behind for any time.
 
         The newest object of a list says how far a watch has to come; the version of the list itself would be reached
@@ -101,14 +101,14 @@ class Caches:
         """
         for (selection, into), store in list(self._stores.items()):
             if any(store is each for each in stores):
-                newest = await self._newest(selection, into)
-                while not store.reached(newest):
+                newest = await self._newest_version(selection, into)
+                while not store.has_reached(newest):
                     with suppress(TimeoutError):
-                        await store.until(partial(Store.reached, resource_version=newest), _LOOK_AGAIN_S)
+                        await store.wait_until(partial(Store.has_reached, resource_version=newest), _POLL_S)
 
-    async def _newest(self, selection: Selection, into: type[Any]) -> str:
+    async def _newest_version(self, selection: WatchSelection, into: type[Any]) -> str:
         """The newest resource version of the objects that a server has, "" when it has none."""
-        reader = Reader(selection.resource, into)
+        reader = ResourceDecoder(selection.resource, into)
         while True:
             newest = ""
             try:
@@ -119,20 +119,20 @@ class Caches:
                     field_selector=selection.field_selector,
                     metadata_only=True,
                 ):
-                    versions = (reader.identity_of_raw(raw).resource_version for raw in page.items)
+                    versions = (reader.raw_identity(raw).resource_version for raw in page.items)
                     newest = max((newest, *versions), key=lambda version: int(version) if version.isdecimal() else 0)
                 return newest
             except (Unauthorized, CredentialsError):
                 raise
             except KubeError as error:
                 log.warning("%s: %s; trying again", selection.resource.plural, error)
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
 
     def all_synced(self) -> bool:
         """Whether every store has its first list."""
         return all(store.synced.is_set() for store in self._stores.values())
 
-    async def failed(self) -> None:
+    async def wait_for_failure(self) -> None:
         """Wait for something no watch can survive, and raise it: a process should end on it."""
         await self._failed.wait()
         assert self._failure is not None
@@ -146,13 +146,13 @@ class Caches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, follower: Follower) -> None:
-        task = asyncio.get_running_loop().create_task(follower.run())
-        self._tasks[task] = follower
-        task.add_done_callback(self._ended)
+    def _start_reflector(self, reflector: Reflector) -> None:
+        task = asyncio.get_running_loop().create_task(reflector.run())
+        self._tasks[task] = reflector
+        task.add_done_callback(self._on_reflector_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        follower = self._tasks.pop(task)
+    def _on_reflector_done(self, task: asyncio.Task[None]) -> None:
+        reflector = self._tasks.pop(task)
         if task.cancelled():
             return
         failure = task.exception()
@@ -164,8 +164,8 @@ class Caches:
             # A mistake of ours in one watch: say it, and start that watch over.
             log.error("a watch ended by mistake and begins again", exc_info=failure)
             if self._running:
-                asyncio.get_running_loop().call_later(1.0, self._begin_again, follower)
+                asyncio.get_running_loop().call_later(1.0, self._restart_reflector, reflector)
 
-    def _begin_again(self, follower: Follower) -> None:
+    def _restart_reflector(self, reflector: Reflector) -> None:
         if self._running:
-            self._begin(follower)
+            self._start_reflector(reflector)

@@ -36,9 +36,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from pykai.api.decode import DecodeError
-from pykai.kube.decoding import Reader
-from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerFailed, TooManyRequests, from_status
-from pykai.kube.limits import Limits, Slots, TokenBucket
+from pykai.kube.decoding import ResourceDecoder
+from pykai.kube.errors import ApiError, ConnectionLost, Gone, NotFound, ServerError, TooManyRequests, from_status
+from pykai.kube.limits import FairSemaphore, Limits, TokenBucket
 from pykai.kube.resources import Resource
 from pykai.kube.transport import JSON, Request, Response, Stream, Transport
 
@@ -48,9 +48,9 @@ Documents = list[dict[str, Any]]
 JsonPatch = list[Any]
 
 #: how often a request is sent at most, the first time included
-ATTEMPTS = 6
+MAX_ATTEMPTS = 6
 #: objects a page of a list holds
-PAGE = 500
+PAGE_SIZE = 500
 _METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 _METADATA_WATCH = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 _FIRST_PAUSE_S = 0.1
@@ -80,30 +80,30 @@ class _ListMeta(msgspec.Struct, rename="camel"):
     continue_: str | None = msgspec.field(name="continue", default=None)
 
 
-class _Page(msgspec.Struct):
+class _ListDocument(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[msgspec.Raw] | None = None
 
 
-class _Identity(msgspec.Struct, rename="camel"):
+class _AnswerMetadata(msgspec.Struct, rename="camel"):
     name: str | None = None
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
 
 
-class _Identified(msgspec.Struct):
-    metadata: _Identity
+class _AnswerDocument(msgspec.Struct):
+    metadata: _AnswerMetadata
 
 
-_PAGES = msgspec.json.Decoder(_Page)
-_IDENTIFIED = msgspec.json.Decoder(_Identified)
-_ANYTHING = msgspec.json.Decoder()
+_LIST_DECODER = msgspec.json.Decoder(_ListDocument)
+_ANSWER_DECODER = msgspec.json.Decoder(_AnswerDocument)
+_JSON_DECODER = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A piece of a list, undecoded; `first` starts a list, anew if an earlier one expired half-way."""
 
     items: list[msgspec.Raw]
@@ -121,38 +121,38 @@ class Client:
         *,
         field_manager: str = "pykai",
         limits: Limits | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         limits = limits or Limits()
         self.transport = transport
         self.field_manager = field_manager
-        self._pause = pause
-        self._bucket = TokenBucket(limits.qps, limits.burst, pause=pause) if limits.qps is not None else None
-        self._in_flight = Slots(limits.in_flight)
+        self._sleep = sleep
+        self._bucket = TokenBucket(limits.qps, limits.burst, sleep=sleep) if limits.qps is not None else None
+        self._in_flight = FairSemaphore(limits.in_flight)
         self._fence: Callable[[], None] | None = None
 
     async def close(self) -> None:
         """Give up the connections of the transport."""
         await self.transport.close()
 
-    def apart(self) -> Client:
+    def with_own_limits(self) -> Client:
         """A client of the same transport with limits of its own: for the few requests that must not come late."""
-        return Client(self.transport, field_manager=self.field_manager, pause=self._pause)
+        return Client(self.transport, field_manager=self.field_manager, sleep=self._sleep)
 
     def fenced(self, fence: Callable[[], None]) -> Client:
         """This client, and its limits, but what `fence` raises is asked for right before each write goes out."""
-        twin = copy.copy(self)
-        twin._fence = fence
-        return twin
+        fenced_client = copy.copy(self)
+        fenced_client._fence = fence
+        return fenced_client
 
     async def get(self, resource: Resource, name: str, namespace: str = "", *, into: type[T]) -> T:
         """One object; raises `NotFound`, and `DecodeError` if it cannot be read."""
         body = await self._read(resource.path(namespace, name))
-        return Reader(resource, into).read(body)
+        return ResourceDecoder(resource, into).decode(body)
 
     async def get_raw(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
         """One object with all its fields."""
-        return _document(await self._read(resource.path(namespace, name)))
+        return _decode_document(await self._read(resource.path(namespace, name)))
 
     async def list(
         self,
@@ -162,10 +162,10 @@ class Client:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = PAGE,
+        limit: int = PAGE_SIZE,
     ) -> Listing[T]:
         """All objects that match, read page by page; those that cannot be read are kept apart."""
-        reader = Reader(resource, into)
+        reader = ResourceDecoder(resource, into)
         items, problems = _empty(into), _empty(DecodeError)
         version = ""
         async for page in self.pages(
@@ -175,7 +175,7 @@ class Client:
                 items, problems, version = _empty(into), _empty(DecodeError), page.resource_version
             for raw in page.items:
                 try:
-                    items.append(reader.read(raw))
+                    items.append(reader.decode(raw))
                 except DecodeError as problem:
                     problems.append(problem)
         return Listing(items, version, problems)
@@ -190,7 +190,7 @@ class Client:
         ):
             if page.first:
                 items = []
-            items += [_ANYTHING.decode(raw) for raw in page.items]
+            items += [_JSON_DECODER.decode(raw) for raw in page.items]
         return items
 
     async def pages(
@@ -200,9 +200,9 @@ class Client:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        limit: int = PAGE,
+        limit: int = PAGE_SIZE,
         metadata_only: bool = False,
-    ) -> AsyncIterator[Page]:
+    ) -> AsyncIterator[ListPage]:
         """A list in pieces; one whose token expires half-way begins again, without pages the second time.
 
         `metadata_only` asks for nothing else of each object; a server may send it in full.
@@ -211,7 +211,7 @@ class Client:
         expire again and again.
         """
         path = resource.path(namespace)
-        selection = _selection(label_selector, field_selector)
+        selection = _selector_query(label_selector, field_selector)
         token = ""
         while True:
             query = dict(selection)
@@ -227,11 +227,11 @@ class Client:
                 token, limit = "", 0
                 continue
             try:
-                page = _PAGES.decode(body)
+                page = _LIST_DECODER.decode(body)
             except msgspec.DecodeError as error:
                 raise ConnectionLost(f"GET {path}: the answer is no list: {error}") from None
             first, token = not token, page.metadata.continue_ or ""
-            yield Page(page.items or [], page.metadata.resource_version or "", first, not token)
+            yield ListPage(page.items or [], page.metadata.resource_version or "", first, not token)
             if not token:
                 return
 
@@ -247,14 +247,16 @@ class Client:
     ) -> dict[str, Any]:
         """POST; the namespace of the object holds if none is given."""
         path = resource.path(namespace or _metadata(obj).get("namespace", ""))
-        query = self._manager(dry_run=dry_run)
-        return await self._write("POST", path, _typed(resource, obj), query=query, brief=brief, retry_429=not once)
+        query = self._write_query(dry_run=dry_run)
+        return await self._write(
+            "POST", path, _with_type_meta(resource, obj), query=query, brief=brief, retry_429=not once
+        )
 
     async def update(self, resource: Resource, obj: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
         """PUT of a whole object; raises `Conflict` if its resourceVersion is not the current one."""
         metadata = _metadata(obj)
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._write("PUT", path, _typed(resource, obj), query=self._manager())
+        return await self._write("PUT", path, _with_type_meta(resource, obj), query=self._write_query())
 
     async def patch(
         self,
@@ -271,7 +273,7 @@ class Client:
         brief: bool = False,
     ) -> dict[str, Any]:
         """PATCH; `force` takes fields from other managers and is for `APPLY` only."""
-        query = self._manager(field_manager, dry_run=dry_run)
+        query = self._write_query(field_manager, dry_run=dry_run)
         if force:
             query["force"] = "true"
         path = resource.path(namespace, name, subresource)
@@ -322,7 +324,7 @@ class Client:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
-        await self._send("POST", path, binding, query=self._manager(), retry_429=False)
+        await self._send("POST", path, binding, query=self._write_query(), retry_429=False)
 
     async def evict(self, namespace: str, pod: str, *, uid: str = "", grace_s: int | None = None) -> None:
         """Delete a pod if no disruption budget forbids it (`TooManyRequests`)."""
@@ -343,9 +345,9 @@ class Client:
 
     async def server_version(self) -> dict[str, Any]:
         """What the server says of itself: `gitVersion`, `major`, `minor`, ..."""
-        return _document(await self._read("/version"))
+        return _decode_document(await self._read("/version"))
 
-    async def serves(self, group: str, version: str = "") -> bool:
+    async def serves_group_version(self, group: str, version: str = "") -> bool:
         """Whether the server knows an API group, and one version of it."""
         path = f"/apis/{group}" if group else "/api"
         try:
@@ -370,7 +372,7 @@ class Client:
 
         `metadata_only` as for `pages`.
         """
-        query = _selection(label_selector, field_selector) | {
+        query = _selector_query(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
@@ -384,10 +386,10 @@ class Client:
                 body = bytearray()
                 async for chunk in stream.chunks():
                     body += chunk
-                raise _error(Response(stream.status, bytes(body), stream.headers))
+                raise _api_error(Response(stream.status, bytes(body), stream.headers))
             yield stream
 
-    def _manager(self, name: str = "", *, dry_run: bool = False) -> dict[str, str]:
+    def _write_query(self, name: str = "", *, dry_run: bool = False) -> dict[str, str]:
         query = {"fieldManager": name or self.field_manager}
         if dry_run:
             query["dryRun"] = "All"
@@ -409,7 +411,7 @@ class Client:
         retry_429: bool = True,
     ) -> dict[str, Any]:
         answer = await self._send(method, path, body, query=query, content_type=content_type, retry_429=retry_429)
-        return _identity(answer) if brief else _document(answer)
+        return _decode_identity(answer) if brief else _decode_document(answer)
 
     async def _send(
         self,
@@ -425,52 +427,52 @@ class Client:
         return (await self._exchange(request, retry_429=retry_429)).body
 
     async def _exchange(self, request: Request, *, retry_lost: bool = False, retry_429: bool = True) -> Response:
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             if self._bucket is not None:
                 await self._bucket.take()
             failure: ConnectionLost | ApiError
             try:
-                async with self._in_flight.of(_owner(request.path)):
+                async with self._in_flight.slot(_namespace_in_path(request.path)):
                     if self._fence is not None and request.method != "GET":
                         self._fence()
                     response = await self.transport.send(request)
             except ConnectionLost as lost:
                 if not retry_lost:
                     raise
-                failure, again = lost, True
+                failure, should_retry = lost, True
             else:
                 if 200 <= response.status < 300:
                     return response
-                failure = _error(response)
-                again = (retry_429 and isinstance(failure, TooManyRequests)) or (
-                    retry_lost and isinstance(failure, ServerFailed)
+                failure = _api_error(response)
+                should_retry = (retry_429 and isinstance(failure, TooManyRequests)) or (
+                    retry_lost and isinstance(failure, ServerError)
                 )
-            if not again or attempt == ATTEMPTS:
+            if not should_retry or attempt == MAX_ATTEMPTS:
                 try:
                     raise failure
                 finally:
                     # The error's traceback holds this frame. If this frame held the error, both would stay, with
                     # request and answer, until the garbage collector comes by.
                     del failure
-            await self._pause(_pause_s(attempt, failure))
+            await self._sleep(_retry_delay_s(attempt, failure))
         raise AssertionError("unreachable")
 
 
-def _owner(path: str) -> str:
+def _namespace_in_path(path: str) -> str:
     """Who is served: the namespace, or everybody where there is none."""
     return path.partition("/namespaces/")[2].partition("/")[0]
 
 
-def _pause_s(attempt: int, failure: Exception) -> float:
+def _retry_delay_s(attempt: int, failure: Exception) -> float:
     """Full jitter over a doubling pause; what the server asks for is the least."""
-    asked = failure.retry_after_s if isinstance(failure, ApiError) else None
-    drawn = random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt))
-    return drawn if asked is None else asked + min(drawn, 1.0)
+    retry_after_s = failure.retry_after_s if isinstance(failure, ApiError) else None
+    jitter_s = random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0**attempt))
+    return jitter_s if retry_after_s is None else retry_after_s + min(jitter_s, 1.0)
 
 
-def _error(response: Response) -> ApiError:
+def _api_error(response: Response) -> ApiError:
     try:
-        status = _ANYTHING.decode(response.body) if response.body else {}
+        status = _JSON_DECODER.decode(response.body) if response.body else {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = {}
     if not isinstance(status, dict) or status.get("kind", "Status") != "Status":
@@ -484,9 +486,9 @@ def _error(response: Response) -> ApiError:
     return from_status(response.status, status, seconds)
 
 
-def _document(body: bytes) -> dict[str, Any]:
+def _decode_document(body: bytes) -> dict[str, Any]:
     try:
-        document = _ANYTHING.decode(body)
+        document = _JSON_DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConnectionLost(f"the answer is no JSON: {error}") from None
     if not isinstance(document, dict):
@@ -494,16 +496,16 @@ def _document(body: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", document)
 
 
-def _identity(body: bytes) -> dict[str, Any]:
+def _decode_identity(body: bytes) -> dict[str, Any]:
     try:
-        found = _IDENTIFIED.decode(body).metadata
+        metadata = _ANSWER_DECODER.decode(body).metadata
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConnectionLost(f"the answer is no object: {error}") from None
     fields = (
-        ("name", found.name),
-        ("namespace", found.namespace),
-        ("uid", found.uid),
-        ("resourceVersion", found.resource_version),
+        ("name", metadata.name),
+        ("namespace", metadata.namespace),
+        ("uid", metadata.uid),
+        ("resourceVersion", metadata.resource_version),
     )
     return {"metadata": {field: value for field, value in fields if value is not None}}
 
@@ -515,7 +517,7 @@ def _metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
     return metadata
 
 
-def _typed(resource: Resource, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_type_meta(resource: Resource, obj: Mapping[str, Any]) -> Mapping[str, Any]:
     """With kind and apiVersion, which items of lists lack."""
     if "kind" in obj and "apiVersion" in obj:
         return obj
@@ -526,7 +528,7 @@ def _empty(_: type[T]) -> list[T]:
     return []
 
 
-def _selection(label_selector: str, field_selector: str) -> dict[str, str]:
+def _selector_query(label_selector: str, field_selector: str) -> dict[str, str]:
     query: dict[str, str] = {}
     if label_selector:
         query["labelSelector"] = label_selector

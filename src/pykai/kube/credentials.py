@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pykai.kube import kubeconfig as config
 from pykai.kube.errors import CredentialsError
-from pykai.kube.execplugin import ExecPlugin
-from pykai.kube.http import ClientCertificate, Credentials, HttpTransport, Presented
+from pykai.kube.execplugin import ExecCredentials
+from pykai.kube.http import ClientCertificate, Credentials, HttpTransport, RequestCredentials
 
 #: where a kubelet puts the service account
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -25,20 +25,20 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _REREAD_S = 60.0
 
 
-class Fixed:
+class StaticCredentials:
     """Credentials that never change: a token, a client certificate, a user name with password."""
 
     def __init__(self, authorization: str = "", certificate: ClientCertificate | None = None) -> None:
-        self._presented = Presented(authorization, certificate)
+        self._credentials = RequestCredentials(authorization, certificate)
 
-    async def present(self) -> Presented:
-        return self._presented
+    async def current(self) -> RequestCredentials:
+        return self._credentials
 
-    async def refused(self, presented: Presented) -> bool:
+    async def refresh_after_401(self, presented: RequestCredentials) -> bool:
         return False
 
 
-class TokenFile:
+class TokenFileCredentials:
     """A token in a file that somebody replaces."""
 
     def __init__(
@@ -47,32 +47,32 @@ class TokenFile:
         self._path = path
         self._certificate = certificate
         self._now = now
-        self._presented: Presented | None = None
+        self._credentials: RequestCredentials | None = None
         self._read_s = 0.0
 
-    async def present(self) -> Presented:
-        if self._presented is None or self._now() - self._read_s >= _REREAD_S:
+    async def current(self) -> RequestCredentials:
+        if self._credentials is None or self._now() - self._read_s >= _REREAD_S:
             self._read()
-        assert self._presented is not None
-        return self._presented
+        assert self._credentials is not None
+        return self._credentials
 
-    async def refused(self, presented: Presented) -> bool:
+    async def refresh_after_401(self, presented: RequestCredentials) -> bool:
         self._read()
-        return self._presented != presented
+        return self._credentials != presented
 
     def _read(self) -> None:
         try:
             token = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            if self._presented is not None:
+            if self._credentials is not None:
                 # Better the token of a minute ago than none: the file may be in the middle of being replaced.
                 return
             raise CredentialsError(f"{self._path}: the token cannot be read: {error}") from None
         if not token:
-            if self._presented is not None:
+            if self._credentials is not None:
                 return
             raise CredentialsError(f"{self._path}: the token is empty")
-        self._presented = Presented(f"Bearer {token}", self._certificate)
+        self._credentials = RequestCredentials(f"Bearer {token}", self._certificate)
         self._read_s = self._now()
 
 
@@ -85,18 +85,18 @@ def _connect(
     kubeconfig: Path | None, context: str, environment: Mapping[str, str], home: Path, service_account: Path
 ) -> HttpTransport:
     if kubeconfig is not None:
-        return from_access(config.load([kubeconfig], context))
+        return transport_for(config.load_rest_config([kubeconfig], context))
     listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     if listed:
         # As for kubectl, files of the list may be absent, but not all of them.
         present = [path for path in listed if path.exists()]
         if not present:
             raise CredentialsError(f"$KUBECONFIG: none of these files exists: {', '.join(map(str, listed))}")
-        return from_access(config.load(present, context))
+        return transport_for(config.load_rest_config(present, context))
     if not context and environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environment, service_account)
     if home.exists():
-        return from_access(config.load([home], context))
+        return transport_for(config.load_rest_config([home], context))
     raise CredentialsError(
         "no API server to talk to: give --kubeconfig, set $KUBECONFIG, or run in a pod with a service account"
     )
@@ -112,22 +112,24 @@ def in_cluster(environment: Mapping[str, str], service_account: Path = SERVICE_A
         ca = path.read_bytes()
     except OSError as error:
         raise CredentialsError(f"{path}: the CA certificate cannot be read: {error}") from None
-    return HttpTransport(f"https://{authority}:{port}", ca=ca, credentials=TokenFile(service_account / "token"))
+    return HttpTransport(
+        f"https://{authority}:{port}", ca=ca, credentials=TokenFileCredentials(service_account / "token")
+    )
 
 
-def from_access(access: config.Access) -> HttpTransport:
+def transport_for(rest_config: config.RestConfig) -> HttpTransport:
     """The transport for what a kubeconfig says."""
     credentials: Credentials
-    if access.exec is not None:
-        credentials = ExecPlugin(access.exec, access)
-    elif access.token_file is not None:
-        credentials = TokenFile(access.token_file, access.certificate)
+    if rest_config.exec is not None:
+        credentials = ExecCredentials(rest_config.exec, rest_config)
+    elif rest_config.token_file is not None:
+        credentials = TokenFileCredentials(rest_config.token_file, rest_config.certificate)
     else:
-        credentials = Fixed(access.authorization, access.certificate)
+        credentials = StaticCredentials(rest_config.authorization, rest_config.certificate)
     return HttpTransport(
-        access.server,
-        ca=access.ca,
+        rest_config.server,
+        ca=rest_config.ca,
         credentials=credentials,
-        insecure=access.insecure,
-        server_name=access.server_name,
+        insecure=rest_config.insecure,
+        server_name=rest_config.server_name,
     )

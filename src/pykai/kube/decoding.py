@@ -20,10 +20,10 @@ from pykai.kube.resources import Resource
 
 T = TypeVar("T")
 
-_ANYTHING = msgspec.json.Decoder()
+_JSON_DECODER = msgspec.json.Decoder()
 
 
-class Identity(NamedTuple):
+class ObjectIdentity(NamedTuple):
     """Which object, and which version of it; fields that could not be read are empty."""
 
     key: str
@@ -31,34 +31,34 @@ class Identity(NamedTuple):
     resource_version: str
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _IdentityMetadata(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
 
 
-class _Head(msgspec.Struct):
-    metadata: _Metadata | None = None
+class _IdentityDocument(msgspec.Struct):
+    metadata: _IdentityMetadata | None = None
 
 
-_HEAD = msgspec.json.Decoder(_Head)
+_IDENTITY_DECODER = msgspec.json.Decoder(_IdentityDocument)
 
 
-class Reader(Generic[T]):
+class ResourceDecoder(Generic[T]):
     """Decodes the objects of one resource into one type."""
 
     def __init__(self, resource: Resource, into: type[T]) -> None:
         self.resource = resource
         self.into = into
-        self._plain = into is dict
+        self._untyped = into is dict
 
-    def read(self, raw: bytes | msgspec.Raw) -> T:
+    def decode(self, raw: bytes | msgspec.Raw) -> T:
         """The object; raises `DecodeError`, which names object and field."""
-        if not self._plain:
+        if not self._untyped:
             return cast(T, decode_as(cast("type[Wire]", self.into), raw, self.resource.api_version))
         try:
-            document = _ANYTHING.decode(raw)
+            document = _JSON_DECODER.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise DecodeError(f"{self.resource.kind} without a readable name", "", f"not JSON: {error}") from None
         if not isinstance(document, dict):
@@ -68,47 +68,47 @@ class Reader(Generic[T]):
             raise DecodeError(f"{self.resource.kind} without a readable name", "metadata.name", "expected text")
         return cast(T, document)
 
-    def identity(self, obj: T) -> Identity:
+    def identity(self, obj: T) -> ObjectIdentity:
         """Key, uid and resource version of an object."""
-        if self._plain:
+        if self._untyped:
             metadata = cast("dict[str, Any]", obj)["metadata"]
-            return Identity(
+            return ObjectIdentity(
                 self.resource.key(metadata.get("namespace") or "", metadata["name"]),
                 metadata.get("uid") or "",
                 metadata.get("resourceVersion") or "",
             )
         meta = cast(Any, obj).metadata
         key = f"{meta.namespace}/{meta.name}" if self.resource.namespaced else meta.name
-        return Identity(key, meta.uid, meta.resource_version)
+        return ObjectIdentity(key, meta.uid, meta.resource_version)
 
-    def identity_of_raw(self, raw: bytes | msgspec.Raw) -> Identity:
+    def raw_identity(self, raw: bytes | msgspec.Raw) -> ObjectIdentity:
         """Of an object that may be unreadable otherwise; an empty key where not even that can be read."""
         try:
-            head = _HEAD.decode(raw)
+            head = _IDENTITY_DECODER.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self._identity_by_walking(raw)
-        metadata = head.metadata or _Metadata()
+            return self._identity_of_unreadable(raw)
+        metadata = head.metadata or _IdentityMetadata()
         key = self.resource.key(metadata.namespace or "", metadata.name) if metadata.name else ""
-        return Identity(key, metadata.uid or "", metadata.resource_version or "")
+        return ObjectIdentity(key, metadata.uid or "", metadata.resource_version or "")
 
-    def _identity_by_walking(self, raw: bytes | msgspec.Raw) -> Identity:
+    def _identity_of_unreadable(self, raw: bytes | msgspec.Raw) -> ObjectIdentity:
         try:
-            document = _ANYTHING.decode(raw)
+            document = _JSON_DECODER.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Identity("", "", "")
+            return ObjectIdentity("", "", "")
         metadata = document.get("metadata") if isinstance(document, dict) else None
         if not isinstance(metadata, dict):
-            return Identity("", "", "")
+            return ObjectIdentity("", "", "")
 
         def text(field: str) -> str:
             value = metadata.get(field)
             return value if isinstance(value, str) else ""
 
         key = self.resource.key(text("namespace"), text("name")) if text("name") else ""
-        return Identity(key, text("uid"), text("resourceVersion"))
+        return ObjectIdentity(key, text("uid"), text("resourceVersion"))
 
 
-def newer(version: str, than: str) -> bool | None:
+def is_newer(version: str, than: str) -> bool | None:
     """Whether a resource version comes after another; None where they cannot be compared."""
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)

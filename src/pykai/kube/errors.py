@@ -105,7 +105,7 @@ class TooManyRequests(ApiError):
     code_of_class = 429
 
 
-class ServerFailed(ApiError):
+class ServerError(ApiError):
     code_of_class = 500
 
 
@@ -132,8 +132,8 @@ def from_status(code: int, status: Mapping[str, Any], retry_after_s: float | Non
     kind: type[ApiError]
     if code == AlreadyExists.code_of_class and reason == "AlreadyExists":
         kind = AlreadyExists
-    elif code >= ServerFailed.code_of_class:
-        kind = ServerFailed
+    elif code >= ServerError.code_of_class:
+        kind = ServerError
     else:
         kind = _BY_CODE.get(code, ApiError)
     if retry_after_s is None and isinstance(details, Mapping):

@@ -1,10 +1,10 @@
 """Kubernetes Events: what people read with `kubectl describe`.
 
-`Recorder.event` returns at once.  Equal events about one object within ten minutes are one Event object whose count
-grows; growth is written with a delay, so that a flood of repetitions becomes a write every few seconds.  One object may
-cause 25 events in a burst and one more every five minutes; the rest is dropped, as is everything beyond what the queue
-holds.  Events are worth having but never worth waiting for: what the server refuses is logged and forgotten, namespaces
-take turns so that one whose events hang delays no other, and at the end what waits has a few seconds.
+`EventRecorder.event` returns at once.  Equal events about one object within ten minutes are one Event object whose
+count grows; growth is written with a delay, so that a flood of repetitions becomes a write every few seconds.  One
+object may cause 25 events in a burst and one more every five minutes; the rest is dropped, as is everything beyond what
+the queue holds.  Events are worth having but never worth waiting for: what the server refuses is logged and forgotten,
+namespaces take turns so that one whose events hang delays no other, and at the end what waits has a few seconds.
 
 Subtle: timestamps and the ten minutes are cluster time; the delay before a write is wall time, because it spares the
 server.
@@ -38,26 +38,26 @@ NORMAL = "Normal"
 WARNING = "Warning"
 
 #: cluster seconds within which equal events are one
-_SAME_S = 600.0
+_AGGREGATION_WINDOW_S = 600.0
 #: events of one object: at once, and cluster seconds for one more
 _BURST = 25
 _REFILL_S = 300.0
 #: objects and events that are remembered
-_REMEMBERED = 4096
+_MAX_REMEMBERED = 4096
 #: events that may wait to be written
-_WAITING = 10_000
+_MAX_QUEUED = 10_000
 #: wall seconds before a growing count is written
-_GROWTH_S = 2.0
+_COUNT_DELAY_S = 2.0
 #: wall seconds for what waits at the end
 _FLUSH_S = 5.0
 #: few, so that under load events come after what they tell of
 _WRITERS = 3
-_LONGEST_MESSAGE = 1024
-_LONGEST_NAME = 253
+_MAX_MESSAGE_LENGTH = 1024
+_MAX_NAME_LENGTH = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class InvolvedObject:
     """The object that an event is about."""
 
     api_version: str
@@ -67,20 +67,20 @@ class Reference:
     uid: str
 
 
-class _Key(NamedTuple):
-    about: Reference
+class _EventKey(NamedTuple):
+    about: InvolvedObject
     type: str
     reason: str
     message: str
 
 
 @dataclass(slots=True)
-class _Entry:
+class _EventEntry:
     """One Event object, as it should be and as it was written."""
 
-    key: _Key
+    key: _EventKey
     #: `namespace/number`, its own in the line
-    place: str
+    queue_key: str
     name: str
     first: datetime
     last: datetime
@@ -91,35 +91,35 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Allowance:
+class _EventAllowance:
     tokens: float
     at_s: float
 
 
-class Recorder:
+class EventRecorder:
     """Writes events in the name of one component."""
 
-    def __init__(self, client: Client, *, component: str, clock: Clock, growth_s: float = _GROWTH_S) -> None:
+    def __init__(self, client: Client, *, component: str, clock: Clock, count_delay_s: float = _COUNT_DELAY_S) -> None:
         self.component = component
         #: events that were dropped because too many waited or one object caused too many
         self.dropped = 0
         self._client = client
         self._clock = clock
-        self._growth_s = growth_s
+        self._count_delay_s = count_delay_s
         self._instance = socket.gethostname()
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._allowances: OrderedDict[Reference, _Allowance] = OrderedDict()
+        self._entries: OrderedDict[_EventKey, _EventEntry] = OrderedDict()
+        self._allowances: OrderedDict[InvolvedObject, _EventAllowance] = OrderedDict()
         #: by place: entries that stand in the line to be written, and those whose count has grown since
-        self._due: dict[str, _Entry] = {}
-        self._grown: dict[str, _Entry] = {}
-        self._line = WorkQueue()
-        self._numbers = itertools.count()
-        self._some_due = asyncio.Event()
-        self._some_grown = asyncio.Event()
+        self._queued: dict[str, _EventEntry] = {}
+        self._recounted: dict[str, _EventEntry] = {}
+        self._queue = WorkQueue()
+        self._queue_numbers = itertools.count()
+        self._has_queued = asyncio.Event()
+        self._has_recounted = asyncio.Event()
 
     def event(
         self,
-        about: Reference,
+        about: InvolvedObject,
         type_: str,
         reason: str,
         message: str,
@@ -127,44 +127,44 @@ class Recorder:
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Say that something happened to an object; `type_` is Normal or Warning."""
-        if len(message) > _LONGEST_MESSAGE:
-            message = message[: _LONGEST_MESSAGE - 1] + "…"
-        key = _Key(about, type_, reason, message)
+        if len(message) > _MAX_MESSAGE_LENGTH:
+            message = message[: _MAX_MESSAGE_LENGTH - 1] + "…"
+        key = _EventKey(about, type_, reason, message)
         now_s = self._clock.elapsed_s()
         entry = self._entries.get(key)
-        if entry is not None and now_s - entry.last_s < _SAME_S:
+        if entry is not None and now_s - entry.last_s < _AGGREGATION_WINDOW_S:
             entry.count += 1
             entry.last, entry.last_s = self._clock.now(), now_s
             entry.annotations.update(annotations or {})
             self._entries.move_to_end(key)
-            if entry.place not in self._due:
-                self._grown[entry.place] = entry
-                self._some_grown.set()
+            if entry.queue_key not in self._queued:
+                self._recounted[entry.queue_key] = entry
+                self._has_recounted.set()
             return
-        if len(self._due) >= _WAITING or not self._allowed(about, now_s):
+        if len(self._queued) >= _MAX_QUEUED or not self._take_allowance(about, now_s):
             self.dropped += 1
             if self.dropped == 1 or self.dropped % 1000 == 0:
                 log.warning("%d events dropped so far; the last: %s %s", self.dropped, reason, about.name)
             return
         if entry is not None:
-            self._grown.pop(entry.place, None)
+            self._recounted.pop(entry.queue_key, None)
         now = self._clock.now()
-        place = f"{_namespace(about)}/{next(self._numbers)}"
-        entry = _Entry(key, place, _name(about), now, now, now_s, 1, dict(annotations or {}))
+        queue_key = f"{_namespace(about)}/{next(self._queue_numbers)}"
+        entry = _EventEntry(key, queue_key, _event_name(about), now, now, now_s, 1, dict(annotations or {}))
         self._entries[key] = entry
         self._entries.move_to_end(key)
-        self._forget(now_s)
-        self._stand_in_line(entry)
+        self._evict_remembered(now_s)
+        self._enqueue(entry)
 
-    def _stand_in_line(self, entry: _Entry) -> None:
-        self._due[entry.place] = entry
-        self._line.add(entry.place)
-        self._some_due.set()
+    def _enqueue(self, entry: _EventEntry) -> None:
+        self._queued[entry.queue_key] = entry
+        self._queue.add(entry.queue_key)
+        self._has_queued.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write events until told to stop, then what still waits."""
-        writing = [asyncio.ensure_future(self._write_due()) for _ in range(_WRITERS)]
-        writing.append(asyncio.ensure_future(self._hurry_grown()))
+        writing = [asyncio.ensure_future(self._run_writer()) for _ in range(_WRITERS)]
+        writing.append(asyncio.ensure_future(self._run_recounts()))
         try:
             await stop.wait()
         finally:
@@ -173,50 +173,50 @@ class Recorder:
             await asyncio.gather(*writing, return_exceptions=True)
         await self.flush()
 
-    async def _write_due(self) -> None:
+    async def _run_writer(self) -> None:
         while True:
-            place = self._line.take(_WRITERS - self._line.working)
-            if place is not None:
-                await self._write(place)
+            queue_key = self._queue.get(_WRITERS - self._queue.processing)
+            if queue_key is not None:
+                await self._write(queue_key)
             else:
-                self._some_due.clear()
-                await self._some_due.wait()
+                self._has_queued.clear()
+                await self._has_queued.wait()
 
-    async def _hurry_grown(self) -> None:
+    async def _run_recounts(self) -> None:
         while True:
-            await self._some_grown.wait()
-            await asyncio.sleep(self._growth_s)
-            self._some_grown.clear()
-            self._hurry()
+            await self._has_recounted.wait()
+            await asyncio.sleep(self._count_delay_s)
+            self._has_recounted.clear()
+            self._enqueue_recounted()
 
-    def _hurry(self) -> None:
+    def _enqueue_recounted(self) -> None:
         """Let everything that has grown stand in the line."""
-        grown, self._grown = self._grown, {}
-        for entry in grown.values():
-            self._stand_in_line(entry)
+        recounted, self._recounted = self._recounted, {}
+        for entry in recounted.values():
+            self._enqueue(entry)
 
     async def flush(self) -> None:
         """Write everything that waits, now; what takes too long is left."""
 
         async def writer() -> None:
-            while (place := self._line.take()) is not None:
+            while (place := self._queue.get()) is not None:
                 await self._write(place)
 
-        self._hurry()
+        self._enqueue_recounted()
         try:
             async with asyncio.timeout(_FLUSH_S):
                 await asyncio.gather(*(writer() for _ in range(_WRITERS)))
         except TimeoutError:
-            log.warning("%d events were not written in time", len(self._due))
+            log.warning("%d events were not written in time", len(self._queued))
 
-    async def _write(self, place: str) -> None:
-        entry = self._due.pop(place)
+    async def _write(self, queue_key: str) -> None:
+        entry = self._queued.pop(queue_key)
         key = entry.key
         try:
             await self._write_one(entry)
         except asyncio.CancelledError:
             # Told to stop in the middle of it; `flush` tries again.
-            self._stand_in_line(entry)
+            self._enqueue(entry)
             raise
         except KubeError as error:
             log.debug("event %s about %s was not written: %s", key.reason, key.about.name, error)
@@ -224,22 +224,22 @@ class Recorder:
             # A mistake of ours costs this event, never those to come.
             log.exception("event %s about %s was not written", key.reason, key.about.name)
         finally:
-            self._line.done(place)
+            self._queue.done(queue_key)
             # Another of its namespace may go now.
-            self._some_due.set()
+            self._has_queued.set()
 
-    async def _write_one(self, entry: _Entry) -> None:
+    async def _write_one(self, entry: _EventEntry) -> None:
         count = entry.count
         if count == entry.written:
             return
         namespace = _namespace(entry.key.about)
         if entry.written:
-            patch = {"count": count, "lastTimestamp": _seconds(entry.last), "metadata": _noted(entry)}
+            patch = {"count": count, "lastTimestamp": _rfc3339(entry.last), "metadata": _annotation_metadata(entry)}
             try:
                 await self._client.patch(EVENTS, entry.name, patch, namespace, brief=True)
             except NotFound:
                 # Events expire; this one happens still.
-                entry.name = _name(entry.key.about)
+                entry.name = _event_name(entry.key.about)
                 await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         else:
             # Names are drawn at random: one that exists is ours, from a write whose answer never came.
@@ -247,12 +247,12 @@ class Recorder:
                 await self._client.create(EVENTS, self._document(entry, namespace), namespace, brief=True)
         entry.written = count
 
-    def _document(self, entry: _Entry, namespace: str) -> dict[str, Any]:
+    def _document(self, entry: _EventEntry, namespace: str) -> dict[str, Any]:
         about, type_, reason, message = entry.key
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": entry.name, "namespace": namespace, **_noted(entry)},
+            "metadata": {"name": entry.name, "namespace": namespace, **_annotation_metadata(entry)},
             "involvedObject": {
                 key: value
                 for key, value in (
@@ -268,23 +268,26 @@ class Recorder:
             "message": message,
             "type": type_,
             "count": entry.count,
-            "firstTimestamp": _seconds(entry.first),
-            "lastTimestamp": _seconds(entry.last),
+            "firstTimestamp": _rfc3339(entry.first),
+            "lastTimestamp": _rfc3339(entry.last),
             "source": {"component": self.component},
             "reportingComponent": self.component,
             "reportingInstance": self._instance,
         }
 
-    def _forget(self, now_s: float) -> None:
+    def _evict_remembered(self, now_s: float) -> None:
         """Let go of events that will not be counted up any more, and of the oldest of too many."""
-        while len(self._entries) > _REMEMBERED or next(iter(self._entries.values())).last_s <= now_s - _SAME_S:
+        while (
+            len(self._entries) > _MAX_REMEMBERED
+            or next(iter(self._entries.values())).last_s <= now_s - _AGGREGATION_WINDOW_S
+        ):
             self._entries.popitem(last=False)
 
-    def _allowed(self, about: Reference, now_s: float) -> bool:
+    def _take_allowance(self, about: InvolvedObject, now_s: float) -> bool:
         allowance = self._allowances.get(about)
         if allowance is None:
-            allowance = self._allowances[about] = _Allowance(float(_BURST), now_s)
-            if len(self._allowances) > _REMEMBERED:
+            allowance = self._allowances[about] = _EventAllowance(float(_BURST), now_s)
+            if len(self._allowances) > _MAX_REMEMBERED:
                 self._allowances.popitem(last=False)
         else:
             self._allowances.move_to_end(about)
@@ -296,19 +299,19 @@ class Recorder:
         return True
 
 
-def _namespace(about: Reference) -> str:
+def _namespace(about: InvolvedObject) -> str:
     """Where the events about an object are."""
     return about.namespace or "default"
 
 
-def _name(about: Reference) -> str:
+def _event_name(about: InvolvedObject) -> str:
     """`<object>.<sixteen hex digits>`, as other components name their events."""
-    return f"{about.name[: _LONGEST_NAME - 17].rstrip('.-')}.{secrets.token_hex(8)}"
+    return f"{about.name[: _MAX_NAME_LENGTH - 17].rstrip('.-')}.{secrets.token_hex(8)}"
 
 
-def _noted(entry: _Entry) -> dict[str, Any]:
+def _annotation_metadata(entry: _EventEntry) -> dict[str, Any]:
     return {"annotations": dict(entry.annotations)} if entry.annotations else {}
 
 
-def _seconds(moment: datetime) -> str:
+def _rfc3339(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -48,7 +48,7 @@ class ClientCertificate:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Presented:
+class RequestCredentials:
     """What shows who we are: an Authorization header, a client certificate, both or none.  Never printed."""
 
     authorization: str = ""
@@ -58,22 +58,22 @@ class Presented:
 class Credentials(Protocol):
     """Who we are, as it is now."""
 
-    async def present(self) -> Presented:
+    async def current(self) -> RequestCredentials:
         """What to show; raises `CredentialsError`."""
         ...
 
-    async def refused(self, presented: Presented) -> bool:
+    async def refresh_after_401(self, presented: RequestCredentials) -> bool:
         """The server answered 401 to this; whether `present` now has something else to show."""
         ...
 
 
-class Nobody:
+class AnonymousCredentials:
     """No credentials: for servers that ask for none."""
 
-    async def present(self) -> Presented:
-        return Presented()
+    async def current(self) -> RequestCredentials:
+        return RequestCredentials()
 
-    async def refused(self, presented: Presented) -> bool:
+    async def refresh_after_401(self, presented: RequestCredentials) -> bool:
         return False
 
 
@@ -98,7 +98,7 @@ class HttpStream:
             try:
                 chunk = await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise ConnectionLost(f"{self._what}: {_said(error)}") from None
+                raise ConnectionLost(f"{self._what}: {_error_text(error)}") from None
             if not chunk:
                 return
             yield chunk
@@ -120,7 +120,7 @@ class HttpTransport:
             raise CredentialsError(f"the server must be an http or https URL, not {server!r}")
         self.server = server.rstrip("/")
         self._ca = ca
-        self._credentials: Credentials = credentials or Nobody()
+        self._credentials: Credentials = credentials or AnonymousCredentials()
         self._insecure = insecure
         self._server_name = server_name or None
         self._certificate: ClientCertificate | None = None
@@ -132,20 +132,20 @@ class HttpTransport:
         self._closed = False
 
     async def send(self, request: Request) -> Response:
-        presented = await self._credentials.present()
+        presented = await self._credentials.current()
         response = await self._send(request, presented)
-        if response.status == 401 and await self._credentials.refused(presented):
-            response = await self._send(request, await self._credentials.present())
+        if response.status == 401 and await self._credentials.refresh_after_401(presented):
+            response = await self._send(request, await self._credentials.current())
         return response
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[HttpStream]:
-        presented = await self._credentials.present()
+        presented = await self._credentials.current()
         response = await self._open(request, presented)
         try:
-            if response.status == 401 and await self._credentials.refused(presented):
+            if response.status == 401 and await self._credentials.refresh_after_401(presented):
                 response.close()
-                response = await self._open(request, await self._credentials.present())
+                response = await self._open(request, await self._credentials.current())
             yield HttpStream(response, f"GET {request.path}")
         finally:
             # A watch is never read to its end, so its connection cannot be used again.
@@ -159,7 +159,7 @@ class HttpTransport:
         for session in sessions:
             await session.close()
 
-    async def _send(self, request: Request, presented: Presented) -> Response:
+    async def _send(self, request: Request, presented: RequestCredentials) -> Response:
         what = f"{request.method} {request.path}"
         pool = await self._session(presented, streams=False)
         try:
@@ -174,16 +174,16 @@ class HttpTransport:
             ) as response:
                 return Response(response.status, await response.read(), response.headers)
         except TimeoutError:
-            await self._give_up(pool)
+            await self._abandon_pool(pool)
             raise ConnectionLost(f"{what}: no answer within {request.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionLost(f"{what}: {_said(error)}") from None
+            raise ConnectionLost(f"{what}: {_error_text(error)}") from None
         except RuntimeError as error:
             if not self._closed:
                 raise
             raise ConnectionLost(f"{what}: {error}") from None
 
-    async def _open(self, request: Request, presented: Presented) -> aiohttp.ClientResponse:
+    async def _open(self, request: Request, presented: RequestCredentials) -> aiohttp.ClientResponse:
         what = f"{request.method} {request.path}"
         session = await self._session(presented, streams=True)
         try:
@@ -200,7 +200,7 @@ class HttpTransport:
         except TimeoutError:
             raise ConnectionLost(f"{what}: no answer within {request.timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionLost(f"{what}: {_said(error)}") from None
+            raise ConnectionLost(f"{what}: {_error_text(error)}") from None
         except RuntimeError as error:
             if not self._closed:
                 raise
@@ -210,15 +210,15 @@ class HttpTransport:
         query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
         return URL(f"{self.server}{request.path}{query}", encoded=True)
 
-    async def _session(self, presented: Presented, *, streams: bool) -> aiohttp.ClientSession:
+    async def _session(self, presented: RequestCredentials, *, streams: bool) -> aiohttp.ClientSession:
         if self._closed:
             raise ConnectionLost("the transport is closed")
         if presented.certificate != self._certificate or self._tls is None:
-            self._tls = self._context(presented.certificate)
+            self._tls = self._tls_context(presented.certificate)
             self._certificate = presented.certificate
-            outdated = (self._pool, self._streams)
+            stale_sessions = (self._pool, self._streams)
             self._pool = self._streams = None
-            for session in outdated:
+            for session in stale_sessions:
                 await self._retire(session)
         if streams:
             if self._streams is None:
@@ -234,7 +234,7 @@ class HttpTransport:
         # Redirects and cookies would carry our token to somebody else, or keep another's.
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 
-    def _context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
+    def _tls_context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
         try:
             text = self._ca.decode("ascii") if self._ca else None
             context = ssl.create_default_context(cadata=text)
@@ -244,10 +244,10 @@ class HttpTransport:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if certificate is not None:
-            _load(context, certificate)
+            _load_certificate(context, certificate)
         return context
 
-    async def _give_up(self, pool: aiohttp.ClientSession) -> None:
+    async def _abandon_pool(self, pool: aiohttp.ClientSession) -> None:
         if pool is self._pool:
             self._pool = None
             await self._retire(pool)
@@ -261,7 +261,7 @@ class HttpTransport:
             await old.close()
 
 
-def _headers(request: Request, presented: Presented) -> dict[str, str]:
+def _headers(request: Request, presented: RequestCredentials) -> dict[str, str]:
     # Within a cluster the network is faster than decompression.
     headers = {"Accept": request.accept, "Accept-Encoding": "identity", "User-Agent": f"pykai/{__version__}"}
     if request.body is not None:
@@ -271,7 +271,7 @@ def _headers(request: Request, presented: Presented) -> dict[str, str]:
     return headers
 
 
-def _load(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
+def _load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
     with tempfile.TemporaryDirectory(prefix="pykai-") as folder:
         path = os.path.join(folder, "client.pem")
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -282,5 +282,5 @@ def _load(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
             raise CredentialsError(f"client certificate and key cannot be used: {error}") from None
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -25,7 +25,7 @@ EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Exec:
+class ExecConfig:
     """A program that says who we are."""
 
     #: file and field, for errors
@@ -39,7 +39,7 @@ class Exec:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Access:
+class RestConfig:
     """Where the server is and who we are to it.  Holds secrets: never printed."""
 
     server: str
@@ -50,18 +50,18 @@ class Access:
     authorization: str = ""
     certificate: ClientCertificate | None = None
     token_file: Path | None = None
-    exec: Exec | None = None
+    exec: ExecConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _KubeconfigEntry:
     """A named part of a kubeconfig, and where it stands."""
 
     file: Path
     where: str
     fields: Mapping[str, Any]
 
-    def bad(self, name: str, problem: str) -> CredentialsError:
+    def error(self, name: str, problem: str) -> CredentialsError:
         return CredentialsError(f"{self.file}: {self.where}.{name}: {problem}")
 
     def text(self, name: str) -> str:
@@ -69,7 +69,7 @@ class _Entry:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.bad(name, f"expected text, got {type(value).__name__}")
+            raise self.error(name, f"expected text, got {type(value).__name__}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -77,7 +77,7 @@ class _Entry:
         if value is None:
             return False
         if not isinstance(value, bool):
-            raise self.bad(name, f"expected true or false, got {type(value).__name__}")
+            raise self.error(name, f"expected true or false, got {type(value).__name__}")
         return value
 
     def path(self, name: str) -> Path | None:
@@ -91,54 +91,54 @@ class _Entry:
             try:
                 return base64.b64decode("".join(encoded.split()), validate=True)
             except (binascii.Error, ValueError) as error:
-                raise self.bad(f"{name}-data", f"not base64: {error}") from None
+                raise self.error(f"{name}-data", f"not base64: {error}") from None
         path = self.path(name)
         if path is None:
             return None
         try:
             return path.read_bytes()
         except OSError as error:
-            raise self.bad(name, f"{path} cannot be read: {error.strerror or error}") from None
+            raise self.error(name, f"{path} cannot be read: {error.strerror or error}") from None
 
-    def refuse(self, names: Mapping[str, str]) -> None:
+    def refuse_fields(self, names: Mapping[str, str]) -> None:
         for name, instead in names.items():
             if self.fields.get(name):
-                raise self.bad(name, f"is not supported; {instead}")
+                raise self.error(name, f"is not supported; {instead}")
 
 
 @dataclass(slots=True)
-class _Merged:
+class _MergedKubeconfig:
     current: str = ""
-    clusters: dict[str, _Entry] = field(default_factory=dict)
-    users: dict[str, _Entry] = field(default_factory=dict)
-    contexts: dict[str, _Entry] = field(default_factory=dict)
+    clusters: dict[str, _KubeconfigEntry] = field(default_factory=dict)
+    users: dict[str, _KubeconfigEntry] = field(default_factory=dict)
+    contexts: dict[str, _KubeconfigEntry] = field(default_factory=dict)
 
 
-def load(paths: Sequence[Path], context: str = "") -> Access:
+def load_rest_config(paths: Sequence[Path], context: str = "") -> RestConfig:
     """What these files, merged, say about a context (the current one if none is named)."""
-    merged = _Merged()
+    merged = _MergedKubeconfig()
     for path in paths:
         _merge(path, merged)
     files = ", ".join(map(str, paths))
     name = context or merged.current
     if not name:
-        known = ", ".join(sorted(merged.contexts)) or "none"
-        raise CredentialsError(f"{files}: current-context is not set; contexts there: {known}")
+        context_names = ", ".join(sorted(merged.contexts)) or "none"
+        raise CredentialsError(f"{files}: current-context is not set; contexts there: {context_names}")
     chosen = merged.contexts.get(name)
     if chosen is None:
-        known = ", ".join(sorted(merged.contexts)) or "none"
-        raise CredentialsError(f"{files}: there is no context {name!r}; contexts there: {known}")
+        context_names = ", ".join(sorted(merged.contexts)) or "none"
+        raise CredentialsError(f"{files}: there is no context {name!r}; contexts there: {context_names}")
     cluster = merged.clusters.get(chosen.text("cluster"))
     if cluster is None:
-        raise chosen.bad("cluster", f"there is no cluster {chosen.text('cluster')!r}")
+        raise chosen.error("cluster", f"there is no cluster {chosen.text('cluster')!r}")
     user_name = chosen.text("user")
     user = merged.users.get(user_name)
     if user is None and user_name:
-        raise chosen.bad("user", f"there is no user {user_name!r}")
-    return _access(chosen, cluster, user)
+        raise chosen.error("user", f"there is no user {user_name!r}")
+    return _rest_config(chosen, cluster, user)
 
 
-def _merge(path: Path, merged: _Merged) -> None:
+def _merge(path: Path, merged: _MergedKubeconfig) -> None:
     try:
         document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as error:
@@ -152,7 +152,7 @@ def _merge(path: Path, merged: _Merged) -> None:
         return
     if not isinstance(document, dict):
         raise CredentialsError(f"{path}: expected a Config object")
-    whole = _Entry(path, "", document)
+    root = _KubeconfigEntry(path, "", document)
     if not merged.current:
         value = document.get("current-context")
         if value is not None and not isinstance(value, str):
@@ -163,7 +163,7 @@ def _merge(path: Path, merged: _Merged) -> None:
         ("users", "user", merged.users),
         ("contexts", "context", merged.contexts),
     ):
-        items = whole.fields.get(plural) or []
+        items = root.fields.get(plural) or []
         if not isinstance(items, list):
             raise CredentialsError(f"{path}: {plural}: expected a list")
         for number, item in enumerate(items):
@@ -173,22 +173,22 @@ def _merge(path: Path, merged: _Merged) -> None:
             where = f"{plural}[name={item['name']}].{singular}"
             if not isinstance(fields, dict):
                 raise CredentialsError(f"{path}: {where}: expected an object")
-            into.setdefault(item["name"], _Entry(path, where, fields))
+            into.setdefault(item["name"], _KubeconfigEntry(path, where, fields))
 
 
-def _access(context: _Entry, cluster: _Entry, user: _Entry | None) -> Access:
+def _rest_config(context: _KubeconfigEntry, cluster: _KubeconfigEntry, user: _KubeconfigEntry | None) -> RestConfig:
     server = cluster.text("server")
     if not server.startswith(("https://", "http://")):
-        raise cluster.bad("server", "expected an http or https URL" + (f", got {server!r}" if server else ""))
-    cluster.refuse({"proxy-url": "connect without a proxy"})
+        raise cluster.error("server", "expected an http or https URL" + (f", got {server!r}" if server else ""))
+    cluster.refuse_fields({"proxy-url": "connect without a proxy"})
     insecure = cluster.flag("insecure-skip-tls-verify")
     ca = cluster.data("certificate-authority")
     if insecure and ca is not None:
-        raise cluster.bad("insecure-skip-tls-verify", "contradicts certificate-authority; leave one of them out")
-    access = Access(server, ca, insecure, cluster.text("tls-server-name"), context.text("namespace"))
+        raise cluster.error("insecure-skip-tls-verify", "contradicts certificate-authority; leave one of them out")
+    rest_config = RestConfig(server, ca, insecure, cluster.text("tls-server-name"), context.text("namespace"))
     if user is None:
-        return access
-    user.refuse(
+        return rest_config
+    user.refuse_fields(
         {
             "auth-provider": "use an exec plugin",
             "as": "use the credentials of that user",
@@ -197,12 +197,12 @@ def _access(context: _Entry, cluster: _Entry, user: _Entry | None) -> Access:
             "as-user-extra": "use the credentials of that user",
         }
     )
-    return Access(
-        access.server,
-        access.ca,
-        access.insecure,
-        access.server_name,
-        access.namespace,
+    return RestConfig(
+        rest_config.server,
+        rest_config.ca,
+        rest_config.insecure,
+        rest_config.server_name,
+        rest_config.namespace,
         _authorization(user),
         _certificate(user),
         user.path("tokenFile") if not user.text("token") else None,
@@ -210,7 +210,7 @@ def _access(context: _Entry, cluster: _Entry, user: _Entry | None) -> Access:
     )
 
 
-def _authorization(user: _Entry) -> str:
+def _authorization(user: _KubeconfigEntry) -> str:
     token = user.text("token")
     if token:
         return f"Bearer {token}"
@@ -220,44 +220,44 @@ def _authorization(user: _Entry) -> str:
     return ""
 
 
-def _certificate(user: _Entry) -> ClientCertificate | None:
+def _certificate(user: _KubeconfigEntry) -> ClientCertificate | None:
     certificate, key = user.data("client-certificate"), user.data("client-key")
     if certificate is None and key is None:
         return None
     if certificate is None:
-        raise user.bad("client-certificate-data", "missing, though there is a client key")
+        raise user.error("client-certificate-data", "missing, though there is a client key")
     if key is None:
-        raise user.bad("client-key-data", "missing, though there is a client certificate")
+        raise user.error("client-key-data", "missing, though there is a client certificate")
     return ClientCertificate(certificate, key)
 
 
-def _exec(user: _Entry) -> Exec | None:
+def _exec(user: _KubeconfigEntry) -> ExecConfig | None:
     fields = user.fields.get("exec")
     if fields is None:
         return None
     if not isinstance(fields, dict):
-        raise user.bad("exec", "expected an object")
-    plugin = _Entry(user.file, f"{user.where}.exec", fields)
+        raise user.error("exec", "expected an object")
+    plugin = _KubeconfigEntry(user.file, f"{user.where}.exec", fields)
     command = plugin.text("command")
     if not command:
-        raise plugin.bad("command", "missing")
+        raise plugin.error("command", "missing")
     api_version = plugin.text("apiVersion")
     if api_version not in EXEC_API_VERSIONS:
-        raise plugin.bad("apiVersion", f"expected one of {', '.join(EXEC_API_VERSIONS)}, got {api_version!r}")
+        raise plugin.error("apiVersion", f"expected one of {', '.join(EXEC_API_VERSIONS)}, got {api_version!r}")
     if plugin.text("interactiveMode") == "Always":
-        raise plugin.bad("interactiveMode", "the plugin wants a terminal, and there is none")
+        raise plugin.error("interactiveMode", "the plugin wants a terminal, and there is none")
     args = fields.get("args") or []
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        raise plugin.bad("args", "expected a list of texts")
+        raise plugin.error("args", "expected a list of texts")
     env: dict[str, str] = {}
     for number, item in enumerate(fields.get("env") or []):
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            raise plugin.bad(f"env[{number}].name", "expected text")
+            raise plugin.error(f"env[{number}].name", "expected text")
         env[item["name"]] = str(item.get("value") or "")
     if "/" in command:
         # Like kubectl: a path is relative to the file, a bare name is looked up in $PATH.
         command = str(user.file.parent / command)
-    return Exec(
+    return ExecConfig(
         f"{user.file}: {plugin.where}",
         command,
         tuple(args),

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 #: How many slots one may hold for each that remains free.  Totals are set so that one who is alone has enough of them.
-_SHARE = 4
+_MAX_HELD_PER_FREE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class TokenBucket:
         burst: int,
         *,
         now: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._qps = qps
         self._burst = max(1, burst or int(qps))
         self._now = now
-        self._pause = pause
+        self._sleep = sleep
         self._tokens = float(self._burst)
         self._at = now()
 
@@ -68,15 +68,15 @@ class TokenBucket:
         self._at = moment
         self._tokens -= 1
         if self._tokens < 0:
-            await self._pause(-self._tokens / self._qps)
+            await self._sleep(-self._tokens / self._qps)
 
 
-def leaves_enough(held: int, free: int) -> bool:
+def may_take_slot(held: int, free: int) -> bool:
     """Whether one who holds so many slots may take another of those that are free; the first is never denied."""
-    return free > 0 and (held == 0 or held + 1 <= _SHARE * (free - 1))
+    return free > 0 and (held == 0 or held + 1 <= _MAX_HELD_PER_FREE * (free - 1))
 
 
-class Slots:
+class FairSemaphore:
     """So many at a time, and never all of them for one and the same owner.
 
     First come, first served among those of one owner; owners who wait take turns.
@@ -89,59 +89,59 @@ class Slots:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
-    async def of(self, owner: str) -> AsyncIterator[None]:
+    async def slot(self, namespace: str) -> AsyncIterator[None]:
         """Hold a slot in the name of an owner, a namespace mostly, within the block."""
-        if owner not in self._waiting and leaves_enough(self._held.get(owner, 0), self._free):
-            self._take(owner)
+        if namespace not in self._waiting and may_take_slot(self._held.get(namespace, 0), self._free):
+            self._take(namespace)
         else:
-            await self._turn(owner)
+            await self._wait_for_slot(namespace)
         try:
             yield
         finally:
-            self._give_back(owner)
+            self._release(namespace)
 
-    async def _turn(self, owner: str) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
+    async def _wait_for_slot(self, namespace: str) -> None:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append(granted)
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._leave(owner, turn)
+            if granted.cancelled():
+                self._stop_waiting(namespace, granted)
             else:
                 # The slot came at the same moment.
-                self._give_back(owner)
+                self._release(namespace)
             raise
 
-    def _leave(self, owner: str, turn: asyncio.Future[None]) -> None:
-        waiting = self._waiting.get(owner)
-        if waiting is not None and turn in waiting:
-            waiting.remove(turn)
+    def _stop_waiting(self, namespace: str, granted: asyncio.Future[None]) -> None:
+        waiting = self._waiting.get(namespace)
+        if waiting is not None and granted in waiting:
+            waiting.remove(granted)
             if not waiting:
-                del self._waiting[owner]
+                del self._waiting[namespace]
 
-    def _take(self, owner: str) -> None:
+    def _take(self, namespace: str) -> None:
         self._free -= 1
-        self._held[owner] = self._held.get(owner, 0) + 1
+        self._held[namespace] = self._held.get(namespace, 0) + 1
 
-    def _give_back(self, owner: str) -> None:
+    def _release(self, namespace: str) -> None:
         self._free += 1
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
-        while self._free and (lucky := self._next()) is not None:
-            waiting = self._waiting.pop(lucky)
-            turn = waiting.popleft()
+        self._held[namespace] -= 1
+        if not self._held[namespace]:
+            del self._held[namespace]
+        while self._free and (next_namespace := self._next_namespace()) is not None:
+            waiting = self._waiting.pop(next_namespace)
+            granted = waiting.popleft()
             if waiting:
-                self._waiting[lucky] = waiting
+                self._waiting[next_namespace] = waiting
             # One who was cancelled has yet to hear of it.
-            if not turn.done():
-                self._take(lucky)
-                turn.set_result(None)
+            if not granted.done():
+                self._take(next_namespace)
+                granted.set_result(None)
 
-    def _next(self) -> str | None:
+    def _next_namespace(self) -> str | None:
         """The owner who waits, may take a slot, and has waited for his turn longest."""
-        for owner in self._waiting:
-            if leaves_enough(self._held.get(owner, 0), self._free):
-                return owner
+        for namespace in self._waiting:
+            if may_take_slot(self._held.get(namespace, 0), self._free):
+                return namespace
         return None

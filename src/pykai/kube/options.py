@@ -16,7 +16,7 @@ from pykai.api.suggestions import did_you_mean
 
 T = TypeVar("T")
 
-_SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 class OptionError(ValueError):
@@ -45,9 +45,9 @@ def read_options(options: T, flags: Mapping[str, str], given: Mapping[str, objec
 
 def _read(text: str, default: object) -> object:
     if isinstance(default, bool):
-        if text.lower() not in _SWITCHES:
+        if text.lower() not in _BOOLEANS:
             raise ValueError("expected true or false")
-        return _SWITCHES[text.lower()]
+        return _BOOLEANS[text.lower()]
     if isinstance(default, int):
         if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
             raise ValueError("expected a whole number of at least 1")
@@ -67,10 +67,10 @@ def _read(text: str, default: object) -> object:
 
 def _pairs(text: str) -> dict[str, str]:
     """`k1=v1,k2=v2`; empty text for none, the last of equal keys wins."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for part in text.split(",") if text else ():
         key, equals, value = part.partition("=")
         if not equals:
             raise ValueError(f"expected key=value pairs, got {part!r}")
-        found[key.strip()] = value.strip()
-    return found
+        pairs[key.strip()] = value.strip()
+    return pairs

@@ -14,20 +14,20 @@ from pykai.kube.transport import Request, Response, Stream, Transport
 
 log = logging.getLogger(__name__)
 
-_READING = ("GET", "HEAD")
+_READ_METHODS = ("GET", "HEAD")
 
 
-class ReadOnly:
+class ReadOnlyTransport:
     """Lets reads through to another transport."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         #: writes that were not sent
-        self.refused = 0
+        self.refused_writes = 0
 
     async def send(self, request: Request) -> Response:
         """See `Transport`."""
-        if request.method in _READING:
+        if request.method in _READ_METHODS:
             return await self._inner.send(request)
         status = {
             "apiVersion": "v1",
@@ -41,7 +41,7 @@ class ReadOnly:
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
         """See `Transport`."""
-        if request.method not in _READING:
+        if request.method not in _READ_METHODS:
             raise Forbidden(403, "Forbidden", self._refuse(request))
         return self._inner.stream(request)
 
@@ -50,7 +50,7 @@ class ReadOnly:
         await self._inner.close()
 
     def _refuse(self, request: Request) -> str:
-        self.refused += 1
+        self.refused_writes += 1
         text = f"this process only reads; {request.method} {request.path} was not sent"
         log.error("%s", text)
         return text

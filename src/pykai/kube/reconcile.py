@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Conflict, CredentialsError, KubeError, Unauthorized
-from pykai.kube.events import Recorder
+from pykai.kube.events import EventRecorder
 from pykai.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Reconciler:
 
     def idle(self) -> bool:
         """Whether nothing is ready and nothing runs; keys that wait for their time do not count."""
-        return not len(self._queue) and not self._queue.working
+        return not len(self._queue) and not self._queue.processing
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop; what runs then is finished."""
@@ -71,9 +71,9 @@ class Reconciler:
         try:
             while not stop.is_set() and self._fatal is None:
                 self._wakeup.clear()
-                self._begin()
+                self._start_workers()
                 await self._wakeup.wait()
-            self._rest()
+            self._stop_starting()
             if self._tasks:
                 await asyncio.wait(self._tasks)
         except asyncio.CancelledError:
@@ -82,12 +82,12 @@ class Reconciler:
                 task.cancel()
             raise
         finally:
-            self._rest()
+            self._stop_starting()
             stopped.cancel()
         if self._fatal is not None:
             raise self._fatal
 
-    def _rest(self) -> None:
+    def _stop_starting(self) -> None:
         """Begin nothing more."""
         self._running = False
         if self._timer is not None:
@@ -98,11 +98,11 @@ class Reconciler:
         await stop.wait()
         self._wakeup.set()
 
-    def _begin(self) -> None:
+    def _start_workers(self) -> None:
         """Start work on as many ready keys as there may be at once."""
         loop = asyncio.get_running_loop()
         while len(self._tasks) < self._workers:
-            key = self._queue.take(self._workers - self._queue.working)
+            key = self._queue.get(self._workers - self._queue.processing)
             if key is None:
                 return
             task = loop.create_task(self._work(key))
@@ -114,25 +114,25 @@ class Reconciler:
         key: str | None = first
         while key is not None:
             try:
-                again_s = await self._reconcile(key)
+                requeue_after_s = await self._reconcile(key)
             except (Unauthorized, CredentialsError) as error:
                 self._fatal = error
                 self._wakeup.set()
             except Exception as error:
-                self._failed(key, error)
+                self._retry_with_backoff(key, error)
             else:
                 self._failures.pop(key, None)
-                if again_s is not None:
-                    self._queue.add_at(key, self._clock.elapsed_s() + max(0.0, again_s))
+                if requeue_after_s is not None:
+                    self._queue.add_at(key, self._clock.elapsed_s() + max(0.0, requeue_after_s))
                     self._set_timer()
             finally:
                 self._queue.done(key)
             # A function that never waits must not keep the loop from everybody else.
             await asyncio.sleep(0)
-            free = self._workers - self._queue.working
-            key = self._queue.take(free) if self._running and self._fatal is None else None
+            free = self._workers - self._queue.processing
+            key = self._queue.get(free) if self._running and self._fatal is None else None
 
-    def _failed(self, key: str, error: Exception) -> None:
+    def _retry_with_backoff(self, key: str, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         delay_s = min(self._max_delay_s, self._base_delay_s * 2.0 ** min(failures - 1, 30))
@@ -156,16 +156,16 @@ class Reconciler:
             self._timer.cancel()
         wait_s = self._clock.wall_s(max(0.0, due_s - self._clock.elapsed_s()))
         self._timer_due_s = due_s
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._queue.ripen(self._clock.elapsed_s())
+        self._queue.promote_due(self._clock.elapsed_s())
         self._set_timer()
         self._wakeup.set()
 
 
-async def reconcile_and_tell(reconciler: Reconciler, recorder: Recorder, stop: asyncio.Event) -> None:
+async def reconcile_and_record_events(reconciler: Reconciler, recorder: EventRecorder, stop: asyncio.Event) -> None:
     """Run both until told to stop; the events of what is finished then are still written."""
     recording = asyncio.ensure_future(recorder.run(stop))
     try:

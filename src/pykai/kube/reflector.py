@@ -1,6 +1,6 @@
 """List once, then follow the changes: what keeps a cache equal to the server.
 
-`WatchDecoder` cuts the bytes of a watch into events and does no I/O.  `Follower` drives it: it lists, watches from the
+`WatchDecoder` cuts the bytes of a watch into events and does no I/O.  `Reflector` drives it: it lists, watches from the
 list's resource version, resumes after every end from the last version it saw, and lists again when the server has
 forgotten that version (410).  What flows out are calls to a `Sink`: `store.Store`.
 
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pykai.kube.client import PAGE, Client, Page
+from pykai.kube.client import PAGE_SIZE, Client, ListPage
 from pykai.kube.errors import (
     ApiError,
     ConnectionLost,
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 #: a watch that ended sooner, without an event, is no success
 _TOO_SHORT_S = 1.0
 #: events taken before others get their turn
-_AT_A_TIME = 64
+_YIELD_EVERY = 64
 
 
 class WatchEvent(NamedTuple):
@@ -61,20 +61,20 @@ class WatchEvent(NamedTuple):
     object: msgspec.Raw
 
 
-class _Line(msgspec.Struct):
+class _WatchLine(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
 class _Bookmark(msgspec.Struct):
-    class _Metadata(msgspec.Struct, rename="camel"):
+    class _BookmarkMetadata(msgspec.Struct, rename="camel"):
         resource_version: str = ""
 
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: _BookmarkMetadata = msgspec.field(default_factory=_BookmarkMetadata)
 
 
-_LINES = msgspec.json.Decoder(_Line)
-_BOOKMARKS = msgspec.json.Decoder(_Bookmark)
+_LINE_DECODER = msgspec.json.Decoder(_WatchLine)
+_BOOKMARK_DECODER = msgspec.json.Decoder(_Bookmark)
 
 
 class WatchDecoder:
@@ -98,7 +98,7 @@ class WatchDecoder:
         if end + 1 < len(chunk):
             self._pieces.append(chunk[end + 1 :])
         try:
-            lines = [_LINES.decode(line) for line in complete.split(b"\n") if line and not line.isspace()]
+            lines = [_LINE_DECODER.decode(line) for line in complete.split(b"\n") if line and not line.isspace()]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConnectionLost(f"the watch brought something that is no event: {error}") from None
         return [WatchEvent(line.type, line.object) for line in lines]
@@ -108,14 +108,14 @@ class OutOfOrder(KubeError):
     """The watch brought history that is not ours; only a list can tell what is true."""
 
 
-class Sink(Protocol):
+class ReflectorStore(Protocol):
     """Where a follower puts what it learns."""
 
     def begin_list(self) -> None:
         """A list begins (again); what it does not bring will be gone."""
         ...
 
-    def listed(self, items: list[msgspec.Raw]) -> None:
+    def add_listed(self, items: list[msgspec.Raw]) -> None:
         """Objects of the list."""
         ...
 
@@ -123,20 +123,20 @@ class Sink(Protocol):
         """The list is complete."""
         ...
 
-    def happened(self, event: WatchEvent) -> str:
+    def apply_event(self, event: WatchEvent) -> str:
         """Take an ADDED, MODIFIED or DELETED, and say from which resource version to resume.
 
         Raises `OutOfOrder` if it cannot belong to the history seen so far.
         """
         ...
 
-    def bookmarked(self, resource_version: str) -> None:
+    def apply_bookmark(self, resource_version: str) -> None:
         """Everything up to this version has been seen; raises `OutOfOrder` if it goes back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class WatchSelection:
     """Which objects of a resource to follow."""
 
     resource: Resource
@@ -148,7 +148,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WatchTimeouts:
     """Wall times of a follower, in seconds."""
 
     #: silence after which a watch is taken for dead; bookmarks come about once a minute
@@ -162,37 +162,37 @@ class Patience:
     resync_s: float | None = 1800.0
 
 
-class _Silent(ConnectionLost):
+class _WatchIdle(ConnectionLost):
     """A watch that the server had begun to answer, without a word since.
 
     The connection may be dead, or nothing may ever have happened to the kind: an API server sends no bookmarks then.
     """
 
 
-class Follower:
+class Reflector:
     """Keeps one sink equal to what a server has."""
 
     def __init__(
         self,
         client: Client,
-        selection: Selection,
-        sink: Sink,
+        selection: WatchSelection,
+        store: ReflectorStore,
         *,
         optional: bool = False,
-        patience: Patience | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        timeouts: WatchTimeouts | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._selection = selection
-        self._sink = sink
+        self._store = store
         self.optional = optional
-        self._patience = patience or Patience()
-        self._pause = pause
-        self._version = ""
+        self._timeouts = timeouts or WatchTimeouts()
+        self._sleep = sleep
+        self._resource_version = ""
         self._failures = 0
-        self._brought = False
+        self._received_event = False
         #: whether the last word of the server was a 410
-        self._outdated = False
+        self._last_was_gone = False
         #: when to list again, seconds of the event loop
         self._resync_due_s = math.inf
         self._opened_s: float | None = None
@@ -201,36 +201,38 @@ class Follower:
         """Follow until cancelled; raises `Unauthorized` or `CredentialsError`, after which nothing can go on."""
         while True:
             try:
-                await self._once()
+                await self._list_and_watch()
             except (Unauthorized, CredentialsError):
                 raise
             except (Gone, OutOfOrder) as reason:
                 log.info("%s: listing again: %s", self._selection.resource.plural, reason)
-                self._version = ""
-                if isinstance(reason, Gone) and not self._outdated:
+                self._resource_version = ""
+                if isinstance(reason, Gone) and not self._last_was_gone:
                     # The server answers: the failures before, while it was away, are over.
-                    self._outdated, self._failures = True, 0
+                    self._last_was_gone, self._failures = True, 0
                 # The first 410 costs nothing but a list; a server that keeps saying so is not to be hammered.
-                await self._rest(reason, free=1 if isinstance(reason, Gone) else 0)
+                await self._back_off(reason, free_failures=1 if isinstance(reason, Gone) else 0)
             except NotFound:
-                self._version = ""
+                self._resource_version = ""
                 if self.optional:
-                    self._sink.begin_list()
-                    self._sink.end_list("")
+                    self._store.begin_list()
+                    self._store.end_list("")
                     self._failures = max(self._failures, 6)
-                await self._rest(_not_served(self._selection.resource), quiet=self.optional)
-            except _Silent as silence:
-                await self._rest(silence, free=1)
+                await self._back_off(_not_served(self._selection.resource), quiet=self.optional)
+            except _WatchIdle as silence:
+                await self._back_off(silence, free_failures=1)
             except KubeError as failure:
                 # One loss after a working watch is the network's everyday; the next one waits.
-                await self._rest(failure, free=1 if isinstance(failure, ConnectionLost) and self._brought else 0)
+                await self._back_off(
+                    failure, free_failures=1 if isinstance(failure, ConnectionLost) and self._received_event else 0
+                )
 
-    async def _once(self) -> None:
+    async def _list_and_watch(self) -> None:
         """One list if needed, and one watch."""
-        self._brought = False
+        self._received_event = False
         # A server that is away is not asked for lists.
         due = not self._failures and asyncio.get_running_loop().time() > self._resync_due_s
-        if due or not self._version:
+        if due or not self._resource_version:
             await self._list()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -239,14 +241,14 @@ class Follower:
         finally:
             if self._opened_s is not None and loop.time() - self._opened_s >= _TOO_SHORT_S:
                 self._failures = 0
-        if not self._brought and loop.time() - began_s < _TOO_SHORT_S:
+        if not self._received_event and loop.time() - began_s < _TOO_SHORT_S:
             raise ConnectionLost("the watch ended at once")
         self._failures = 0
 
     async def _list(self) -> None:
         selection = self._selection
         version = ""
-        page: Page
+        page: ListPage
         async for page in self._client.pages(
             selection.resource,
             namespace=selection.namespace,
@@ -255,33 +257,33 @@ class Follower:
             metadata_only=selection.metadata_only,
         ):
             if page.first:
-                self._sink.begin_list()
+                self._store.begin_list()
                 version = page.resource_version
-            for begin in range(0, len(page.items), PAGE):
+            for begin in range(0, len(page.items), PAGE_SIZE):
                 if begin:
                     # A list that was begun again comes in one piece, however many objects there are.
                     await asyncio.sleep(0)
-                self._sink.listed(page.items[begin : begin + PAGE])
+                self._store.add_listed(page.items[begin : begin + PAGE_SIZE])
             if page.last:
-                self._sink.end_list(version)
-        self._version = version
-        if self._patience.resync_s is not None:
-            after_s = random.uniform(self._patience.resync_s, 2 * self._patience.resync_s)
+                self._store.end_list(version)
+        self._resource_version = version
+        if self._timeouts.resync_s is not None:
+            after_s = random.uniform(self._timeouts.resync_s, 2 * self._timeouts.resync_s)
             self._resync_due_s = asyncio.get_running_loop().time() + after_s
 
     async def _watch(self) -> None:
-        selection, patience = self._selection, self._patience
+        selection, timeouts = self._selection, self._timeouts
         loop = asyncio.get_running_loop()
         decoder = WatchDecoder()
         self._opened_s = None
         # The server may be slow to begin an answer to a watch without news; the idle limit covers that, too.
         try:
             async with (
-                asyncio.timeout(patience.idle_s) as limit,
+                asyncio.timeout(timeouts.idle_s) as limit,
                 self._client.open_watch(
                     selection.resource,
-                    resource_version=self._version,
-                    timeout_s=random.randint(patience.watch_s, 2 * patience.watch_s),
+                    resource_version=self._resource_version,
+                    timeout_s=random.randint(timeouts.watch_s, 2 * timeouts.watch_s),
                     namespace=selection.namespace,
                     label_selector=selection.label_selector,
                     field_selector=selection.field_selector,
@@ -289,53 +291,53 @@ class Follower:
                 ) as stream,
             ):
                 self._opened_s = loop.time()
-                taken = 0
+                handled = 0
                 async for chunk in stream.chunks():
-                    limit.reschedule(loop.time() + patience.idle_s)
+                    limit.reschedule(loop.time() + timeouts.idle_s)
                     for event in decoder.feed(chunk):
-                        self._take(event)
-                        taken += 1
-                        if taken % _AT_A_TIME == 0:
+                        self._handle_event(event)
+                        handled += 1
+                        if handled % _YIELD_EVERY == 0:
                             # A burst must not keep the loop from everybody else.
                             await asyncio.sleep(0)
                     if loop.time() > self._resync_due_s:
-                        self._version = ""
+                        self._resource_version = ""
                         return
         except TimeoutError:
-            kind = ConnectionLost if self._opened_s is None else _Silent
-            raise kind(f"nothing came for {patience.idle_s:g} s") from None
+            kind = ConnectionLost if self._opened_s is None else _WatchIdle
+            raise kind(f"nothing came for {timeouts.idle_s:g} s") from None
 
-    def _take(self, event: WatchEvent) -> None:
+    def _handle_event(self, event: WatchEvent) -> None:
         if event.type == "BOOKMARK":
             try:
-                version = _BOOKMARKS.decode(event.object).metadata.resource_version
+                version = _BOOKMARK_DECODER.decode(event.object).metadata.resource_version
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ConnectionLost(f"unreadable bookmark: {error}") from None
             if version:
-                self._sink.bookmarked(version)
+                self._store.apply_bookmark(version)
         elif event.type == "ERROR":
-            raise _error(event.object)
+            raise _watch_error(event.object)
         else:
-            version = self._sink.happened(event)
+            version = self._store.apply_event(event)
         if version:
-            self._version = version
-        self._brought = True
-        self._outdated = False
+            self._resource_version = version
+        self._received_event = True
+        self._last_was_gone = False
         self._failures = 0
 
-    async def _rest(self, failure: Exception, *, free: int = 0, quiet: bool = False) -> None:
+    async def _back_off(self, failure: Exception, *, free_failures: int = 0, quiet: bool = False) -> None:
         self._failures += 1
-        patience = self._patience
-        doublings = self._failures - 1 - free
+        timeouts = self._timeouts
+        doublings = self._failures - 1 - free_failures
         ceiling_s = 0.0
         if doublings >= 0:
-            ceiling_s = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** min(doublings, 16))
+            ceiling_s = min(timeouts.longest_pause_s, timeouts.first_pause_s * 2.0 ** min(doublings, 16))
         pause_s = random.uniform(ceiling_s / 2, ceiling_s)
         if isinstance(failure, ApiError) and failure.retry_after_s is not None:
             pause_s = max(pause_s, failure.retry_after_s)
         level = logging.DEBUG if quiet or not ceiling_s else logging.WARNING
         log.log(level, "%s: %s; trying again in %.1f s", self._selection.resource.plural, failure, pause_s)
-        await self._pause(pause_s)
+        await self._sleep(pause_s)
 
 
 def _not_served(resource: Resource) -> NotFound:
@@ -344,7 +346,7 @@ def _not_served(resource: Resource) -> NotFound:
     return NotFound(404, "NotFound", text)
 
 
-def _error(raw: msgspec.Raw) -> ApiError:
+def _watch_error(raw: msgspec.Raw) -> ApiError:
     try:
         status: Any = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

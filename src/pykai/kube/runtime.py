@@ -20,9 +20,9 @@ from pykai.kube.clock import Clock
 
 _LOG = logging.getLogger(__name__)
 #: wall seconds in which services have to finish what is in flight once they were told to stop
-PATIENCE_S = 25.0
+SHUTDOWN_TIMEOUT_S = 25.0
 #: when Python looks for garbage in cycles: new objects before a look at the youngest, such looks before an older one
-_COLLECTING = (50_000, 20, 10)
+_GC_THRESHOLDS = (50_000, 20, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Service(Protocol):
 
 
 @contextmanager
-def collecting_seldom() -> Iterator[None]:
+def gc_relaxed() -> Iterator[None]:
     """Let the garbage collector look less often inside the block.
 
     Caches hold hundreds of thousands of objects that live long, and looking through them again and again costs a
@@ -60,42 +60,44 @@ def collecting_seldom() -> Iterator[None]:
     young and still found.
     """
     before = gc.get_threshold()
-    gc.set_threshold(*_COLLECTING)
+    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         yield
     finally:
         gc.set_threshold(*before)
 
 
-async def run_together(
-    runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, patience_s: float = PATIENCE_S
+async def run_services(
+    runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S
 ) -> None:
     """Run services over their caches until `stop` is set, or until one of them fails, or the server knows us no more.
 
     On a failure the others are told to stop, and it raises.  A service that returns before it was told to is no
     failure: it had nothing more to do.
     """
-    with collecting_seldom():
-        await _run_together(runtime, services, stop, patience_s)
+    with gc_relaxed():
+        await _run_services(runtime, services, stop, shutdown_timeout_s)
 
 
-async def _run_together(runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, patience_s: float) -> None:
+async def _run_services(
+    runtime: Runtime, services: Sequence[Service], stop: asyncio.Event, shutdown_timeout_s: float
+) -> None:
     await runtime.caches.start()
     tasks = {asyncio.create_task(service.run(stop), name=service.name) for service in services}
-    lost = asyncio.create_task(runtime.caches.failed(), name="caches")
-    told = asyncio.create_task(stop.wait())
+    caches_failed = asyncio.create_task(runtime.caches.wait_for_failure(), name="caches")
+    stopped = asyncio.create_task(stop.wait())
     try:
-        failure = await _first_failure(tasks, lost, told)
+        failure = await _first_failure(tasks, caches_failed, stopped)
         stop.set()
         running = {task for task in tasks if not task.done()}
         if running:
-            _, late = await asyncio.wait(running, timeout=patience_s)
+            _, late = await asyncio.wait(running, timeout=shutdown_timeout_s)
             for task in late:
-                _LOG.warning("%s did not finish within %g s and is cancelled", task.get_name(), patience_s)
+                _LOG.warning("%s did not finish within %g s and is cancelled", task.get_name(), shutdown_timeout_s)
     finally:
-        for each in (*tasks, lost, told):
+        for each in (*tasks, caches_failed, stopped):
             each.cancel()
-        ends = await asyncio.gather(*tasks, lost, told, return_exceptions=True)
+        ends = await asyncio.gather(*tasks, caches_failed, stopped, return_exceptions=True)
         await runtime.caches.stop()
     for end in (failure, *ends):
         if isinstance(end, Exception):
@@ -103,14 +105,14 @@ async def _run_together(runtime: Runtime, services: Sequence[Service], stop: asy
 
 
 async def _first_failure(
-    tasks: set[asyncio.Task[None]], lost: asyncio.Task[None], told: asyncio.Task[Any]
+    tasks: set[asyncio.Task[None]], caches_failed: asyncio.Task[None], stopped: asyncio.Task[Any]
 ) -> BaseException | None:
     """Wait until a task fails, all have ended, or it is time to stop."""
     running = set(tasks)
-    while running and not told.done():
-        done, _ = await asyncio.wait({*running, lost, told}, return_when=asyncio.FIRST_COMPLETED)
+    while running and not stopped.done():
+        done, _ = await asyncio.wait({*running, caches_failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
         running -= done
-        for task in done - {told}:
+        for task in done - {stopped}:
             failure = task.exception()
             if failure is not None:
                 _LOG.error("%s failed: %s", task.get_name(), failure)

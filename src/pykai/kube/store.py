@@ -1,6 +1,6 @@
 """A typed cache of one kind of object, with indexes and a feed of changes.
 
-`watch.Follower` fills it; services read it, on the event loop, and never wait for it after the first list.  Every
+`watch.Reflector` fills it; services read it, on the event loop, and never wait for it after the first list.  Every
 change is told to the subscribers once, synchronously and in order, after the indexes have been brought up to date.
 
 A service that has just written something may `assume` the result, so that it is seen before the watch brings it.  An
@@ -25,10 +25,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from pykai.api.decode import DecodeError
-from pykai.kube.decoding import Identity, Reader, newer
+from pykai.kube.decoding import ObjectIdentity, ResourceDecoder, is_newer
 from pykai.kube.reflector import OutOfOrder, WatchEvent
 from pykai.kube.resources import Resource
-from pykai.kube.yielding import in_turns
+from pykai.kube.yielding import yielding_to_loop
 
 T = TypeVar("T")
 
@@ -46,19 +46,19 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
 
-class _Index(Generic[T]):
+class _StoreIndex(Generic[T]):
     """Objects by the values that a function gives for them."""
 
     def __init__(self, of: Callable[[T], Iterable[str]]) -> None:
-        self.of = of
+        self.keys_of = of
         self.rows: dict[str, dict[str, T]] = {}
         self._values: dict[str, tuple[str, ...]] = {}
 
-    def move(self, key: str, new: T | None) -> None:
+    def update(self, key: str, new: T | None) -> None:
         values: tuple[str, ...] = ()
         if new is not None:
             try:
-                values = tuple(self.of(new))
+                values = tuple(self.keys_of(new))
             except Exception:
                 log.exception("an index cannot take %s", key)
         for value in self._values.pop(key, ()):
@@ -81,19 +81,19 @@ class Store(Generic[T]):
         self.problems: dict[str, DecodeError] = {}
         #: set once the first list is in
         self.synced = asyncio.Event()
-        self._reader = Reader(resource, into)
+        self._decoder = ResourceDecoder(resource, into)
         #: what readers see: assumptions included
         self._objects: dict[str, T] = {}
         #: what the server last said of keys about which something is assumed
-        self._hidden: dict[str, T | None] = {}
-        self._indexes: dict[str, _Index[T]] = {}
+        self._observed_behind_assumption: dict[str, T | None] = {}
+        self._indexes: dict[str, _StoreIndex[T]] = {}
         self._subscribers: list[Callable[[Change[T]], None]] = []
         self._problem_listeners: list[Callable[[str, DecodeError | None], None]] = []
         self._waiting: list[asyncio.Future[None]] = []
         #: newest resource version of list and watch
-        self._version = ""
+        self._resource_version = ""
         #: keys that the list in progress has brought
-        self._listed: set[str] = set()
+        self._listed_keys: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -113,19 +113,19 @@ class Store(Generic[T]):
         """All keys now."""
         return list(self._objects)
 
-    def reached(self, resource_version: str) -> bool:
+    def has_reached(self, resource_version: str) -> bool:
         """Whether list and watch have come to this version of an object of the store."""
-        return not newer(resource_version, self._version)
+        return not is_newer(resource_version, self._resource_version)
 
-    def index(self, name: str, of: Callable[[T], Iterable[str]]) -> None:
+    def index(self, name: str, keys_of: Callable[[T], Iterable[str]]) -> None:
         """Keep an index from each value that `of` gives for an object; a name that exists is left alone."""
         if name in self._indexes:
             return
-        index = self._indexes[name] = _Index(of)
+        index = self._indexes[name] = _StoreIndex(keys_of)
         for key, obj in self._objects.items():
-            index.move(key, obj)
+            index.update(key, obj)
 
-    def by(self, name: str, value: str) -> Collection[T]:
+    def by_index(self, name: str, value: str) -> Collection[T]:
         """The objects for which the index has this value; stays as it is while the store changes."""
         row = self._indexes[name].rows.get(value)
         return list(row.values()) if row else ()
@@ -134,34 +134,34 @@ class Store(Generic[T]):
         """Call for every change from now on, and at once for everything that is there."""
         self._subscribers.append(on_change)
         for key, obj in list(self._objects.items()):
-            self._call(on_change, Change(key, None, obj))
+            self._notify(on_change, Change(key, None, obj))
 
-    async def subscribe_in_turns(self, on_change: Callable[[Change[T]], None]) -> None:
+    async def subscribe_yielding(self, on_change: Callable[[Change[T]], None]) -> None:
         """The same where that is much work: everybody else gets a turn in between.  Returns when all has been told."""
-        untold = dict.fromkeys(self._objects)
+        undelivered = dict.fromkeys(self._objects)
 
-        def told(change: Change[T]) -> None:
-            if change.key not in untold:
+        def deliver_once(change: Change[T]) -> None:
+            if change.key not in undelivered:
                 on_change(change)
                 return
-            del untold[change.key]
+            del undelivered[change.key]
             if change.new is not None:
                 on_change(Change(change.key, None, change.new))
 
-        def tell(key: str) -> None:
-            if key in untold:
-                del untold[key]
-                self._call(on_change, Change(key, None, self._objects[key]))
+        def deliver_initial(key: str) -> None:
+            if key in undelivered:
+                del undelivered[key]
+                self._notify(on_change, Change(key, None, self._objects[key]))
 
-        self._subscribers.append(told)
+        self._subscribers.append(deliver_once)
         try:
-            async for key in in_turns(list(untold)):
-                tell(key)
+            async for key in yielding_to_loop(list(undelivered)):
+                deliver_initial(key)
         finally:
             # Whoever is cancelled has subscribed all the same.
-            for key in list(untold):
-                tell(key)
-            self._subscribers[self._subscribers.index(told)] = on_change
+            for key in list(undelivered):
+                deliver_initial(key)
+            self._subscribers[self._subscribers.index(deliver_once)] = on_change
 
     def on_problem(self, on_problem: Callable[[str, DecodeError | None], None]) -> None:
         """Call for every object that cannot be read, and with None when it can be again or is gone."""
@@ -169,11 +169,11 @@ class Store(Generic[T]):
         for key, problem in list(self.problems.items()):
             on_problem(key, problem)
 
-    async def until(self, holds: Callable[[Store[T]], bool], timeout_s: float = 30.0) -> None:
+    async def wait_until(self, condition: Callable[[Store[T]], bool], timeout_s: float = 30.0) -> None:
         """Wait, change by change, for something to hold; raises `TimeoutError`."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not holds(self):
+                while not condition(self):
                     change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiting.append(change)
                     await change
@@ -186,158 +186,163 @@ class Store(Generic[T]):
         An object that keeps the resource version it was made from (`structs.replace`) is a guess and lasts until the
         next real version.  In a store with selectors, assume only what they select: nothing else would ever end it.
         """
-        key, _, version = self._reader.identity(obj)
+        key, _, version = self._decoder.identity(obj)
         current = self._objects.get(key)
         if current is None:
             # Unknown, though the watch is past that version: it was deleted in the meantime.
-            if newer(version, self._version) is False:
+            if is_newer(version, self._resource_version) is False:
                 return False
-        elif newer(self._reader.identity(current).resource_version, version):
+        elif is_newer(self._decoder.identity(current).resource_version, version):
             return False
         elif current == obj:
             # A write that changed nothing is no news: a reader that answers changes with writes would never rest.
             return True
-        self._hidden.setdefault(key, current)
+        self._observed_behind_assumption.setdefault(key, current)
         self._set(key, obj)
         return True
 
     def forget(self, key: str) -> None:
         """Show again what the server said."""
-        if key in self._hidden:
-            self._set(key, self._hidden.pop(key))
+        if key in self._observed_behind_assumption:
+            self._set(key, self._observed_behind_assumption.pop(key))
 
     def begin_list(self) -> None:
         """See `watch.Sink`."""
-        self._listed.clear()
+        self._listed_keys.clear()
 
-    def listed(self, items: list[msgspec.Raw]) -> None:
+    def add_listed(self, items: list[msgspec.Raw]) -> None:
         """See `watch.Sink`."""
         for raw in items:
             identity, obj = self._decode(raw)
             key = identity.key
-            self._listed.add(key)
+            self._listed_keys.add(key)
             if isinstance(obj, DecodeError):
-                self._unreadable(key, obj)
+                self._apply_unreadable(key, obj)
                 continue
-            known = self._said(key)
-            if known is not None:
-                seen = self._reader.identity(known)
-                if seen.uid == identity.uid and seen.resource_version == identity.resource_version:
+            observed = self._observed(key)
+            if observed is not None:
+                observed_identity = self._decoder.identity(observed)
+                if (
+                    observed_identity.uid == identity.uid
+                    and observed_identity.resource_version == identity.resource_version
+                ):
                     continue
-            self._learn(identity, obj)
+            self._apply_observed(identity, obj)
 
     def end_list(self, resource_version: str) -> None:
         """See `watch.Sink`."""
-        for key in [key for key in self._objects if key not in self._listed]:
-            if key in self._hidden:
-                assumed = self._reader.identity(self._objects[key]).resource_version
-                if newer(assumed, resource_version):
-                    self._hidden[key] = None
+        for key in [key for key in self._objects if key not in self._listed_keys]:
+            if key in self._observed_behind_assumption:
+                assumed = self._decoder.identity(self._objects[key]).resource_version
+                if is_newer(assumed, resource_version):
+                    self._observed_behind_assumption[key] = None
                     continue
-            self._gone(key)
-        for key in [key for key in self.problems if key not in self._listed]:
-            self._problem(key, None)
-        self._listed.clear()
-        self._version = resource_version
+            self._remove(key)
+        for key in [key for key in self.problems if key not in self._listed_keys]:
+            self._set_problem(key, None)
+        self._listed_keys.clear()
+        self._resource_version = resource_version
         self.synced.set()
-        self._wake()
+        self._wake_waiters()
 
-    def happened(self, event: WatchEvent) -> str:
+    def apply_event(self, event: WatchEvent) -> str:
         """See `watch.Sink`."""
         identity, obj = self._decode(event.object)
         key, uid, version = identity
-        seen = self._seen(key)
+        observed = self._observed_identity(key)
         if event.type == "DELETED":
             # Old servers send the last version of the object, so an equal one is no repetition here.
-            if seen is None or not newer(seen.resource_version, version):
-                self._deleted(identity)
-        elif seen is not None and seen.uid == uid:
-            if version != seen.resource_version and newer(version, seen.resource_version) is not False:
-                self._came(identity, obj)
-        elif newer(version, self._version) is False:
-            raise OutOfOrder(f"{key} came with resource version {version}, after {self._version}")
+            if observed is None or not is_newer(observed.resource_version, version):
+                self._apply_deletion(identity)
+        elif observed is not None and observed.uid == uid:
+            if version != observed.resource_version and is_newer(version, observed.resource_version) is not False:
+                self._apply_object(identity, obj)
+        elif is_newer(version, self._resource_version) is False:
+            raise OutOfOrder(f"{key} came with resource version {version}, after {self._resource_version}")
         else:
-            self._came(identity, obj)
-        if version and newer(version, self._version) is not False:
-            self._version = version
-        return self._version
+            self._apply_object(identity, obj)
+        if version and is_newer(version, self._resource_version) is not False:
+            self._resource_version = version
+        return self._resource_version
 
-    def bookmarked(self, resource_version: str) -> None:
+    def apply_bookmark(self, resource_version: str) -> None:
         """See `watch.Sink`."""
-        if newer(self._version, resource_version):
-            raise OutOfOrder(f"bookmark of resource version {resource_version}, after {self._version}")
-        self._version = resource_version
+        if is_newer(self._resource_version, resource_version):
+            raise OutOfOrder(f"bookmark of resource version {resource_version}, after {self._resource_version}")
+        self._resource_version = resource_version
 
-    def _decode(self, raw: msgspec.Raw) -> tuple[Identity, T | DecodeError]:
+    def _decode(self, raw: msgspec.Raw) -> tuple[ObjectIdentity, T | DecodeError]:
         try:
-            obj = self._reader.read(raw)
+            obj = self._decoder.decode(raw)
         except DecodeError as problem:
-            identity = self._reader.identity_of_raw(raw)
+            identity = self._decoder.raw_identity(raw)
             problem.uid, problem.resource_version = identity.uid, identity.resource_version
             return (identity if identity.key else identity._replace(key=_NAMELESS)), problem
-        return self._reader.identity(obj), obj
+        return self._decoder.identity(obj), obj
 
-    def _said(self, key: str) -> T | None:
+    def _observed(self, key: str) -> T | None:
         """What the server last said of a key, whatever is assumed."""
-        return self._hidden[key] if key in self._hidden else self._objects.get(key)
+        return (
+            self._observed_behind_assumption[key] if key in self._observed_behind_assumption else self._objects.get(key)
+        )
 
-    def _seen(self, key: str) -> Identity | None:
+    def _observed_identity(self, key: str) -> ObjectIdentity | None:
         """Which version of a key the server last told, readable or not."""
-        known, problem = self._said(key), self.problems.get(key)
-        if known is not None:
-            return self._reader.identity(known)
+        observed, problem = self._observed(key), self.problems.get(key)
+        if observed is not None:
+            return self._decoder.identity(observed)
         if problem is not None and problem.resource_version:
-            return Identity(key, problem.uid, problem.resource_version)
+            return ObjectIdentity(key, problem.uid, problem.resource_version)
         return None
 
-    def _came(self, identity: Identity, obj: T | DecodeError) -> None:
+    def _apply_object(self, identity: ObjectIdentity, obj: T | DecodeError) -> None:
         if isinstance(obj, DecodeError):
-            self._unreadable(identity.key, obj)
+            self._apply_unreadable(identity.key, obj)
         else:
-            self._learn(identity, obj)
+            self._apply_observed(identity, obj)
 
-    def _learn(self, identity: Identity, obj: T) -> None:
+    def _apply_observed(self, identity: ObjectIdentity, obj: T) -> None:
         """The server has this version."""
         key = identity.key
         if self.problems and key in self.problems:
-            self._problem(key, None)
-        if key in self._hidden:
+            self._set_problem(key, None)
+        if key in self._observed_behind_assumption:
             assumed = self._objects[key]
-            if newer(self._reader.identity(assumed).resource_version, identity.resource_version):
-                self._hidden[key] = obj
+            if is_newer(self._decoder.identity(assumed).resource_version, identity.resource_version):
+                self._observed_behind_assumption[key] = obj
                 return
-            del self._hidden[key]
+            del self._observed_behind_assumption[key]
             if assumed == obj:
                 return
         self._set(key, obj)
 
-    def _deleted(self, identity: Identity) -> None:
+    def _apply_deletion(self, identity: ObjectIdentity) -> None:
         key = identity.key
-        if key in self._hidden:
-            assumed = self._reader.identity(self._objects[key])
-            if assumed.uid != identity.uid and newer(assumed.resource_version, identity.resource_version):
+        if key in self._observed_behind_assumption:
+            assumed = self._decoder.identity(self._objects[key])
+            if assumed.uid != identity.uid and is_newer(assumed.resource_version, identity.resource_version):
                 # Deleted and made again by us, and only the deletion has been told so far.
-                self._hidden[key] = None
+                self._observed_behind_assumption[key] = None
                 return
-        self._gone(key)
+        self._remove(key)
 
-    def _gone(self, key: str) -> None:
-        self._hidden.pop(key, None)
+    def _remove(self, key: str) -> None:
+        self._observed_behind_assumption.pop(key, None)
         if key in self.problems:
-            self._problem(key, None)
+            self._set_problem(key, None)
         self._set(key, None)
 
-    def _unreadable(self, key: str, problem: DecodeError) -> None:
-        self._hidden.pop(key, None)
+    def _apply_unreadable(self, key: str, problem: DecodeError) -> None:
+        self._observed_behind_assumption.pop(key, None)
         self._set(key, None)
-        known = self.problems.get(key)
-        if known is None or str(known) != str(problem):
+        previous = self.problems.get(key)
+        if previous is None or str(previous) != str(problem):
             log.warning("%s cannot be read and is left out: %s", self.resource.kind, problem)
-            self._problem(key, problem)
+            self._set_problem(key, problem)
         else:
-            known.uid, known.resource_version = problem.uid, problem.resource_version
+            previous.uid, previous.resource_version = problem.uid, problem.resource_version
 
-    def _problem(self, key: str, problem: DecodeError | None) -> None:
+    def _set_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is None:
             self.problems.pop(key, None)
         else:
@@ -347,7 +352,7 @@ class Store(Generic[T]):
                 listener(key, problem)
             except Exception:
                 log.exception("a reader of %s failed on a problem of %s", self.resource.plural, key)
-        self._wake()
+        self._wake_waiters()
 
     def _set(self, key: str, new: T | None) -> None:
         old = self._objects.get(key)
@@ -358,21 +363,21 @@ class Store(Generic[T]):
         else:
             del self._objects[key]
         for index in self._indexes.values():
-            index.move(key, new)
+            index.update(key, new)
         change = Change(key, old, new)
         for subscriber in self._subscribers:
-            self._call(subscriber, change)
+            self._notify(subscriber, change)
         if self._waiting:
-            self._wake()
+            self._wake_waiters()
 
-    def _call(self, subscriber: Callable[[Change[T]], None], change: Change[T]) -> None:
+    def _notify(self, subscriber: Callable[[Change[T]], None], change: Change[T]) -> None:
         # One reader's mistake must not keep the others, or the watch, from going on.
         try:
             subscriber(change)
         except Exception:
             log.exception("a reader of %s failed on %s", self.resource.plural, change.key)
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         waiting, self._waiting = self._waiting, []
         for change in waiting:
             if not change.done():

@@ -5,7 +5,7 @@ meantime, it comes back when the work is done.  Keys can be added for later; the
 for now cancels its later time.
 
 Work may hang, and one namespace may have any amount of it.  So namespaces take turns, and none is given more workers
-than it leaves for others (`limits.leaves_enough`).  A key without a namespace stands for itself.
+than it leaves for others (`limits.may_take_slot`).  A key without a namespace stands for itself.
 
 Statements: kube:reconcile.
 """
@@ -16,7 +16,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 
-from pykai.kube.limits import leaves_enough
+from pykai.kube.limits import may_take_slot
 
 
 def namespace_of(key: str) -> str:
@@ -28,14 +28,14 @@ def namespace_of(key: str) -> str:
 class WorkQueue:
     """First come, first served within a namespace, each key once; `owner` tells the namespace of a key."""
 
-    def __init__(self, owner: Callable[[str], str] = namespace_of) -> None:
-        self._owner = owner
+    def __init__(self, namespace_of_key: Callable[[str], str] = namespace_of) -> None:
+        self._namespace_of_key = namespace_of_key
         #: namespace -> its keys; a dict is an ordered set
         self._ready: dict[str, dict[str, None]] = {}
-        self._working: set[str] = set()
+        self._processing: set[str] = set()
         #: namespace -> how many of its keys are being worked on
-        self._held: Counter[str] = Counter()
-        self._again: set[str] = set()
+        self._processing_by_namespace: Counter[str] = Counter()
+        self._dirty: set[str] = set()
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
@@ -45,22 +45,22 @@ class WorkQueue:
     def add(self, key: str) -> None:
         """Work on it as soon as possible."""
         self._due.pop(key, None)
-        if key in self._working:
-            self._again.add(key)
+        if key in self._processing:
+            self._dirty.add(key)
         else:
-            self._ready.setdefault(self._owner(key), {})[key] = None
+            self._ready.setdefault(self._namespace_of_key(key), {})[key] = None
 
     def add_at(self, key: str, due_s: float) -> None:
         """Work on it at that time, unless it is to be worked on earlier anyway."""
-        if key in self._again or key in self._ready.get(self._owner(key), ()):
+        if key in self._dirty or key in self._ready.get(self._namespace_of_key(key), ()):
             return
-        known = self._due.get(key)
-        if known is not None and known <= due_s:
+        current_due_s = self._due.get(key)
+        if current_due_s is not None and current_due_s <= due_s:
             return
         self._due[key] = due_s
         heapq.heappush(self._heap, (due_s, key))
 
-    def ripen(self, now_s: float) -> None:
+    def promote_due(self, now_s: float) -> None:
         """Move what has become due to the ready ones."""
         while self._heap and self._heap[0][0] <= now_s:
             due_s, key = heapq.heappop(self._heap)
@@ -76,35 +76,35 @@ class WorkQueue:
             heapq.heappop(self._heap)
         return None
 
-    def take(self, free: int | None = None) -> str | None:
+    def get(self, free: int | None = None) -> str | None:
         """The next key, which is being worked on from now on; None if none is ready.
 
         Of so many free workers; None: there are always more.
         """
         for namespace, keys in self._ready.items():
-            if free is None or leaves_enough(self._held[namespace], free):
+            if free is None or may_take_slot(self._processing_by_namespace[namespace], free):
                 key = next(iter(keys))
                 del keys[key], self._ready[namespace]
                 if keys:
                     # The others first.
                     self._ready[namespace] = keys
-                self._working.add(key)
-                self._held[namespace] += 1
+                self._processing.add(key)
+                self._processing_by_namespace[namespace] += 1
                 return key
         return None
 
     def done(self, key: str) -> None:
         """The work on a key has ended."""
-        self._working.discard(key)
-        namespace = self._owner(key)
-        self._held[namespace] -= 1
-        if not self._held[namespace]:
-            del self._held[namespace]
-        if key in self._again:
-            self._again.discard(key)
+        self._processing.discard(key)
+        namespace = self._namespace_of_key(key)
+        self._processing_by_namespace[namespace] -= 1
+        if not self._processing_by_namespace[namespace]:
+            del self._processing_by_namespace[namespace]
+        if key in self._dirty:
+            self._dirty.discard(key)
             self._ready.setdefault(namespace, {})[key] = None
 
     @property
-    def working(self) -> int:
+    def processing(self) -> int:
         """How many keys are being worked on."""
-        return len(self._working)
+        return len(self._processing)

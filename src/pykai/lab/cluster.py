@@ -26,7 +26,7 @@ from pykai.binder.service import make_binder
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
-from pykai.kube.runtime import Runtime, Service, run_together
+from pykai.kube.runtime import Runtime, Service, run_services
 from pykai.lab.apiserver.server import ApiServer
 from pykai.lab.machines import machines
 from pykai.lab.machines.options import MachineOptions
@@ -125,7 +125,7 @@ class LivingCluster:
     async def run(self, stop: asyncio.Event) -> None:
         """Run everything until `stop` is set, then take it down in order."""
         try:
-            await run_together(self.runtime, self.services, stop)
+            await run_services(self.runtime, self.services, stop)
         finally:
             await self.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pykai.api.core import Taint, Toleration
-from pykai.api.decode import Object
+from pykai.api.decode import WireObject
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.lab.objects import node, pod, pod_group, priority_class, queue
 
@@ -29,12 +29,12 @@ def _minutes_ago(minutes: float) -> str:
     return format_timestamp(NOW_NS - int(minutes * 60) * 1_000_000_000)
 
 
-def lab() -> list[Object]:
+def lab() -> list[WireObject]:
     """Everything in the laboratory."""
     return [*_machines(), *_queues(), *_running(), *_waiting()]
 
 
-def _machines() -> Iterator[Object]:
+def _machines() -> Iterator[WireObject]:
     for number in range(1, 4):
         yield node(f"h100-{number}", gpus=8, gpu_memory_mib=81559, labels={"gpu": "h100"})
     serving = {"gpu": "h100", "dedicated": "serving"}
@@ -47,7 +47,7 @@ def _machines() -> Iterator[Object]:
     yield node("cpu-1", cpu="96")
 
 
-def _queues() -> Iterator[Object]:
+def _queues() -> Iterator[WireObject]:
     yield priority_class("train", 50)
     yield priority_class("inference", 125)
     yield queue("research", quota=56, weight=2)
@@ -73,7 +73,7 @@ def _job(
     on: tuple[str, ...] = (),
     devices: tuple[str, ...] = (),
     **each: Any,
-) -> Iterator[Object]:
+) -> Iterator[WireObject]:
     """A job of equal pods, `age` minutes old; running ones are dealt out over the nodes and shared devices."""
     created = _minutes_ago(age)
     needed = pods if minimum is None else minimum
@@ -92,7 +92,7 @@ def _job(
         yield pod(f"{name}-{number}", group=name, namespace=queue, on=place, devices=held, created=created, **each)
 
 
-def _running() -> Iterator[Object]:
+def _running() -> Iterator[WireObject]:
     yield from _job("pretraining", 2, queue="language", age=900, gpus=8, on=("h100-1", "h100-2"))
     yield from _job("detector", 3, queue="vision", age=400, minimum=2, gpus=2, on=("a100-1",))
     # In the way of scaling-laws, and as well off elsewhere.
@@ -120,7 +120,7 @@ def _running() -> Iterator[Object]:
     )
 
 
-def _waiting() -> Iterator[Object]:
+def _waiting() -> Iterator[WireObject]:
     yield from _job("finetuning", 4, queue="language", age=60, gpus=4, node_selector={"gpu": "a100"})
     # Starts with two pods and grows while there is room.
     yield from _job("sweep", 10, queue="vision", age=55, minimum=2, gpus=1, node_selector={"gpu": "l4"})

@@ -141,7 +141,7 @@ class Player:
             await self._until(step.at_s)
             await self._take(step)
         self.all_submitted = True
-        await self.jobs.until(lambda _: not self.open_jobs(), timeout_s=float("inf"))
+        await self.jobs.wait_until(lambda _: not self.open_jobs(), timeout_s=float("inf"))
         self.rounds += 1
         self.finished.set()
 
@@ -223,7 +223,7 @@ class Player:
             await self._delete(Named(kind=resource.kind, name=name, namespace=namespace))
         for store in (self.jobs, self._deployments):
             keys = {f"{namespace}/{name}" for resource, namespace, name in left if resource is store.resource}
-            await store.until(partial(_without, keys), timeout_s=float("inf"))
+            await store.wait_until(partial(_without, keys), timeout_s=float("inf"))
 
 
 def _without(keys: set[str], store: Store[Workload]) -> bool:

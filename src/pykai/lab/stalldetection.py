@@ -50,7 +50,7 @@ class Standstill:
         self._changed_s = 0.0
         scheduler.intake.pods.subscribe(self._on_change)
         player.jobs.subscribe(self._on_change)
-        scheduler.loop.listeners.append(self._planned)
+        scheduler.loop.plan_listeners.append(self._planned)
 
     def _on_change(self, _: Change[Any]) -> None:
         self._changed_s = self._clock.elapsed_s()
@@ -70,9 +70,9 @@ class Standstill:
     def _for_good(self, plan: Plan, open_jobs: list[str], refused: dict[str, Unscheduled]) -> list[str]:
         """Why each Job waits, if nothing can change any more; nothing otherwise."""
         scheduler = self._scheduler
-        if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.holds_for_good:
+        if plan.binds or plan.evictions or plan.nominations or plan.stale or not scheduler.loop.plan_holds_until_change:
             return []
-        if scheduler.dispatcher.busy or scheduler.dispatcher.open_plans:
+        if scheduler.dispatcher.has_binds_in_flight or scheduler.dispatcher.unsettled_gangs:
             return []
         if any(_moves(pod) for pod in scheduler.intake.pods.values()):
             return []

@@ -22,13 +22,13 @@ from typing import Generic, TypeVar
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from pykai.observe.metrics import CONTENT_TYPE, exposed
+from pykai.observe.metrics import CONTENT_TYPE, exposition
 
 #: "" when all is well, otherwise what is wrong
-Check = Callable[[], str]
+HealthCheck = Callable[[], str]
 #: what an operator should know, a sentence each
 Notice = Callable[[], Iterable[str]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
 
@@ -36,29 +36,29 @@ class CannotListen(Exception):
     """An address is none, is in use, or is not one of this machine; the text says which and why."""
 
 
-class Shared(Generic[T]):
+class CoalescedCall(Generic[T]):
     """Makes one result for all requests that wait: any number costs as much as two, the one under way and the next.
 
     No request gets a result that was begun before it came, so an answer is never older than its question.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
-        self._make = make
-        self._turn = asyncio.Lock()
+        self._call = make
+        self._lock = asyncio.Lock()
         self._next: asyncio.Task[T] | None = None
 
     async def get(self) -> T:
         """The next one; a request that stops waiting does not stop it for others."""
         if self._next is None:
-            self._next = asyncio.create_task(self._made())
+            self._next = asyncio.create_task(self._run_next())
         return await asyncio.shield(self._next)
 
-    async def _made(self) -> T:
-        async with self._turn:
+    async def _run_next(self) -> T:
+        async with self._lock:
             # Requests that have arrived already are let in.
             await asyncio.sleep(0)
             self._next = None
-            return await self._make()
+            return await self._call()
 
 
 class Endpoint:
@@ -69,10 +69,10 @@ class Endpoint:
         address: str,
         *,
         registry: CollectorRegistry | None = None,
-        health: Mapping[str, Check] | None = None,
-        readiness: Mapping[str, Check] | None = None,
+        health: Mapping[str, HealthCheck] | None = None,
+        readiness: Mapping[str, HealthCheck] | None = None,
         notices: Mapping[str, Notice] | None = None,
-        pages: Mapping[str, Handler] | None = None,
+        pages: Mapping[str, PageHandler] | None = None,
         unknown: str = "not found",
     ) -> None:
         self.host, self.port = split_address(address)
@@ -84,7 +84,7 @@ class Endpoint:
         self._pages = pages or {}
         self._unknown = unknown
         self._runner: web.AppRunner | None = None
-        self._exposed = Shared(self._expose)
+        self._exposition = CoalescedCall(self._make_exposition)
 
     async def start(self) -> int:
         """Listen; returns the port, which the system chose if the address said 0; raises `CannotListen`."""
@@ -97,7 +97,7 @@ class Endpoint:
             app.router.add_get("/readyz", checks_page(self._readiness, self._notices))
         for path, page in self._pages.items():
             app.router.add_get(path, page)
-        app.router.add_route("*", "/{rest:.*}", self._nothing_there)
+        app.router.add_route("*", "/{rest:.*}", self._not_found)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host or None, self.port)
@@ -118,21 +118,21 @@ class Endpoint:
             self._runner = None
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=await self._exposed.get(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=await self._exposition.get(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _expose(self) -> bytes:
+    async def _make_exposition(self) -> bytes:
         assert self._registry is not None
-        return exposed(self._registry)
+        return exposition(self._registry)
 
-    async def _nothing_there(self, _: web.Request) -> web.Response:
+    async def _not_found(self, _: web.Request) -> web.Response:
         return web.Response(status=404, text=self._unknown)
 
 
-def checks_page(checks: Mapping[str, Check], notices: Mapping[str, Notice] | None = None) -> Handler:
+def checks_page(checks: Mapping[str, HealthCheck], notices: Mapping[str, Notice] | None = None) -> PageHandler:
     """A page that lists checks, 200 if all hold and 503 otherwise, and notices, which change nothing."""
 
     async def page(_: web.Request) -> web.Response:
-        found = {name: _asked(check) for name, check in checks.items()}
+        found = {name: _run_check(check) for name, check in checks.items()}
         lines = [f"[-]{name}: {wrong}" if wrong else f"[+]{name} ok" for name, wrong in found.items()]
         lines += [f"[!]{name}: {text}" for name, notice in (notices or {}).items() for text in notice()]
         failed = any(found.values())
@@ -142,7 +142,7 @@ def checks_page(checks: Mapping[str, Check], notices: Mapping[str, Notice] | Non
     return page
 
 
-def _asked(check: Check) -> str:
+def _run_check(check: HealthCheck) -> str:
     try:
         return check()
     except Exception as error:

@@ -24,7 +24,7 @@ _FACTS: ContextVar[Mapping[str, str]] = ContextVar("facts of the log", default=_
 
 
 @contextmanager
-def context(**facts: str) -> Iterator[None]:
+def log_context(**facts: str) -> Iterator[None]:
     """Facts that stand on every line written inside the block."""
     token = _FACTS.set({**_FACTS.get(), **facts})
     try:
@@ -40,7 +40,7 @@ def level_of(verbosity: int) -> int:
     return logging.INFO if verbosity == 3 else logging.DEBUG
 
 
-class _Facts(logging.Filter):
+class _FactsFilter(logging.Filter):
     """Puts the facts of the context on the record, where it is made: handlers may run elsewhere."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -48,7 +48,7 @@ class _Facts(logging.Filter):
         return True
 
 
-class TextFormat(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`12:00:00.123 INFO pykai.scheduler.loop: message  key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -63,7 +63,7 @@ class TextFormat(logging.Formatter):
         return line
 
 
-class JsonFormat(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -83,8 +83,8 @@ class JsonFormat(logging.Formatter):
 def set_up_logging(verbosity: int = 3, *, as_json: bool = False, stream: TextIO | None = None) -> None:
     """Send the log of this process to `stream` (standard error); calling it again replaces what was set up."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.addFilter(_Facts())
-    handler.setFormatter(JsonFormat() if as_json else TextFormat())
+    handler.addFilter(_FactsFilter())
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     root = logging.getLogger()
     for old in [each for each in root.handlers if getattr(each, "of_pykai", False)]:
         root.removeHandler(old)

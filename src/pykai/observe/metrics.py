@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-def exposed(registry: CollectorRegistry) -> bytes:
+def exposition(registry: CollectorRegistry) -> bytes:
     """All metrics of the registry as Prometheus reads them."""
     return generate_latest(registry)
 
@@ -37,9 +37,9 @@ class Metrics:
         """A value that only grows; the exposition adds `_total` to its name."""
         return Counter(name, text, labels, namespace=self.namespace, registry=self.registry)
 
-    def tally(self, name: str, text: str, labels: Sequence[str] = ()) -> Tally:
+    def unsuffixed_counter(self, name: str, text: str, labels: Sequence[str] = ()) -> UnsuffixedCounter:
         """A value that only grows, under exactly this name: for names that others chose without `_total`."""
-        made = Tally(f"{self.namespace}_{name}" if self.namespace else name, text, labels)
+        made = UnsuffixedCounter(f"{self.namespace}_{name}" if self.namespace else name, text, labels)
         self.registry.register(made)
         return made
 
@@ -47,15 +47,15 @@ class Metrics:
         """Observed values, counted in buckets."""
         return Histogram(name, text, labels, namespace=self.namespace, registry=self.registry, buckets=buckets)
 
-    def published(self, families: Mapping[str, str], labels: Sequence[str]) -> Published:
+    def atomic_gauges(self, families: Mapping[str, str], labels: Sequence[str]) -> AtomicGauges:
         """Gauges that change together; `families` maps names to help texts."""
         prefix = f"{self.namespace}_" if self.namespace else ""
-        made = Published({f"{prefix}{name}": text for name, text in families.items()}, labels, len(prefix))
+        made = AtomicGauges({f"{prefix}{name}": text for name, text in families.items()}, labels, len(prefix))
         self.registry.register(made)
         return made
 
 
-class Tally:
+class UnsuffixedCounter:
     """A counter whose name stays as it is; its type is left open, because Prometheus' counters end in `_total`."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ class Tally:
         yield family
 
 
-class Published:
+class AtomicGauges:
     """Gauges replaced all at once."""
 
     def __init__(self, families: Mapping[str, str], labels: Sequence[str], prefix: int) -> None:

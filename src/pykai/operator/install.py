@@ -12,7 +12,7 @@ from typing import Any
 
 from pykai.api import names
 from pykai.api.crds import custom_resource_definitions
-from pykai.api.guardedfields import DEFAULTS, Settings
+from pykai.api.guardedfields import DEFAULT_GUARD_SETTINGS, GuardSettings
 from pykai.operator.policies import admission_policies
 from pykai.operator.roles import RESERVATION_RULES, ROLES, Rule, by_namespace, role_name, rules
 
@@ -24,7 +24,7 @@ NAMESPACES = (names.DEFAULT_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALE_
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def installation(settings: Settings | None = DEFAULTS) -> list[dict[str, Any]]:
+def installation(settings: GuardSettings | None = DEFAULT_GUARD_SETTINGS) -> list[dict[str, Any]]:
     """All objects: definitions, namespaces, accounts and roles, admission policies, priority classes, default queues.
 
     Without settings there are no policies.

@@ -21,18 +21,18 @@ from typing import Any
 from pykai.api.guardedfields import (
     ANNOTATIONS,
     CREATE,
-    DEFAULTS,
+    DEFAULT_GUARD_SETTINGS,
     DELETE,
     LABELS,
     UPDATE,
-    Closed,
-    Field,
-    Guard,
-    Policy,
-    Right,
-    Settings,
-    closed,
-    policies,
+    ClosedNamespaces,
+    FieldGuard,
+    FieldPolicy,
+    GuardedField,
+    GuardSettings,
+    RequiredRight,
+    closed_namespaces,
+    field_policies,
 )
 
 _API_VERSION = "admissionregistration.k8s.io/v1"
@@ -44,30 +44,30 @@ _MAPS: dict[tuple[str, ...], tuple[str, str]] = {
 _NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-def admission_policies(settings: Settings = DEFAULTS) -> list[dict[str, Any]]:
+def admission_policies(settings: GuardSettings = DEFAULT_GUARD_SETTINGS) -> list[dict[str, Any]]:
     """The policies and their bindings."""
     made: list[dict[str, Any]] = []
-    for policy in policies(settings):
+    for policy in field_policies(settings):
         made += _policy(policy.name, _guarding(policy))
     if settings.closed_namespaces:
-        table = closed(settings)
+        table = closed_namespaces(settings)
         made += _policy(table.name, _closing(table))
     return made
 
 
-def touched(guard: Guard) -> str:
+def touched(guard: FieldGuard) -> str:
     """CEL for: this write sets, changes or removes a guarded field."""
     found = " || ".join(_touched(field) for field in guard.fields)
     if guard.scheduler:
         found = f"object.spec.schedulerName == {_quoted(guard.scheduler)} && ({found})"
-    if guard.whole:
+    if guard.guards_creation:
         found = f"request.operation == 'CREATE' || {found}"
     if not guard.updating:
         found = f"request.operation == 'CREATE' && ({found})"
     return found
 
 
-def variables(guards: Iterable[Guard]) -> list[dict[str, str]]:
+def variables(guards: Iterable[FieldGuard]) -> list[dict[str, str]]:
     """The maps that the guards look into, of the new and of the old object; empty where there are none."""
     used = {field.path for guard in guards for field in guard.fields if field.key}
     made = []
@@ -80,7 +80,7 @@ def variables(guards: Iterable[Guard]) -> list[dict[str, str]]:
     return made
 
 
-def match_condition(guards: Iterable[Guard]) -> str:
+def match_condition(guards: Iterable[FieldGuard]) -> str:
     """CEL for: the guards must be looked at, since one of their maps or fields is new or has changed."""
     paths = sorted({field.path for guard in guards for field in guard.fields if guard.updating})
     changed = " || ".join(_changed(path) for path in paths)
@@ -102,7 +102,7 @@ def _policy(name: str, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _guarding(policy: Policy) -> dict[str, Any]:
+def _guarding(policy: FieldPolicy) -> dict[str, Any]:
     rule = _rule(policy.group, (policy.resource,), (CREATE, UPDATE))
     looked_into = variables(policy.guards)
     return {
@@ -116,7 +116,7 @@ def _guarding(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _closing(table: Closed) -> dict[str, Any]:
+def _closing(table: ClosedNamespaces) -> dict[str, Any]:
     group = _quoted(table.accounts)
     ours = f"has(request.userInfo.groups) && {group} in request.userInfo.groups"
     selected = {"key": _NAME_LABEL, "operator": "In", "values": list(table.namespaces)}
@@ -150,7 +150,7 @@ def _rule(group: str, resources: tuple[str, ...], operations: tuple[str, ...]) -
     }
 
 
-def _touched(field: Field) -> str:
+def _touched(field: GuardedField) -> str:
     if not field.key:
         return _changed(field.path) if field.path in _MAPS or len(field.path) == 1 else _given(field.path)
     new, old = (f"variables.{name}" for name in _MAPS[field.path])
@@ -177,18 +177,18 @@ def _given(path: tuple[str, ...]) -> str:
     return f"has(object.{where}) && object.{where} != ''"
 
 
-def _right(guard: Guard) -> str:
+def _right(guard: FieldGuard) -> str:
     creating, updating = _any(guard.creating), _any(guard.updating)
     if not updating or updating == creating:
         return f"({creating})"
     return f"(request.operation == 'CREATE' ? ({creating}) : ({updating}))"
 
 
-def _any(rights: Iterable[Right]) -> str:
+def _any(rights: Iterable[RequiredRight]) -> str:
     return " || ".join(map(_asked, rights))
 
 
-def _asked(right: Right) -> str:
+def _asked(right: RequiredRight) -> str:
     resource, _, subresource = right.resource.partition("/")
     below = f".subresource({_quoted(subresource)})" if subresource else ""
     namespace = _quoted(right.namespace) if right.namespace else "request.namespace"

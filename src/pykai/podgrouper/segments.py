@@ -28,7 +28,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import Int64, ObjectMeta, Wire
-from pykai.api.nulls import shown
+from pykai.api.nulls import describe_value
 from pykai.api.scheduling import SubGroup
 from pykai.core.model.problems import Problem
 from pykai.podgrouper.constraints import Annotations, segment_constraint
@@ -283,7 +283,7 @@ def _segment_size(said: Iterable[_Said], most: int, what: str) -> tuple[int, tup
         size = _whole(value) if isinstance(value, str) else value if isinstance(value, int) else None
         if size is not None and 1 < size <= most:
             return size, ()
-        text = f"{shown(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
+        text = f"{describe_value(value)} is no segment size: expected a whole number from 2 to {what}, {most}; "
         return 0, (Problem(subject, path, text + "grouped without segments until it is mended"),)
     return 0, ()
 
@@ -302,7 +302,7 @@ def _index(pod: Pod, label: str) -> int | None:
         return None
     index = _whole(text)
     if index is None or index < 0:
-        raise _index_error(pod, label, f"expected a whole number of 0 or more, got {shown(text)}")
+        raise _index_error(pod, label, f"expected a whole number of 0 or more, got {describe_value(text)}")
     return index
 
 

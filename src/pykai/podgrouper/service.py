@@ -32,10 +32,10 @@ from pykai.api.decode import DecodeError, decode_as
 from pykai.api.meta import ObjectMeta, OwnerReference, Wire
 from pykai.api.scheduling import PodGroup
 from pykai.kube import resources
-from pykai.kube.cachesync import first_lists
+from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from pykai.kube.events import Recorder, Reference
-from pykai.kube.reconcile import Reconciler, reconcile_and_tell
+from pykai.kube.events import EventRecorder, InvolvedObject
+from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -132,7 +132,7 @@ class PodGrouper:
         self._memory = OwnerMemory(runtime.clock, options.owner_memory_s)
         self._discovery = Discovery(runtime.client, runtime.clock)
         self._eldest = Eldest(self._pods)
-        self._recorder = Recorder(runtime.client, component=names.POD_GROUPER, clock=runtime.clock)
+        self._recorder = EventRecorder(runtime.client, component=names.POD_GROUPER, clock=runtime.clock)
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=options.max_concurrent_reconciles
         )
@@ -155,11 +155,11 @@ class PodGrouper:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Group pods until told to stop."""
-        if not await first_lists(self._needed, stop):
+        if not await wait_for_sync(self._needed, stop):
             return
-        await first_lists(self._watched.values(), stop, _PATIENCE_S)
+        await wait_for_sync(self._watched.values(), stop, _PATIENCE_S)
         await self._follow()
-        await reconcile_and_tell(self._reconciler, self._recorder, stop)
+        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
     async def _follow(self) -> None:
         if self._subscribed:
@@ -170,7 +170,7 @@ class PodGrouper:
         if self._default_maps is not None:
             self._default_maps.subscribe(self._defaults_changed)
         self._groups.subscribe(self._group_changed)
-        await self._pods.subscribe_in_turns(self._pod_changed)
+        await self._pods.subscribe_yielding(self._pod_changed)
         self._followed = True
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -235,7 +235,7 @@ class PodGrouper:
 
     def _enqueue_waiting(self, uid: str) -> None:
         """One pod of a Job that has no node yet: the minimum of its group follows what is left to do."""
-        for pod in self._pods.by(_WAITING_BY_OWNER, uid):
+        for pod in self._pods.by_index(_WAITING_BY_OWNER, uid):
             if self._concerns(pod):
                 self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
                 return
@@ -245,11 +245,11 @@ class PodGrouper:
         uids, seen = [uid], {uid}
         while uids:
             above = uids.pop()
-            for pod in self._pods.by(_BY_OWNER, above):
+            for pod in self._pods.by_index(_BY_OWNER, above):
                 if self._concerns(pod):
                     self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}")
             for store in self._watched.values():
-                found = {each.metadata.uid for each in store.by(_BY_OWNER, above)} - seen
+                found = {each.metadata.uid for each in store.by_index(_BY_OWNER, above)} - seen
                 seen |= found
                 uids.extend(found)
 
@@ -261,7 +261,7 @@ class PodGrouper:
         if new is None:
             self._eldest.forget(change.key)
             self._warned.pop(change.key, None)
-        for pod in self._pods.by(_BY_GROUP, change.key):
+        for pod in self._pods.by_index(_BY_GROUP, change.key):
             if self._concerns(pod):
                 after_s = _MOURNING_S if new is None else 0.0
                 self._reconciler.enqueue(f"{pod.metadata.namespace}/{pod.metadata.name}", after_s)
@@ -301,7 +301,7 @@ class PodGrouper:
         # The event on the pod counts the rest; a job of a thousand pods would fill the log with them.
         _log.log(logging.INFO if failures == 1 else logging.DEBUG, "Pod %s is not grouped: %s", key, error)
         meta = pod.metadata
-        about = Reference("v1", "Pod", meta.namespace, meta.name, meta.uid)
+        about = InvolvedObject("v1", "Pod", meta.namespace, meta.name, meta.uid)
         self._recorder.event(about, "Warning", names.EVENT_POD_GROUPER_WARNING, str(error))
         return min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(failures - 1, 10))
 
@@ -337,8 +337,8 @@ class PodGrouper:
         existing = self._groups.get(key)
         uid = existing.metadata.uid if existing is not None else ""
         for about in (
-            Reference("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid),
-            Reference(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, uid),
+            InvolvedObject("v1", "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid),
+            InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, uid),
         ):
             self._recorder.event(about, "Warning", names.EVENT_INVALID_WORKLOAD, text)
 
@@ -410,7 +410,7 @@ class PodGrouper:
         follow = (
             self._options.follow_queue
             and meta.queue != existing.spec.queue
-            and not any(pod.spec.node_name for pod in self._pods.by(_BY_GROUP, f"{meta.namespace}/{meta.name}"))
+            and not any(pod.spec.node_name for pod in self._pods.by_index(_BY_GROUP, f"{meta.namespace}/{meta.name}"))
         )
         return group_patch(existing, meta, self._settings, follow_queue=follow)
 

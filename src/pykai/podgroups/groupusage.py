@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pykai.api.amounts import Amounts, add_amounts
+from pykai.api.amounts import NanoAmounts, add_amounts
 from pykai.podgroups.podusage import Member
 
 
@@ -45,8 +45,8 @@ class Tally:
     """Everything that the pods of a group add up to."""
 
     members: dict[str, Member] = field(default_factory=dict)
-    requested: Amounts = field(default_factory=dict)
-    allocated: Amounts = field(default_factory=dict)
+    requested: NanoAmounts = field(default_factory=dict)
+    allocated: NanoAmounts = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     #: claim -> pods that ask for it, pods that use it
     claims_requested: Counter[str] = field(default_factory=Counter)

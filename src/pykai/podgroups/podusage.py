@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pykai.api import names
-from pykai.api.amounts import Amounts
+from pykai.api.amounts import NanoAmounts
 from pykai.api.core import Pod
-from pykai.api.quantity import QuantityError, nano
+from pykai.api.quantity import QuantityError, nano_value
 from pykai.core.model.axes import amount
 from pykai.core.model.shapes import GpuKind, RequestError, Shape, ShapeRegister
 
@@ -58,8 +58,8 @@ def read_member(pod: Pod, shapes: ShapeRegister, node_labels: Mapping[str, str] 
     requests = phase in ("Pending", "Running")
     allocates = phase == "Running" or (phase == "Pending" and _is_scheduled(pod))
     leaving = meta.deletion_timestamp is not None
-    requested: Amounts = {}
-    allocated: Amounts = {}
+    requested: NanoAmounts = {}
+    allocated: NanoAmounts = {}
     measured_by = ""
     problem = ""
     if requests:
@@ -125,7 +125,7 @@ def gpu_memory_mib(labels: Mapping[str, str]) -> int:
         if key.startswith(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX):
             digits = re.search(r"[0-9].*", key[len(names.AMD_GPU_MEMORY_NODE_LABEL_PREFIX) :])
             try:
-                said.append(nano(digits.group() if digits else "") // (_NANO * 10**6))
+                said.append(nano_value(digits.group() if digits else "") // (_NANO * 10**6))
             except QuantityError:
                 raise ValueError(f"label {key} says no amount of memory") from None
     if len(said) != 1 or said[0] <= 0:
@@ -140,21 +140,21 @@ def _unit(name: str) -> int:
     return _NANO // amount(name, 1)
 
 
-def _plain(shape: Shape) -> Amounts:
+def _plain(shape: Shape) -> NanoAmounts:
     """The requests of a shape, shares of GPUs left out."""
     return {name: value * _unit(name) for name, value in shape.requests if name != names.PODS}
 
 
-def _asked_share(shape: Shape) -> Amounts:
+def _asked_share(shape: Shape) -> NanoAmounts:
     ask = shape.gpu
     if ask.kind is GpuKind.FRACTION:
-        return {names.NVIDIA_GPU: nano(ask.portion) * ask.devices}
+        return {names.NVIDIA_GPU: nano_value(ask.portion) * ask.devices}
     if ask.kind is GpuKind.MEMORY:
         return {names.GPU_MEMORY_RESOURCE: ask.memory_mib * ask.devices * _NANO}
     return {}
 
 
-def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tuple[Amounts, str]:
+def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tuple[NanoAmounts, str]:
     ask = shape.gpu
     if ask.kind is GpuKind.FRACTION:
         return _asked_share(shape), ""
@@ -164,7 +164,7 @@ def _received_share(shape: Shape, node_labels: Mapping[str, str] | None) -> tupl
         whole_mib = gpu_memory_mib(node_labels)
     except ValueError as error:
         return {}, str(error)
-    return {names.NVIDIA_GPU: nano(ask.memory_mib / whole_mib) * ask.devices}, ""
+    return {names.NVIDIA_GPU: nano_value(ask.memory_mib / whole_mib) * ask.devices}, ""
 
 
 def _share_problem(pod: Pod, shape: Shape) -> str:

@@ -26,11 +26,11 @@ from pykai.api.scheduling import PodGroup, Queue
 from pykai.core.cluster.claims.counting import GpuCount, claim_gpus
 from pykai.core.model.shapes import ShapeRegister
 from pykai.kube import options, resources
-from pykai.kube.cachesync import first_lists
+from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import Invalid, NotFound
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.limits import TokenBucket
-from pykai.kube.reconcile import Reconciler, reconcile_and_tell
+from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.resources import split_key
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
@@ -139,7 +139,7 @@ class PodGroups:
         self._measured: dict[str, set[str]] = {}
         self._claimed: dict[str, set[str]] = {}
         self._bucket = TokenBucket(chosen.writes_per_s, int(chosen.writes_per_s))
-        self._recorder = Recorder(runtime.client, component=names.POD_GROUP_CONTROLLER, clock=runtime.clock)
+        self._recorder = EventRecorder(runtime.client, component=names.POD_GROUP_CONTROLLER, clock=runtime.clock)
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
@@ -166,10 +166,10 @@ class PodGroups:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write statuses until told to stop, and what is due then."""
-        if not await first_lists(self._needed, stop):
+        if not await wait_for_sync(self._needed, stop):
             return
         await self._follow()
-        await reconcile_and_tell(self._reconciler, self._recorder, stop)
+        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
     async def _follow(self) -> None:
         if self._subscribed:
@@ -183,7 +183,7 @@ class PodGroups:
         self._queues.subscribe(self._queue_changed)
         self._nodes.subscribe(self._node_changed)
         self._claims.subscribe(self._claim_changed)
-        await self._pods.subscribe_in_turns(self._pod_changed)
+        await self._pods.subscribe_yielding(self._pod_changed)
         self._followed = True
 
     def _touch(self, key: str) -> None:
@@ -266,7 +266,7 @@ class PodGroups:
     def _group_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
             namespace, name = split_key(key)
-            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, problem.uid)
+            about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, problem.uid)
             self._recorder.event(
                 about, "Warning", names.EVENT_UNREADABLE, f"{problem}; its pods wait until it is mended"
             )
@@ -278,11 +278,11 @@ class PodGroups:
         if any(each is not None and each.global_default for each in (old, new)):
             self._touch_all(self._groups.values())
             return
-        self._touch_all(self._groups.by(_BY_CLASS, change.key))
+        self._touch_all(self._groups.by_index(_BY_CLASS, change.key))
 
     def _queue_changed(self, change: Change[Queue]) -> None:
         if change.old is None or change.new is None:
-            self._touch_all(self._groups.by(_BY_QUEUE, change.key))
+            self._touch_all(self._groups.by_index(_BY_QUEUE, change.key))
 
     def _touch_all(self, groups: Iterable[PodGroup]) -> None:
         for group in groups:
@@ -333,7 +333,7 @@ class PodGroups:
             pass
         except Invalid as refusal:
             # Something in the object keeps every status out; only a change of the object can mend that.
-            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, patch["metadata"]["uid"])
+            about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, patch["metadata"]["uid"])
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, f"no status can be written: {refusal}")
         finally:
             seen = self._own.pop(key)
@@ -363,7 +363,7 @@ class PodGroups:
         elif key not in self._unserved:
             self._unserved.add(key)
             meta = group.metadata
-            about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, meta.uid)
+            about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", meta.namespace, meta.name, meta.uid)
             self._recorder.event(about, "Warning", POOL_NOT_SERVED, unserved)
 
     def _surroundings(self, group: PodGroup, unserved: str) -> Surroundings:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.api import names
-from pykai.api.amounts import Amounts, add_amounts, amounts_patch
-from pykai.api.conditions import Standing, merged
+from pykai.api.amounts import NanoAmounts, add_amounts, amounts_patch
+from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import PodGroup
 from pykai.core.cluster.claims.counting import GpuCount
@@ -74,7 +74,9 @@ def status_patch(group: PodGroup, tally: Tally, around: Surroundings) -> Documen
             patch = None  # the whole list goes
         if patch or patch is None:
             lists[name] = patch
-    conditions = merged(group.status.conditions, _standings(group, tally, around, problems), around.now, numbered=True)
+    conditions = merge_conditions(
+        group.status.conditions, _standings(group, tally, around, problems), around.now, with_transition_ids=True
+    )
     status: Document = {}
     if lists:
         status["resourcesStatus"] = lists
@@ -83,7 +85,7 @@ def status_patch(group: PodGroup, tally: Tally, around: Surroundings) -> Documen
     return {"status": status} if status else None
 
 
-def _with_claims(amounts: Amounts, users: dict[str, int], gpus_of: ClaimGpus, problems: list[str]) -> Amounts:
+def _with_claims(amounts: NanoAmounts, users: dict[str, int], gpus_of: ClaimGpus, problems: list[str]) -> NanoAmounts:
     total = dict(amounts)
     for claim in users:
         count = gpus_of(claim)
@@ -94,7 +96,7 @@ def _with_claims(amounts: Amounts, users: dict[str, int], gpus_of: ClaimGpus, pr
     return total
 
 
-def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: list[str]) -> Iterator[Standing]:
+def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: list[str]) -> Iterator[DesiredCondition]:
     root, tree_error = build_subgroup_tree(group)
     parts = tally.parts.values()
     ended = 0 if any(part.alive for part in parts) else sum(part.finished for part in parts)
@@ -107,9 +109,9 @@ def _standings(group: PodGroup, tally: Tally, around: Surroundings, problems: li
         missing: list[str] = []
         holds = _satisfied(root, tally.parts, count, verb, missing)
         if ended and not holds:
-            yield Standing(type_, False, _FINISHED, f"{ended} pods have ended")
+            yield DesiredCondition(type_, False, _FINISHED, f"{ended} pods have ended")
         else:
-            yield Standing(type_, holds, good if holds else bad, "" if holds else _listed(missing))
+            yield DesiredCondition(type_, holds, good if holds else bad, "" if holds else _listed(missing))
     yield from _validity(group, root, tree_error, tally, around, problems)
 
 
@@ -135,16 +137,16 @@ def _satisfied(
 
 def _validity(
     group: PodGroup, root: Branch, tree_error: str, tally: Tally, around: Surroundings, problems: list[str]
-) -> Iterator[Standing]:
+) -> Iterator[DesiredCondition]:
     reason, message = _invalid(group, root, tree_error, tally, around, problems)
     if reason:
-        yield Standing(names.CONDITION_VALID, False, reason, message)
+        yield DesiredCondition(names.CONDITION_VALID, False, reason, message)
         return
     listed = group.status.conditions
     if isinstance(listed, list) and any(
         isinstance(entry, dict) and entry.get("type") == names.CONDITION_VALID for entry in listed
     ):
-        yield Standing(names.CONDITION_VALID, True, "Mended")
+        yield DesiredCondition(names.CONDITION_VALID, True, "Mended")
 
 
 def _invalid(

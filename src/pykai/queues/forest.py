@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pykai.api.amounts import Amounts, add_amounts, read_amounts
+from pykai.api.amounts import NanoAmounts, add_amounts, read_amounts
 
 
 @dataclass(slots=True)
 class Sums:
     """What groups ask for and hold."""
 
-    requested: Amounts = field(default_factory=dict)
-    allocated: Amounts = field(default_factory=dict)
-    allocated_non_preemptible: Amounts = field(default_factory=dict)
+    requested: NanoAmounts = field(default_factory=dict)
+    allocated: NanoAmounts = field(default_factory=dict)
+    allocated_non_preemptible: NanoAmounts = field(default_factory=dict)
 
     def add(self, other: Sums, sign: int = 1) -> None:
         """Add, or take away (-1)."""

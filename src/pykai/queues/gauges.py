@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Gauge
 
 from pykai.api import names
-from pykai.api.amounts import Amounts
+from pykai.api.amounts import NanoAmounts
 from pykai.api.scheduling import Queue, QueueResource
 from pykai.queues.status import gpus_of
 
@@ -56,7 +56,7 @@ class QueueGauges:
         #: queue -> labels of its series
         self._series: dict[str, tuple[str, ...]] = {}
 
-    def set(self, queue: Queue, allocated: Amounts) -> None:
+    def set(self, queue: Queue, allocated: NanoAmounts) -> None:
         """Tell the state of a queue (queues:Q-360)."""
         meta, spec = queue.metadata, queue.spec
         resources = spec.resources

@@ -22,10 +22,10 @@ from pykai.api import names
 from pykai.api.decode import DecodeError
 from pykai.api.scheduling import PodGroup, Queue
 from pykai.kube import options, resources
-from pykai.kube.cachesync import first_lists
+from pykai.kube.cachesync import wait_for_sync
 from pykai.kube.errors import NotFound
-from pykai.kube.events import Recorder, Reference
-from pykai.kube.reconcile import Reconciler, reconcile_and_tell
+from pykai.kube.events import EventRecorder, InvolvedObject
+from pykai.kube.reconcile import Reconciler, reconcile_and_record_events
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Change, Store
 from pykai.queues.forest import Forest, Sums
@@ -94,7 +94,7 @@ class Queues:
         self._forest = Forest()
         extra = ExtraLabels(chosen.queue_label_to_metric_label, chosen.queue_label_to_default_metric_value)
         self._gauges = QueueGauges(registry, chosen.metrics_namespace, extra)
-        self._recorder = Recorder(runtime.client, component=names.QUEUE_CONTROLLER, clock=runtime.clock)
+        self._recorder = EventRecorder(runtime.client, component=names.QUEUE_CONTROLLER, clock=runtime.clock)
         self._reconciler = Reconciler(
             self.name, self._reconcile, clock=runtime.clock, workers=chosen.max_concurrent_reconciles
         )
@@ -111,10 +111,10 @@ class Queues:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write statuses until told to stop."""
-        if not await first_lists(self._needed, stop):
+        if not await wait_for_sync(self._needed, stop):
             return
         self._follow()
-        await reconcile_and_tell(self._reconciler, self._recorder, stop)
+        await reconcile_and_record_events(self._reconciler, self._recorder, stop)
 
     def _follow(self) -> None:
         if self._followed:
@@ -142,7 +142,7 @@ class Queues:
 
     def _queue_problem(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
-            about = Reference(names.QUEUE_API_VERSION, "Queue", "", key, problem.uid)
+            about = InvolvedObject(names.QUEUE_API_VERSION, "Queue", "", key, problem.uid)
             text = f"{problem}; its workloads wait until it is mended"
             self._recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 

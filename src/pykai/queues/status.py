@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pykai.api import names
-from pykai.api.amounts import Amounts, amounts_patch, format_amount
-from pykai.api.conditions import Standing, merged
+from pykai.api.amounts import NanoAmounts, amounts_patch, format_amount
+from pykai.api.conditions import DesiredCondition, merge_conditions
 from pykai.api.duration import DurationError, parse_duration
 from pykai.api.scheduling import Queue
 from pykai.core.model.axes import is_gpu, is_mig, mig_gpus
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 _NANO = 10**9
 
 
-def gpus_of(amounts: Amounts) -> int:
+def gpus_of(amounts: NanoAmounts) -> int:
     """Billionths of GPUs: those of all vendors, slices by what they are of a GPU, and GPUs of claims (queues:Q-361).
 
     Statements: operations:E-27.
@@ -58,37 +58,39 @@ def status_patch(queue: Queue, forest: Forest, now: str) -> Document | None:
     children = forest.children(name)
     if children != (known.get("childQueues") or []):
         status["childQueues"] = children or None
-    conditions = merged(known.get("conditions"), _standings(queue, forest, sums.allocated, known), now)
+    conditions = merge_conditions(known.get("conditions"), _standings(queue, forest, sums.allocated, known), now)
     if conditions is not None:
         status["conditions"] = conditions
     return {"status": status} if status else None
 
 
-def _standings(queue: Queue, forest: Forest, allocated: Amounts, known: Document) -> Iterator[Standing]:
+def _standings(queue: Queue, forest: Forest, allocated: NanoAmounts, known: Document) -> Iterator[DesiredCondition]:
     name, parent = queue.metadata.name, queue.spec.parent_queue
     if forest.is_orphan(name):
         text = f"parent queue {parent!r} does not exist; create it, or change spec.parentQueue"
-        yield Standing(names.CONDITION_ORPHAN, True, "ParentNotFound", text)
+        yield DesiredCondition(names.CONDITION_ORPHAN, True, "ParentNotFound", text)
     else:
-        yield Standing(names.CONDITION_ORPHAN, False, "ParentFound" if parent else "TopLevel")
+        yield DesiredCondition(names.CONDITION_ORPHAN, False, "ParentFound" if parent else "TopLevel")
     if forest.is_cyclic(name):
         text = f"the queue is below itself, through {parent!r}; change spec.parentQueue"
-        yield Standing(names.CONDITION_CYCLIC, True, "ParentCycle", text)
+        yield DesiredCondition(names.CONDITION_CYCLIC, True, "ParentCycle", text)
     else:
-        yield Standing(names.CONDITION_CYCLIC, False, "NoCycle")
+        yield DesiredCondition(names.CONDITION_CYCLIC, False, "NoCycle")
     over = list(_over_quota(queue, allocated))
-    yield Standing(names.CONDITION_OVER_QUOTA, bool(over), "OverQuota" if over else "WithinQuota", "; ".join(over))
+    yield DesiredCondition(
+        names.CONDITION_OVER_QUOTA, bool(over), "OverQuota" if over else "WithinQuota", "; ".join(over)
+    )
     reason, message = _invalid(queue)
     if reason:
-        yield Standing(names.CONDITION_VALID, False, reason, message)
+        yield DesiredCondition(names.CONDITION_VALID, False, reason, message)
     elif any(
         isinstance(entry, dict) and entry.get("type") == names.CONDITION_VALID
         for entry in (known.get("conditions") if isinstance(known.get("conditions"), list) else None) or ()
     ):
-        yield Standing(names.CONDITION_VALID, True, "Mended")
+        yield DesiredCondition(names.CONDITION_VALID, True, "Mended")
 
 
-def _over_quota(queue: Queue, allocated: Amounts) -> Iterator[str]:
+def _over_quota(queue: Queue, allocated: NanoAmounts) -> Iterator[str]:
     """What is over its quota, in words."""
     spec = queue.spec.resources
     if spec is None:

@@ -29,12 +29,12 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def a_text(text: str) -> str:
+def read_text(text: str) -> str:
     """Any text."""
     return text
 
 
-def a_switch(text: str) -> bool:
+def read_bool(text: str) -> bool:
     """A boolean as Go reads it."""
     if text in _TRUE:
         return True
@@ -43,30 +43,30 @@ def a_switch(text: str) -> bool:
     raise ValueError("expected true or false")
 
 
-def at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+def bounded_int(minimum: int, maximum: int = 2**31 - 1) -> Callable[[str], int]:
     """A whole number between two bounds."""
 
     def read(text: str) -> int:
         number = int(text) if _INTEGER.fullmatch(text) else None
-        if number is None or not least <= number <= most:
-            raise ValueError(f"expected a whole number of at least {least} and at most {most}")
+        if number is None or not minimum <= number <= maximum:
+            raise ValueError(f"expected a whole number of at least {minimum} and at most {maximum}")
         return number
 
     return read
 
 
-a_count = at_least(0)
-a_port = at_least(0, 65535)
+read_count = bounded_int(0)
+read_port = bounded_int(0, 65535)
 
 
-def a_profile(text: str) -> str:
+def read_profile(text: str) -> str:
     """The name of a built-in configuration, or nothing."""
     if text and text not in PROFILES:
         raise ValueError(f"expected one of {', '.join(PROFILES)}")
     return text
 
 
-def a_span(text: str) -> int:
+def read_go_duration(text: str) -> int:
     """A Go duration, in nanoseconds."""
     try:
         return parse_duration(text)
@@ -74,22 +74,22 @@ def a_span(text: str) -> int:
         raise ValueError(f"expected a duration such as 1m30s ({error})") from None
 
 
-def a_pause(text: str) -> int:
+def read_nonnegative_duration(text: str) -> int:
     """A Go duration that is not negative, in nanoseconds."""
-    span = a_span(text)
+    span = read_go_duration(text)
     if span < 0:
         raise ValueError("expected a duration that is not negative")
     return span
 
 
-def a_threshold(text: str) -> int:
+def read_stuck_threshold(text: str) -> int:
     """A Go duration; at or below zero means the built-in two minutes (cycle:21)."""
-    span = a_span(text)
+    span = read_go_duration(text)
     return span if span > 0 else names.STUCK_IN_RELEASING_S * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class SchedulerFlag:
     """One flag."""
 
     name: str
@@ -98,198 +98,223 @@ class Flag:
     read: Callable[[str], Any]
     meaning: str
     #: the statement that uses it, "" = accepted, without effect
-    part: str
+    spec_id: str
     #: field of the Shard, or of Flags, that it sets; "" = kept for the service that uses it
-    shard: str = ""
-    own: str = ""
+    shard_field: str = ""
+    flags_field: str = ""
 
 
 #: cycle:21, in its order.
-FLAGS: tuple[Flag, ...] = (
-    Flag(
+FLAGS: tuple[SchedulerFlag, ...] = (
+    SchedulerFlag(
         "scheduler-name",
         names.SCHEDULER_NAME,
-        a_text,
+        read_text,
         "pods that name it are ours; event source; lease",
         "cycle:SNP-13",
-        shard="scheduler_name",
+        shard_field="scheduler_name",
     ),
-    Flag("namespace", names.DEFAULT_NAMESPACE, a_text, "namespace of the lease and of records of gangs", "cycle:PRC-5"),
-    Flag("metrics-namespace", names.METRICS_NAMESPACE, a_text, "metric prefix", "cycle:20"),
-    Flag(
+    SchedulerFlag(
+        "namespace", names.DEFAULT_NAMESPACE, read_text, "namespace of the lease and of records of gangs", "cycle:PRC-5"
+    ),
+    SchedulerFlag("metrics-namespace", names.METRICS_NAMESPACE, read_text, "metric prefix", "cycle:20"),
+    SchedulerFlag(
         "resource-reservation-app-label",
         names.RESERVATION_APP,
-        a_text,
+        read_text,
         "reservation pods",
         "gpu:S-2",
-        shard="reservation_app",
+        shard_field="reservation_app",
     ),
-    Flag(
+    SchedulerFlag(
         "resource-reservation-namespace",
         names.RESERVATION_NAMESPACE,
-        a_text,
+        read_text,
         "where reservation pods live, as for the binder (not in KAI Scheduler)",
         "gpu:RV-4",
-        shard="reservation_namespace",
+        shard_field="reservation_namespace",
     ),
-    Flag(
+    SchedulerFlag(
         "restrict-node-scheduling",
         "false",
-        a_switch,
+        read_bool,
         "only labelled worker nodes",
         "cycle:SNP-4",
-        shard="restrict_nodes",
+        shard_field="restrict_nodes",
     ),
-    Flag("nodepool-label-key", names.NODE_POOL_LABEL, a_text, "shard label", "cycle:SNP-3", shard="node_pool_key"),
-    Flag("partition-label-value", "", a_text, "shard value", "cycle:SNP-3", shard="node_pool"),
-    Flag("queue-label-key", names.QUEUE_LABEL, a_text, "shared claims of one queue", "gpu:D-9", shard="queue_label"),
-    Flag("scheduler-conf", "", a_text, "configuration file", "cycle:CFG-1"),
-    Flag("schedule-period", "1s", a_pause, "idle time between cycles", "cycle:CYC-1"),
-    Flag("leader-elect", "false", a_switch, "one of several replicas is active", "cycle:PRC-5"),
-    Flag("version", "true", a_switch, "print the version at start", "cycle:19"),
-    Flag("listen-address", names.METRICS_ADDRESS, a_text, "metrics", "cycle:PRC-1"),
-    Flag("enable-profiler", "false", a_switch, "serve profiles", "cycle:PRC-4"),
-    Flag("profiler-port", "8182", a_port, "port of the profiles", "cycle:PRC-4"),
-    Flag("pyroscope-address", "", a_text, "push profiles there", "cycle:PRC-4"),
-    Flag("pyroscope-mutex-profiler-rate", "5", a_count, "accepted, without effect", ""),
-    Flag("pyroscope-block-profiler-rate", "5", a_count, "accepted, without effect", ""),
-    Flag("v", "3", a_count, "log verbosity", "cycle:19"),
-    Flag("log-json", "false", a_switch, "log as JSON", "cycle:19"),
-    Flag("log-flush-frequency", "5s", a_span, "accepted, without effect", ""),
-    Flag(
+    SchedulerFlag(
+        "nodepool-label-key",
+        names.NODE_POOL_LABEL,
+        read_text,
+        "shard label",
+        "cycle:SNP-3",
+        shard_field="node_pool_key",
+    ),
+    SchedulerFlag("partition-label-value", "", read_text, "shard value", "cycle:SNP-3", shard_field="node_pool"),
+    SchedulerFlag(
+        "queue-label-key",
+        names.QUEUE_LABEL,
+        read_text,
+        "shared claims of one queue",
+        "gpu:D-9",
+        shard_field="queue_label",
+    ),
+    SchedulerFlag("scheduler-conf", "", read_text, "configuration file", "cycle:CFG-1"),
+    SchedulerFlag("schedule-period", "1s", read_nonnegative_duration, "idle time between cycles", "cycle:CYC-1"),
+    SchedulerFlag("leader-elect", "false", read_bool, "one of several replicas is active", "cycle:PRC-5"),
+    SchedulerFlag("version", "true", read_bool, "print the version at start", "cycle:19"),
+    SchedulerFlag("listen-address", names.METRICS_ADDRESS, read_text, "metrics", "cycle:PRC-1"),
+    SchedulerFlag("enable-profiler", "false", read_bool, "serve profiles", "cycle:PRC-4"),
+    SchedulerFlag("profiler-port", "8182", read_port, "port of the profiles", "cycle:PRC-4"),
+    SchedulerFlag("pyroscope-address", "", read_text, "push profiles there", "cycle:PRC-4"),
+    SchedulerFlag("pyroscope-mutex-profiler-rate", "5", read_count, "accepted, without effect", ""),
+    SchedulerFlag("pyroscope-block-profiler-rate", "5", read_count, "accepted, without effect", ""),
+    SchedulerFlag("v", "3", read_count, "log verbosity", "cycle:19"),
+    SchedulerFlag("log-json", "false", read_bool, "log as JSON", "cycle:19"),
+    SchedulerFlag("log-flush-frequency", "5s", read_go_duration, "accepted, without effect", ""),
+    SchedulerFlag(
         "max-consolidation-preemptees",
         "16",
-        at_least(-1),
+        bounded_int(-1),
         "groups that consolidation may move; 0 = off, -1 = unlimited",
         "cycle:CON-1",
-        own="max_consolidation_preemptees",
+        flags_field="max_consolidation_preemptees",
     ),
-    Flag("qps", "50", at_least(1), "API client: requests a second", "cycle:PRC-7"),
-    Flag("burst", "300", at_least(1), "API client: requests at once", "cycle:PRC-7"),
-    Flag(
-        "detailed-fit-errors", "false", a_switch, "explanations node by node", "cycle:EXP-4", own="detailed_fit_errors"
+    SchedulerFlag("qps", "50", bounded_int(1), "API client: requests a second", "cycle:PRC-7"),
+    SchedulerFlag("burst", "300", bounded_int(1), "API client: requests at once", "cycle:PRC-7"),
+    SchedulerFlag(
+        "detailed-fit-errors",
+        "false",
+        read_bool,
+        "explanations node by node",
+        "cycle:EXP-4",
+        flags_field="detailed_fit_errors",
     ),
-    Flag("update-pod-eviction-condition", "false", a_switch, "DisruptionTarget on evicted pods", "cycle:OUT-6"),
-    Flag("schedule-csi-storage", "false", a_switch, "accepted, without effect", ""),
-    Flag(
+    SchedulerFlag(
+        "update-pod-eviction-condition", "false", read_bool, "DisruptionTarget on evicted pods", "cycle:OUT-6"
+    ),
+    SchedulerFlag("schedule-csi-storage", "false", read_bool, "accepted, without effect", ""),
+    SchedulerFlag(
         "use-scheduling-signatures",
         "true",
-        a_switch,
+        read_bool,
         "do not repeat an attempt that must fail again",
         "cycle:14",
-        own="use_scheduling_signatures",
+        flags_field="use_scheduling_signatures",
     ),
-    Flag(
+    SchedulerFlag(
         "full-hierarchy-fairness",
         "true",
-        a_switch,
+        read_bool,
         "fairness at every level of the queues",
         "cycle:SNP-10",
-        shard="full_hierarchy",
+        shard_field="full_hierarchy",
     ),
-    Flag(
+    SchedulerFlag(
         "allow-consolidating-reclaim",
         "true",
-        a_switch,
+        read_bool,
         "moved victims do not count as reclaimed",
         "cycle:RCL-3",
-        own="allow_consolidating_reclaim",
+        flags_field="allow_consolidating_reclaim",
     ),
-    Flag("num-of-status-recording-workers", "5", at_least(1), "writers of statuses", "cycle:EXP-15"),
-    Flag(
+    SchedulerFlag("num-of-status-recording-workers", "5", bounded_int(1), "writers of statuses", "cycle:EXP-15"),
+    SchedulerFlag(
         "default-staleness-grace-period",
         "60s",
-        a_span,
+        read_go_duration,
         "how long a gang may be incomplete; negative = for ever",
         "cycle:STL-3",
-        own="staleness_grace_ns",
+        flags_field="staleness_grace_ns",
     ),
-    Flag(
+    SchedulerFlag(
         "stuck-in-releasing-threshold",
         "2m",
-        a_threshold,
+        read_stuck_threshold,
         "after this a terminating pod counts as stuck",
         "cycle:TSK-3",
-        shard="stuck_after_ns",
+        shard_field="stuck_after_ns",
     ),
-    Flag("plugin-server-port", "8081", a_port, "snapshots and job order; 0 takes a free port", "cycle:PRC-2"),
-    Flag(
+    SchedulerFlag(
+        "plugin-server-port", "8081", read_port, "snapshots and job order; 0 takes a free port", "cycle:PRC-2"
+    ),
+    SchedulerFlag(
         "cpu-worker-node-label-key",
         names.CPU_WORKER_NODE_LABEL,
-        a_text,
+        read_text,
         "CPU worker nodes",
         "cycle:SNP-4",
-        shard="cpu_worker_label",
+        shard_field="cpu_worker_label",
     ),
-    Flag(
+    SchedulerFlag(
         "gpu-worker-node-label-key",
         names.GPU_WORKER_NODE_LABEL,
-        a_text,
+        read_text,
         "GPU worker nodes",
         "cycle:SNP-4",
-        shard="gpu_worker_label",
+        shard_field="gpu_worker_label",
     ),
-    Flag(
+    SchedulerFlag(
         "mig-worker-node-label-key",
         names.MIG_ENABLED_NODE_LABEL,
-        a_text,
+        read_text,
         "MIG nodes",
         "cycle:NOD-5",
-        shard="mig_label",
+        shard_field="mig_label",
     ),
-    Flag(
+    SchedulerFlag(
         "honour-preemption-policy",
         "false",
-        a_switch,
+        read_bool,
         "preemptionPolicy Never keeps groups of a priority class from triggering evictions (not in KAI Scheduler)",
         "cycle:POL-7",
-        own="honour_preemption_policy",
+        flags_field="honour_preemption_policy",
     ),
-    Flag(
+    SchedulerFlag(
         "profile",
         "",
-        a_profile,
+        read_profile,
         "built-in configuration, before what the configuration file names (not in KAI Scheduler)",
         "cycle:FLT-4",
-        own="profile",
+        flags_field="profile",
     ),
-    Flag(
+    SchedulerFlag(
         "min-cycle-interval",
         "20ms",
-        a_pause,
+        read_nonnegative_duration,
         "shortest time between two cycles; a change starts one then (not in KAI Scheduler)",
         "cycle:CYC-1",
     ),
-    Flag(
+    SchedulerFlag(
         "fast-bind",
         "true",
-        a_switch,
+        read_bool,
         "bind pods that need nothing prepared without a BindRequest (not in KAI Scheduler)",
         "cycle:OUT-1",
     ),
-    Flag(
+    SchedulerFlag(
         "shadow",
         "false",
-        a_switch,
+        read_bool,
         "decide and log beside another scheduler, write nothing (not in KAI Scheduler)",
         "cycle:OUT-1",
     ),
-    Flag(
+    SchedulerFlag(
         "strict",
         "false",
-        a_switch,
+        read_bool,
         "do not start with a configuration file of which any part would be skipped (not in KAI Scheduler)",
         "cycle:CFG-1",
     ),
     # Gates of Kubernetes libraries that are not used here (operations:O-57).
-    Flag("feature-gates", "", a_text, "accepted, without effect", ""),
+    SchedulerFlag("feature-gates", "", read_text, "accepted, without effect", ""),
 )
 
 _BY_NAME = {flag.name: flag for flag in FLAGS}
 #: profiles are not served yet (cycle:PRC-4)
 _NOT_YET = frozenset(("enable-profiler", "profiler-port", "pyroscope-address"))
 #: accepted, because operators pass them, and without effect here
-WITHOUT_EFFECT = _NOT_YET | {flag.name for flag in FLAGS if not flag.part}
+WITHOUT_EFFECT = _NOT_YET | {flag.name for flag in FLAGS if not flag.spec_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +337,7 @@ class Flags:
     other: Mapping[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
-    def shaping(self, policy: Policy) -> Policy:
+    def apply_to(self, policy: Policy) -> Policy:
         """The policy of the configuration file with what the flags say about decisions."""
         return replace(
             policy,
@@ -351,7 +376,7 @@ def read_flags(given: Mapping[str, object]) -> Flags:
         except ValueError as error:
             text = f"{value!r}: {error}; the default {flag.default!r} is used"
             problems.append(Problem("scheduler flags", f"--{name}", text))
-    shard = replace(Shard(), **{flag.shard: values[flag.name] for flag in FLAGS if flag.shard})
-    own = {flag.own: values[flag.name] for flag in FLAGS if flag.own}
-    other = {flag.name: values[flag.name] for flag in FLAGS if not flag.shard and not flag.own}
+    shard = replace(Shard(), **{flag.shard_field: values[flag.name] for flag in FLAGS if flag.shard_field})
+    own = {flag.flags_field: values[flag.name] for flag in FLAGS if flag.flags_field}
+    other = {flag.name: values[flag.name] for flag in FLAGS if not flag.shard_field and not flag.flags_field}
     return Flags(shard=shard, other=other, problems=tuple(problems), **own)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No cyclic garbage collection inside the block."""
     was_on = gc.isenabled()
     gc.disable()
@@ -28,7 +28,7 @@ def collector_paused() -> Iterator[None]:
 _MANY_PODS = 5_000
 
 
-def settle(pods: int) -> None:
+def freeze_long_lived(pods: int) -> None:
     """Set what is there now aside from the collector: it is the state of the cluster, and most of it stays.
 
     Done when the caches are filled and again when the tables are built from them; a full collection otherwise walks

@@ -15,10 +15,10 @@ def job_order(snapshot: Snapshot, policy: Policy) -> dict[str, Any]:
     """All groups that allocate would look at, in its order, over all queues and queue by queue."""
     session = open_session(snapshot, policy)
     walk = allocation_walk(session, names.ACTION_ALLOCATE)
-    everything: list[dict[str, Any]] = []
+    global_order: list[dict[str, Any]] = []
     by_queue: dict[str, list[dict[str, Any]]] = {}
     while (gang := walk.pop()) is not None:
         entry = {"id": gang.key, "priority": gang.priority}
-        everything.append(entry)
+        global_order.append(entry)
         by_queue.setdefault(gang.group.queue, []).append(entry)
-    return {"global_order": everything, "queue_order": by_queue}
+    return {"global_order": global_order, "queue_order": by_queue}

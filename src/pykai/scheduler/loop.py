@@ -32,41 +32,41 @@ from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
-from pykai.observe.logs import context
+from pykai.observe.logs import log_context
 from pykai.scheduler.config.configfile import ConfigurationFile
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.gccontrol import collector_paused, settle
-from pykai.scheduler.intake.backlog import Operation
+from pykai.scheduler.gccontrol import freeze_long_lived, gc_paused
+from pykai.scheduler.intake.backlog import TableOperation
 from pykai.scheduler.intake.intake import Intake
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.problemevents import Complaints
-from pykai.scheduler.sinks import NewsOutlet, PlanOutlet
-from pykai.scheduler.status.startstamps import longest_ns
-from pykai.scheduler.status.statusdiff import StatusBook
+from pykai.scheduler.problemevents import ProblemEvents
+from pykai.scheduler.sinks import PlanSink, StatusSink
+from pykai.scheduler.status.startstamps import longest_min_runtime_ns
+from pykai.scheduler.status.statusdiff import StatusTracker
 from pykai.scheduler.status.statusevents import now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: failed cycles in a row before the tables are built anew
-_PATIENCE = 3
+_MAX_FAILED_CYCLES = 3
 _LONGEST_PAUSE_S = 30.0
 #: a cycle is followed by a pause of so many times what it took, at most the period
-_REST = 4.0
+_REST_FACTOR = 4.0
 #: waiting groups above which their news are found in the engine's thread
-_MANY = 20
+_DIFF_IN_THREAD_FROM = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class EngineResult:
     """What the engine's thread brings back."""
 
     plan: Plan
     snapshot: Snapshot
     #: BindRequests that nobody waits for
-    dead: list[str]
+    dead_requests: list[str]
     problems: tuple[Problem, ...]
-    changes: int
+    operation_count: int
     open_s: float
     total_s: float
 
@@ -77,9 +77,9 @@ class Loop:
     def __init__(
         self,
         intake: Intake,
-        dispatcher: PlanOutlet,
-        announcer: NewsOutlet,
-        complaints: Complaints,
+        plan_sink: PlanSink,
+        status_sink: StatusSink,
+        problem_events: ProblemEvents,
         metrics: SchedulerMetrics,
         clock: Clock,
         configuration: ConfigurationFile,
@@ -87,7 +87,7 @@ class Loop:
     ) -> None:
         self.intake = intake
         self.configuration = configuration
-        self.policy = flags.shaping(configuration.current.policy)
+        self.policy = flags.apply_to(configuration.current.policy)
         #: namespace -> the group with which its turn begins, where the last cycle put groups off
         self._resume: dict[str, str] = {}
         #: groups that the last cycle promised places
@@ -95,89 +95,89 @@ class Loop:
         #: cycles that ended well
         self.cycles = 0
         #: monotonic seconds when the last one did, None before the first
-        self.last_s: float | None = None
+        self.last_cycle_s: float | None = None
         #: held by whoever uses the tables
-        self.engine = asyncio.Lock()
-        self._dispatcher = dispatcher
-        self._announcer = announcer
-        self._complaints = complaints
+        self.engine_lock = asyncio.Lock()
+        self._plan_sink = plan_sink
+        self._status_sink = status_sink
+        self._problem_events = problem_events
         self._metrics = metrics
         self._clock = clock
         self._flags = flags
         self._period_s = flags.other["schedule-period"] / 1e9
-        self._least_s = flags.other["min-cycle-interval"] / 1e9
+        self._min_interval_s = flags.other["min-cycle-interval"] / 1e9
         self._memory = CycleMemory()
         #: of the last cycle
         self.plan: Plan | None = None
         #: told of every plan once it is being carried out
-        self.listeners: list[Callable[[Plan], None]] = []
-        self._book = StatusBook()
-        self._woken = asyncio.Event()
-        self._took_s = 0.0
+        self.plan_listeners: list[Callable[[Plan], None]] = []
+        self._status_tracker = StatusTracker()
+        self._cycle_requested = asyncio.Event()
+        self._last_duration_s = 0.0
         self._failures = 0
-        self._numbers = itertools.count(1)
+        self._cycle_numbers = itertools.count(1)
         self._thread = ThreadPoolExecutor(1, "engine")
         #: groups with scheduling conditions; replaced when it changes
-        self._conditioned: frozenset[str] = frozenset()
-        self._conditioned_now: set[str] = set()
+        self._groups_with_conditions: frozenset[str] = frozenset()
+        self._groups_with_conditions_now: set[str] = set()
         self._conditions_changed = False
-        metrics.budgets(self.policy)
+        metrics.set_search_budgets(self.policy)
         intake.groups.subscribe(self._on_group)
-        intake.wake = self.wake
+        intake.request_cycle = self.request_cycle
 
     @property
-    def holds_for_good(self) -> bool:
+    def plan_holds_until_change(self) -> bool:
         """Whether the last plan holds until something in the cluster changes: no rule waits for an instant to come, and
         no group for its turn."""
-        return self._memory.valid_until_ns is None and not self.intake.waiting and not self._resume
+        return self._memory.valid_until_ns is None and not self.intake.pending_operations and not self._resume
 
-    def wake(self) -> None:
+    def request_cycle(self) -> None:
         """Something changed that a cycle should see."""
-        self._woken.set()
+        self._cycle_requested.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run cycles until told to stop; a cycle under way is finished."""
-        self._book.forget()
-        self._woken.set()
+        self._status_tracker.forget()
+        self._cycle_requested.set()
         while not stop.is_set():
-            await self._rest(stop)
+            await self._wait_for_next_cycle(stop)
             if stop.is_set():
                 return
-            self._woken.clear()
+            self._cycle_requested.clear()
             await self.cycle()
 
     async def stand_by(self, stop: asyncio.Event) -> None:
         """Keep the tables warm without deciding anything."""
         while not stop.is_set():
-            async with self.engine:
-                operations = self.intake.take()
+            async with self.engine_lock:
+                operations = self.intake.take_operations()
                 if operations:
                     await self._in_thread(partial(self._keep_warm, operations))
-            await _either(stop, None, self._clock.wall_s(self._period_s))
+            await _wait_for_event(stop, None, self._clock.wall_s(self._period_s))
 
-    def _keep_warm(self, operations: list[Operation]) -> None:
-        self.intake.digest(operations)
+    def _keep_warm(self, operations: list[TableOperation]) -> None:
+        self.intake.apply_operations(operations)
         self.intake.tables.refresh_indexes()
 
     def close(self) -> None:
         """Give up the thread."""
         self._thread.shutdown(wait=False)
 
-    async def _rest(self, stop: asyncio.Event) -> None:
+    async def _wait_for_next_cycle(self, stop: asyncio.Event) -> None:
         """Wait for a change or the end of the period, and in any case a minimum since the last cycle."""
         loop = asyncio.get_running_loop()
         period_s = self._clock.wall_s(self._period_s)
         if self._failures:
             period_s = min(_LONGEST_PAUSE_S, max(period_s, 0.05) * 2.0 ** min(self._failures, 16))
-            await _either(stop, None, period_s)
+            await _wait_for_event(stop, None, period_s)
             return
-        await _either(stop, self._woken, period_s)
-        if self.last_s is not None:
+        await _wait_for_event(stop, self._cycle_requested, period_s)
+        if self.last_cycle_s is not None:
             # A stream of changes is taken in batches: most of the time is left to those who carry decisions out.
             # At least half of it is, however fast the cluster's clock runs.
-            took_s = self._took_s
-            least_s = max(self._least_s, min(took_s, self._period_s), min(_REST * took_s, period_s))
-            await _either(stop, None, self.last_s + least_s - loop.time())
+            took_s = self._last_duration_s
+            min_wait_s = max(self._min_interval_s, min(took_s, self._period_s), min(_REST_FACTOR * took_s, period_s))
+            await _wait_for_event(stop, None, self.last_cycle_s + min_wait_s - loop.time())
 
     async def cycle(self) -> Plan | None:
         """One cycle: take changes in, decide, start the writes, find out what to tell.  None when it failed.
@@ -185,121 +185,131 @@ class Loop:
         Statements: cycle:CYC-2, CYC-5.
         """
         if self.configuration.refresh():
-            self.policy = self._flags.shaping(self.configuration.current.policy)
-            self._metrics.budgets(self.policy)
-        self._complaints.configuration(self.configuration.complaints)
-        async with self.engine:
-            with context(session=f"{next(self._numbers):06d}"):
+            self.policy = self._flags.apply_to(self.configuration.current.policy)
+            self._metrics.set_search_budgets(self.policy)
+        self._problem_events.report_configuration(self.configuration.problems)
+        async with self.engine_lock:
+            with log_context(session=f"{next(self._cycle_numbers):06d}"):
                 try:
                     return await self._cycle()
                 except Exception:
                     self._failures += 1
                     self._memory = CycleMemory()
-                    self._metrics.cycle_failed()
+                    self._metrics.count_failed_cycle()
                     log.exception("the cycle failed, for the %d. time in a row", self._failures)
-                    if self._failures >= _PATIENCE:
+                    if self._failures >= _MAX_FAILED_CYCLES:
                         log.error("the tables are built anew from the caches")
-                        self.intake.start_over()
+                        self.intake.rebuild_tables()
                     return None
 
     async def _cycle(self) -> Plan:
         loop = asyncio.get_running_loop()
         # A pause may end while the engine works; the plan does not know that.
-        held_back = self._dispatcher.held_back()
-        operations, as_of = self.intake.take(), self.intake.arrivals
+        groups_backing_off = self._plan_sink.groups_backing_off()
+        operations, seen_generation = self.intake.take_operations(), self.intake.latest_generation
         at_ns = now_ns(self._clock)
-        worked = await self._in_thread(partial(self._work, operations, at_ns, self.policy_now))
-        plan = self.plan = worked.plan
+        engine_result = await self._in_thread(partial(self._run_engine, operations, at_ns, self.effective_policy))
+        plan = self.plan = engine_result.plan
         self._resume = dict(plan.resume or ())
         self._promised = frozenset(item.group for item in plan.nominations)
-        self._dispatcher.clear_away(worked.dead)
-        await self._dispatcher.carry_out(plan, as_of)
-        for listener in self.listeners:
+        self._plan_sink.delete_dead_requests(engine_result.dead_requests)
+        await self._plan_sink.dispatch(plan, seen_generation)
+        for listener in self.plan_listeners:
             listener(plan)
-        self._metrics.cycle(open_s=worked.open_s, total_s=worked.total_s, changes=worked.changes)
-        self._metrics.planned(plan)
-        doubts = (problem for name in sorted(self.intake.doubts) for problem in self.intake.doubts[name])
-        self._complaints.found((*worked.snapshot.problems, *worked.problems, *doubts), plan.problems)
+        self._metrics.observe_cycle(
+            open_s=engine_result.open_s, total_s=engine_result.total_s, changes=engine_result.operation_count
+        )
+        self._metrics.record_plan(plan)
+        sanitising_problems = (
+            problem
+            for name in sorted(self.intake.sanitising_problems)
+            for problem in self.intake.sanitising_problems[name]
+        )
+        self._problem_events.report_problems(
+            (*engine_result.snapshot.problems, *engine_result.problems, *sanitising_problems), plan.problems
+        )
         began_s = loop.time()
         if self._conditions_changed:
-            self._conditioned = frozenset(self._conditioned_now)
+            self._groups_with_conditions = frozenset(self._groups_with_conditions_now)
             self._conditions_changed = False
-        digest = partial(
-            self._book.digest,
+        compute_diff = partial(
+            self._status_tracker.diff,
             plan,
-            worked.snapshot,
-            self._conditioned,
-            held_back | self._dispatcher.held_back(),
-            protected_ns=longest_ns(self.policy, worked.snapshot),
+            engine_result.snapshot,
+            self._groups_with_conditions,
+            groups_backing_off | self._plan_sink.groups_backing_off(),
+            protected_ns=longest_min_runtime_ns(self.policy, engine_result.snapshot),
         )
-        news = digest() if len(plan.unscheduled) < _MANY else await self._in_thread(digest)
-        await self._announcer.announce(news)
-        self._metrics.closed(loop.time() - began_s)
+        diff = compute_diff() if len(plan.unscheduled) < _DIFF_IN_THREAD_FROM else await self._in_thread(compute_diff)
+        await self._status_sink.publish(diff)
+        self._metrics.observe_status_diff(loop.time() - began_s)
         self._failures = 0
-        self._took_s = worked.total_s
-        self.last_s = loop.time()
+        self._last_duration_s = engine_result.total_s
+        self.last_cycle_s = loop.time()
         self.cycles += 1
         if self.cycles == 1:
-            settle(len(self.intake.pods))
+            freeze_long_lived(len(self.intake.pods))
         if plan.binds or plan.evictions:
             log.debug("%d binds, %d evictions", len(plan.binds), len(plan.evictions))
         return plan
 
     @property
-    def policy_now(self) -> Policy:
+    def effective_policy(self) -> Policy:
         """The policy, and whose turn it is."""
         if not self._resume and not self._promised:
             return self.policy
         return replace(self.policy, resume=self._resume, nominated_groups=self._promised)
 
-    def _work(self, operations: list[Operation], at_ns: int, policy: Policy) -> Worked:
+    def _run_engine(self, operations: list[TableOperation], at_ns: int, policy: Policy) -> EngineResult:
         """The engine's part; no await, no I/O."""
-        with collector_paused():
+        with gc_paused():
             began_s = time.perf_counter()
-            digest = self.intake.digest(operations)
+            applied = self.intake.apply_operations(operations)
             snapshot = self.intake.tables.snapshot(at_ns)
             opened_s = time.perf_counter()
             plan = schedule(snapshot, policy, self._memory)
-            dead = self.intake.tables.stale_bind_requests()
+            dead_requests = self.intake.tables.stale_bind_requests()
             ended_s = time.perf_counter()
-        return Worked(plan, snapshot, dead, digest.problems, digest.operations, opened_s - began_s, ended_s - began_s)
+        return EngineResult(
+            plan, snapshot, dead_requests, applied.problems, applied.operations, opened_s - began_s, ended_s - began_s
+        )
 
-    async def ask_engine(self, question: Callable[[Snapshot, Policy], T]) -> T:
+    async def query_engine(self, query: Callable[[Snapshot, Policy], T]) -> T:
         """Ask something of the cluster as the next cycle would see it, between two cycles."""
-        async with self.engine:
+        async with self.engine_lock:
             at_ns = now_ns(self._clock)
-            return await self._in_thread(lambda: question(self.intake.tables.snapshot(at_ns), self.policy))
+            return await self._in_thread(lambda: query(self.intake.tables.snapshot(at_ns), self.policy))
 
-    async def consult(self, question: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
+    async def query_engine_up_to_date(self, query: Callable[[Snapshot, Policy], T]) -> tuple[T, int]:
         """The same before the first cycle, with all changes so far taken in; also the number of arrivals until then."""
-        async with self.engine:
-            operations, as_of = self.intake.take(), self.intake.arrivals
+        async with self.engine_lock:
+            operations, seen_generation = self.intake.take_operations(), self.intake.latest_generation
             at_ns = now_ns(self._clock)
 
-            def answer() -> T:
-                self.intake.digest(operations)
-                return question(self.intake.tables.snapshot(at_ns), self.policy)
+            def apply_and_query() -> T:
+                self.intake.apply_operations(operations)
+                return query(self.intake.tables.snapshot(at_ns), self.policy)
 
-            return await self._in_thread(answer), as_of
+            return await self._in_thread(apply_and_query), seen_generation
 
     # One thread computes at a time (cycle:PRC-9).
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _on_group(self, change: Change[PodGroup]) -> None:
-        known = change.key in self._conditioned_now
+        had_conditions = change.key in self._groups_with_conditions_now
         if change.new is not None and change.new.status.scheduling_conditions:
-            if not known:
-                self._conditioned_now.add(change.key)
+            if not had_conditions:
+                self._groups_with_conditions_now.add(change.key)
                 self._conditions_changed = True
-        elif known:
-            self._conditioned_now.discard(change.key)
+        elif had_conditions:
+            self._groups_with_conditions_now.discard(change.key)
             self._conditions_changed = True
         if change.new is None:
-            self._metrics.group_gone(change.key)
+            self._metrics.forget_group(change.key)
 
 
-async def _either(stop: asyncio.Event, woken: asyncio.Event | None, seconds: float) -> None:
+async def _wait_for_event(stop: asyncio.Event, woken: asyncio.Event | None, seconds: float) -> None:
     """Wait for one of the events, at most so long."""
     if seconds <= 0 or stop.is_set() or (woken is not None and woken.is_set()):
         return

@@ -41,11 +41,11 @@ class SchedulerMetrics:
     def __init__(self, namespace: str = names.METRICS_NAMESPACE, registry: CollectorRegistry | None = None) -> None:
         make = Metrics(namespace, registry)
         self.registry = make.registry
-        self._latency = {
+        self._latency_gauges = {
             name: make.gauge(f"{name}_latency_milliseconds", f"Milliseconds that the last one took: {text}")
             for name, text in _LATENCIES.items()
         }
-        self._latencies = {
+        self._latency_histograms = {
             name: make.histogram(f"{name}_latency_histogram_milliseconds", f"Milliseconds: {text}", _FINE_MILLISECONDS)
             for name, text in _LATENCIES.items()
         }
@@ -55,10 +55,14 @@ class SchedulerMetrics:
         self._task_bind = make.histogram(
             "task_bind_latency_milliseconds", "From the decision to bind a pod to the server's answer", _MILLISECONDS
         )
-        self._scheduled = make.tally("podgroups_scheduled_by_action", "PodGroups that got places", ["action"])
-        self._acted_on = make.tally("podgroups_acted_on_by_action", "PodGroups that others made room for", ["action"])
+        self._scheduled = make.unsuffixed_counter(
+            "podgroups_scheduled_by_action", "PodGroups that got places", ["action"]
+        )
+        self._acted_on = make.unsuffixed_counter(
+            "podgroups_acted_on_by_action", "PodGroups that others made room for", ["action"]
+        )
         # Counts successes, whatever its name says (cycle:PRE-1).
-        self._preemptions = make.tally("total_preemption_attempts", "PodGroups that preempt made room for")
+        self._preemptions = make.unsuffixed_counter("total_preemption_attempts", "PodGroups that preempt made room for")
         self._evicted = make.counter(
             "pod_group_evicted_pods",
             "Pods evicted, by PodGroup and by the action that decided it",
@@ -67,7 +71,7 @@ class SchedulerMetrics:
         #: PodGroup -> label values of its series
         self._evicted_series: dict[str, set[tuple[str, ...]]] = {}
         # The figures of all queues change together (queues:Q-139).
-        self._queues = make.published(_QUEUE_FAMILIES, ["queue_name", "queue_metadata_name", "queue_display_name"])
+        self._queues = make.atomic_gauges(_QUEUE_FAMILIES, ["queue_name", "queue_metadata_name", "queue_display_name"])
         self._action_budget = make.gauge(
             "scenario_search_action_budget_configured_seconds", "Budget of an action, 0 = without end", ["action"]
         )
@@ -97,26 +101,26 @@ class SchedulerMetrics:
         )
         self._waiting = make.gauge("unschedulable_podgroups", "PodGroups with pods that found no place")
 
-    def cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
+    def observe_cycle(self, *, open_s: float, total_s: float, changes: int) -> None:
         """A cycle ended well."""
         self._observe("open_session", open_s)
         self._observe("e2e_scheduling", total_s)
         self._changes.inc(changes)
         self._cycles.labels("done").inc()
 
-    def closed(self, seconds: float) -> None:
+    def observe_status_diff(self, seconds: float) -> None:
         """It is known what to tell."""
         self._observe("close_session", seconds)
 
-    def cycle_failed(self) -> None:
+    def count_failed_cycle(self) -> None:
         """A cycle ended in an exception."""
         self._cycles.labels("failed").inc()
 
     def _observe(self, name: str, seconds: float) -> None:
-        self._latency[name].set(seconds * 1000.0)
-        self._latencies[name].observe(seconds * 1000.0)
+        self._latency_gauges[name].set(seconds * 1000.0)
+        self._latency_histograms[name].observe(seconds * 1000.0)
 
-    def planned(self, plan: Plan) -> None:
+    def record_plan(self, plan: Plan) -> None:
         """Count what a plan decided."""
         self._waiting.set(len(plan.unscheduled))
         gigabyte = 1e9
@@ -136,8 +140,8 @@ class SchedulerMetrics:
         )
         if plan.binds:
             self._scheduled.inc(names.ACTION_ALLOCATE, by=len({bind.group for bind in plan.binds}))
-        served = {(each.action, each.preemptor) for each in plan.evictions if each.preemptor}
-        for action, _ in served:
+        preemptors = {(each.action, each.preemptor) for each in plan.evictions if each.preemptor}
+        for action, _ in preemptors:
             self._acted_on.inc(action)
             self._scheduled.inc(action)
             if action == names.ACTION_PREEMPT:
@@ -145,33 +149,33 @@ class SchedulerMetrics:
         for line in plan.stopped:
             self._exhausted.labels(line.partition(" ")[0]).inc()
 
-    def bound(self, answer_s: float, waited_s: float | None) -> None:
+    def observe_bind(self, answer_s: float, waited_s: float | None) -> None:
         """A pod was bound, or its BindRequest written."""
         self._task_bind.observe(answer_s * 1000.0)
         if waited_s is not None:
             self._task_scheduling.observe(waited_s * 1000.0)
 
-    def bind_refused(self) -> None:
+    def count_refused_bind(self) -> None:
         """The API server refused a bind for good."""
         self._refused.inc()
 
-    def bind_overtaken(self) -> None:
+    def count_overtaken_bind(self) -> None:
         """Others had taken the place of a pod before it was bound."""
         self._overtaken.inc()
 
-    def gang_broken(self) -> None:
+    def count_broken_gang(self) -> None:
         """A gang gave back what it had."""
         self._broken.inc()
 
-    def shadow_decided(self, kind: str) -> None:
+    def count_shadow_decision(self, kind: str) -> None:
         """A shadow would do this."""
         self._shadow_decisions.labels(kind).inc()
 
-    def shadow_compared(self, kind: str, outcome: str) -> None:
+    def count_shadow_comparison(self, kind: str, outcome: str) -> None:
         """What became of a decision of a shadow."""
         self._shadow_comparisons.labels(kind, outcome).inc()
 
-    def evicted(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
+    def count_eviction(self, eviction: Evict, group: PodGroup | None, pool: str) -> None:
         """A pod is being evicted; nothing would end the series of a group that has gone already."""
         if group is None:
             return
@@ -180,27 +184,27 @@ class SchedulerMetrics:
         self._evicted.labels(*series).inc()
         self._evicted_series.setdefault(eviction.group, set()).add(series)
 
-    def group_gone(self, key: str) -> None:
+    def forget_group(self, key: str) -> None:
         """A PodGroup was deleted: its series end."""
         for series in self._evicted_series.pop(key, ()):
             self._evicted.remove(*series)
 
-    def problems(self, kinds: Mapping[str, int]) -> None:
+    def set_problem_counts(self, kinds: Mapping[str, int]) -> None:
         """How many objects of each kind have a problem."""
         self._problems.clear()
         for kind, number in kinds.items():
             if number:
                 self._problems.labels(kind).set(number)
 
-    def configuration(self, problems: int) -> None:
+    def set_configuration_problems(self, problems: int) -> None:
         """How much of the configuration file is not in use."""
         self._configuration.set(problems)
 
-    def budgets(self, policy: Policy) -> None:
+    def set_search_budgets(self, policy: Policy) -> None:
         """What the configuration says about searches."""
         budgets = policy.search_budgets
         for action in (names.ACTION_RECLAIM, names.ACTION_PREEMPT, names.ACTION_CONSOLIDATION):
             self._action_budget.labels(action).set((budgets.action_units(action) or 0) / UNITS_PER_SECOND)
         self._job_budget.set((budgets.job or 0) / UNITS_PER_SECOND)
-        for way in GENERATORS:
-            self._generator_budget.labels(way).set((budgets.generator_units(way) or 0) / UNITS_PER_SECOND)
+        for generator in GENERATORS:
+            self._generator_budget.labels(generator).set((budgets.generator_units(generator) or 0) / UNITS_PER_SECOND)

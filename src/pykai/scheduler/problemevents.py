@@ -18,90 +18,92 @@ from pykai.api import names
 from pykai.api.decode import KINDS, DecodeError
 from pykai.core.model.problems import Problem
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.sinks import NewsOutlet
+from pykai.scheduler.sinks import StatusSink
 from pykai.scheduler.status.statusevents import WARNING
 
 log = logging.getLogger(__name__)
 
 #: an object with more problems than this tells the first ones
-_MOST_PER_OBJECT = 5
+_MAX_PER_OBJECT = 5
 #: events in one go; a metric tells how many there are
-_MOST_AT_ONCE = 200
+_MAX_AT_ONCE = 200
 
 
-class Complaints:
+class ProblemEvents:
     """What was told about whom."""
 
-    def __init__(self, announcer: NewsOutlet, metrics: SchedulerMetrics, own: Callable[[], tuple[str, str]]) -> None:
-        self._announcer = announcer
+    def __init__(self, sink: StatusSink, metrics: SchedulerMetrics, own_object: Callable[[], tuple[str, str]]) -> None:
+        self._sink = sink
         self._metrics = metrics
         #: kind and key of the object that stands for this scheduler
-        self._own = own
-        self._configuration: tuple[str, ...] = ()
+        self._own_object = own_object
+        self._configuration_problems: tuple[str, ...] = ()
         self._problems: tuple[Problem, ...] = ()
-        self._told: dict[str, str] = {}
+        self._published: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
         #: kind -> objects with a problem: every object of a large kind may have one, and each comes by itself
-        self._kinds: Counter[str] = Counter()
-        self._lines: frozenset[str] = frozenset()
+        self._problem_counts: Counter[str] = Counter()
+        self._logged_lines: frozenset[str] = frozenset()
 
-    def found(self, problems: tuple[Problem, ...], lines: Iterable[str] = ()) -> None:
+    def report_problems(self, problems: tuple[Problem, ...], plan_problems: Iterable[str] = ()) -> None:
         """The problems of a cycle; `lines` are those that the plan has besides, without an object to tell."""
         if problems is not self._problems and problems != self._problems:
             self._problems = problems
-            self._tell()
-        told = frozenset(lines)
-        if told != self._lines:
-            for line in sorted(told - self._lines - {str(problem) for problem in problems}):
+            self._publish_changes()
+        current_lines = frozenset(plan_problems)
+        if current_lines != self._logged_lines:
+            for line in sorted(current_lines - self._logged_lines - {str(problem) for problem in problems}):
                 log.warning("%s", line)
-            self._lines = told
+            self._logged_lines = current_lines
 
-    def configuration(self, complaints: tuple[str, ...]) -> None:
+    def report_configuration(self, problems: tuple[str, ...]) -> None:
         """What of the configuration file is not in use; the file has logged it."""
-        if complaints == self._configuration:
+        if problems == self._configuration_problems:
             return
-        self._configuration = complaints
-        self._metrics.configuration(len(complaints))
-        if complaints:
-            more = len(complaints) - _MOST_PER_OBJECT
-            text = ". ".join(complaints[:_MOST_PER_OBJECT]) + (f". And {more} more" if more > 0 else "")
-            kind, key = self._own()
-            self._announcer.object_event(kind, key, WARNING, names.EVENT_INVALID_CONFIGURATION, text)
+        self._configuration_problems = problems
+        self._metrics.set_configuration_problems(len(problems))
+        if problems:
+            more = len(problems) - _MAX_PER_OBJECT
+            text = ". ".join(problems[:_MAX_PER_OBJECT]) + (f". And {more} more" if more > 0 else "")
+            kind, key = self._own_object()
+            self._sink.object_event(kind, key, WARNING, names.EVENT_INVALID_CONFIGURATION, text)
 
-    def unreadable(self, kind: str, key: str, error: DecodeError | None) -> None:
+    def report_unreadable(self, kind: str, key: str, error: DecodeError | None) -> None:
         """An object cannot be read; None when that is over."""
         subject = f"{kind}/{key}"
-        if subject not in self._told:
-            self._kinds[kind] += (error is not None) - (subject in self._unreadable)
+        if subject not in self._published:
+            self._problem_counts[kind] += (error is not None) - (subject in self._unreadable)
         if error is None:
             self._unreadable.pop(subject, None)
         else:
             text = f"{error.path}: {error.problem}" if error.path else error.problem
             if self._unreadable.get(subject) != text:
                 self._unreadable[subject] = text
-                self._complain(subject, f"{text}; the object is left out until this is mended")
-        self._metrics.problems(self._kinds)
+                self._publish(subject, f"{text}; the object is left out until this is mended")
+        self._metrics.set_problem_counts(self._problem_counts)
 
-    def _tell(self) -> None:
+    def _publish_changes(self) -> None:
         by_subject: dict[str, list[Problem]] = {}
         for problem in self._problems:
             by_subject.setdefault(problem.subject, []).append(problem)
-        told: dict[str, str] = {}
-        news = 0
+        published: dict[str, str] = {}
+        sent = 0
         for subject, problems in by_subject.items():
             lines = [": ".join(part for part in (each.field, each.text) if part) for each in problems]
-            more = len(lines) - _MOST_PER_OBJECT
-            text = ". ".join(lines[:_MOST_PER_OBJECT]) + (f". And {more} more" if more > 0 else "")
-            told[subject] = text
-            if self._told.get(subject) != text and news < _MOST_AT_ONCE:
-                news += 1
-                self._complain(subject, text)
-        self._told = told
-        self._kinds = Counter(subject.partition("/")[0] for subject in told.keys() | self._unreadable.keys())
-        self._metrics.problems(self._kinds)
+            more = len(lines) - _MAX_PER_OBJECT
+            text = ". ".join(lines[:_MAX_PER_OBJECT]) + (f". And {more} more" if more > 0 else "")
+            published[subject] = text
+            if self._published.get(subject) != text and sent < _MAX_AT_ONCE:
+                sent += 1
+                self._publish(subject, text)
+        self._published = published
+        self._problem_counts = Counter(
+            subject.partition("/")[0] for subject in published.keys() | self._unreadable.keys()
+        )
+        self._metrics.set_problem_counts(self._problem_counts)
 
-    def _complain(self, subject: str, text: str) -> None:
+    def _publish(self, subject: str, text: str) -> None:
         kind, _, key = subject.partition("/")
         log.warning("%s: %s", subject, text)
         if kind in KINDS and key:
-            self._announcer.object_event(kind, key, WARNING, f"{names.EVENT_INVALID_PREFIX}{kind}", text)
+            self._sink.object_event(kind, key, WARNING, f"{names.EVENT_INVALID_PREFIX}{kind}", text)

@@ -28,29 +28,29 @@ from prometheus_client import CollectorRegistry
 
 from pykai import __version__
 from pykai.api import names
-from pykai.kube.cachesync import caught_up
+from pykai.kube.cachesync import wait_until_caught_up
 from pykai.kube.client import Client
 from pykai.kube.errors import KubeError
-from pykai.kube.events import Recorder
+from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Fence, LeaderElection
-from pykai.kube.readonly import ReadOnly
+from pykai.kube.readonly import ReadOnlyTransport
 from pykai.kube.runtime import Runtime
-from pykai.observe.endpoint import Check, Endpoint, Handler, Notice, Shared
+from pykai.observe.endpoint import CoalescedCall, Endpoint, HealthCheck, Notice, PageHandler
 from pykai.scheduler.config.configfile import ConfigurationFile
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
-from pykai.scheduler.dispatch.forgedrequests import Forgeries
-from pykai.scheduler.dispatch.records import Records
+from pykai.scheduler.dispatch.forgedrequests import ForgedRequests
+from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import Flags
-from pykai.scheduler.gccontrol import settle
+from pykai.scheduler.gccontrol import freeze_long_lived
 from pykai.scheduler.intake.intake import DRA_KINDS, Intake
 from pykai.scheduler.joborder import job_order
 from pykai.scheduler.loop import Loop
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.problemevents import Complaints
+from pykai.scheduler.problemevents import ProblemEvents
 from pykai.scheduler.shadow import Shadow
-from pykai.scheduler.sinks import NewsOutlet, PlanOutlet
+from pykai.scheduler.sinks import PlanSink, StatusSink
 from pykai.scheduler.snapshotfile import snapshot_zip
-from pykai.scheduler.status.statusevents import Announcer, now_ns
+from pykai.scheduler.status.statusevents import StatusEvents, now_ns
 from pykai.scheduler.status.statuswrites import StatusWrites
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 #: newest first; the structs read all of them in the shape of v1
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 #: a leader without a good cycle for so many periods, at least so many seconds, is not ready
-_LATE_PERIODS = 30
-_LATE_S = 60.0
+_UNREADY_PERIODS = 30
+_UNREADY_S = 60.0
 
 
 def make_scheduler(
@@ -95,43 +95,43 @@ class Scheduler:
             log.warning("%s", problem)
         self._shadowing = flags.other["shadow"]
         if self._shadowing:
-            runtime = replace(runtime, client=Client(ReadOnly(runtime.client.transport)))
+            runtime = replace(runtime, client=Client(ReadOnlyTransport(runtime.client.transport)))
         self._fence = Fence()
         client, clock, shard = runtime.client.fenced(self._fence.check), runtime.clock, flags.shard
         self.metrics = SchedulerMetrics(flags.other["metrics-namespace"], registry)
         self.intake = Intake(runtime.caches, shard)
         # The source of events is the scheduler by name (cycle:PRC-11).
-        self.recorder = Recorder(client, component=shard.scheduler_name, clock=clock)
+        self.recorder = EventRecorder(client, component=shard.scheduler_name, clock=clock)
         self.writes = StatusWrites(
-            client, workers=flags.other["num-of-status-recording-workers"], busy=self._binds_go_out
+            client, workers=flags.other["num-of-status-recording-workers"], busy=self._has_binds_in_flight
         )
-        self.announcer: NewsOutlet
-        self.dispatcher: PlanOutlet
+        self.status_sink: StatusSink
+        self.dispatcher: PlanSink
         #: a shadow takes the requests of the scheduler that works as they are
-        self.forgeries: Forgeries | None = None
+        self.forged_requests: ForgedRequests | None = None
         if self._shadowing:
-            self.announcer = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
+            self.status_sink = self.dispatcher = Shadow(self.intake, self.metrics, shard, clock)
         else:
-            self.announcer = announcer = Announcer(self.intake, self.writes, self.recorder, shard, clock)
+            self.status_sink = status_events = StatusEvents(self.intake, self.writes, self.recorder, shard, clock)
             self.dispatcher = Dispatcher(
                 client,
-                Records(client, shard, flags.other["namespace"]),
+                HandoverRecords(client, shard, flags.other["namespace"]),
                 self.intake,
-                announcer,
+                status_events,
                 self.metrics,
                 shard,
                 clock,
                 fast_bind=flags.other["fast-bind"] if fast_bind is None else fast_bind,
                 mark_evicted=flags.other["update-pod-eviction-condition"],
             )
-            self.forgeries = Forgeries(client, self.intake, announcer, clock)
-        self.complaints = Complaints(self.announcer, self.metrics, self._own_object)
+            self.forged_requests = ForgedRequests(client, self.intake, status_events, clock)
+        self.problem_events = ProblemEvents(self.status_sink, self.metrics, self._own_object)
         configuration = ConfigurationFile(flags.other["scheduler-conf"], flags.profile, strict=flags.other["strict"])
         self.loop = Loop(
             self.intake,
             self.dispatcher,
-            self.announcer,
-            self.complaints,
+            self.status_sink,
+            self.problem_events,
             self.metrics,
             clock,
             configuration,
@@ -144,20 +144,20 @@ class Scheduler:
         self._flags = flags
         self._endpoints = endpoints
         #: what its endpoints show, for those who serve it elsewhere
-        self.readiness: Mapping[str, Check] = {"scheduler": self._unready}
-        self.notices: Mapping[str, Notice] = {"configuration": lambda: self.loop.configuration.complaints}
-        self.pages: Mapping[str, Handler] = {
+        self.readiness: Mapping[str, HealthCheck] = {"scheduler": self._why_not_ready}
+        self.notices: Mapping[str, Notice] = {"configuration": lambda: self.loop.configuration.problems}
+        self.pages: Mapping[str, PageHandler] = {
             "/get-snapshot": self._get_snapshot,
             "/get-job-order": self._get_job_order,
         }
         self._synced = False
-        self._hear_of_problems(self.intake.stores)
-        self._snapshots = Shared(self.snapshot_file)
-        self._job_orders = Shared(partial(self.loop.ask_engine, job_order))
+        self._subscribe_to_decode_errors(self.intake.stores)
+        self._snapshots = CoalescedCall(self.snapshot_file)
+        self._job_orders = CoalescedCall(partial(self.loop.query_engine, job_order))
 
-    def _hear_of_problems(self, kinds: Iterable[str]) -> None:
+    def _subscribe_to_decode_errors(self, kinds: Iterable[str]) -> None:
         for kind in kinds:
-            self.intake.stores[kind].on_problem(partial(self.complaints.unreadable, kind))
+            self.intake.stores[kind].on_problem(partial(self.problem_events.report_unreadable, kind))
 
     def _own_object(self) -> tuple[str, str]:
         """What events about this scheduler are about: its pod, else the namespace of its lease."""
@@ -165,22 +165,22 @@ class Scheduler:
         pod = f"{namespace}/{socket.gethostname()}"
         return ("Pod", pod) if pod in self.intake.pods else ("Namespace", namespace)
 
-    def _binds_go_out(self) -> bool:
-        return self.dispatcher.busy
+    def _has_binds_in_flight(self) -> bool:
+        return self.dispatcher.has_binds_in_flight
 
     def ready(self) -> bool:
         """Whether the caches are filled and, for a leader, cycles come to an end."""
-        return not self._unready()
+        return not self._why_not_ready()
 
-    def _unready(self) -> str:
+    def _why_not_ready(self) -> str:
         if not self._synced:
             return "the caches are not filled yet"
         if not self.leading:
             return "" if self._flags.other["leader-elect"] else "cycles have not begun yet"
-        last_s = self.loop.last_s
+        last_s = self.loop.last_cycle_s
         if last_s is None:
             return "no cycle has ended yet"
-        late_s = max(_LATE_S, _LATE_PERIODS * self._flags.other["schedule-period"] / 1e9)
+        late_s = max(_UNREADY_S, _UNREADY_PERIODS * self._flags.other["schedule-period"] / 1e9)
         age_s = asyncio.get_running_loop().time() - last_s
         return f"the last good cycle was {age_s:.0f} s ago" if age_s > late_s else ""
 
@@ -211,26 +211,26 @@ class Scheduler:
 
     async def _fill_caches(self, stop: asyncio.Event) -> None:
         """Follow every kind the server has, and wait for the first lists."""
-        version = await self._claims_version()
+        version = await self._dra_version()
         if version:
-            self.intake.follow_claims(version)
-            self._hear_of_problems(resource.kind for resource, _ in DRA_KINDS)
+            self.intake.watch_claims(version)
+            self._subscribe_to_decode_errors(resource.kind for resource, _ in DRA_KINDS)
         await self._runtime.caches.start()
-        synced = asyncio.ensure_future(self.intake.synced())
+        synced = asyncio.ensure_future(self.intake.wait_for_sync())
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((synced, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
             synced.cancel()
-        settle(len(self.intake.pods))
+        freeze_long_lived(len(self.intake.pods))
         self._synced = not stop.is_set()
 
-    async def _claims_version(self) -> str:
+    async def _dra_version(self) -> str:
         """The version of the claims' API group that the server has, "" when it has none (operations:O-56; gpu:D-1)."""
         for version in _DRA_VERSIONS:
             try:
-                if await self._runtime.client.serves(names.DRA_GROUP, version):
+                if await self._runtime.client.serves_group_version(names.DRA_GROUP, version):
                     return version
             except KubeError as error:
                 log.warning("cannot tell whether the server has %s/%s: %s", names.DRA_GROUP, version, error)
@@ -251,57 +251,57 @@ class Scheduler:
             name=f"{shard.scheduler_name}-{shard.node_pool}" if shard.node_pool else shard.scheduler_name,
             # The operator reads the name of the leader's pod before the underscore.
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",
-            duration_s=names.LEASE_DURATION_S,
-            renew_s=names.LEASE_RENEW_DEADLINE_S,
-            retry_s=self.lease_retry_s,
+            lease_duration_s=names.LEASE_DURATION_S,
+            renew_deadline_s=names.LEASE_RENEW_DEADLINE_S,
+            retry_period_s=self.lease_retry_s,
             fence=self._fence,
         )
-        won = asyncio.Event()
-        warm = asyncio.create_task(self.loop.stand_by(won), name="standby")
+        elected = asyncio.Event()
+        standby = asyncio.create_task(self.loop.stand_by(elected), name="standby")
 
-        async def work(told: asyncio.Event) -> None:
-            won.set()
-            await warm
+        async def lead_once_caught_up(told: asyncio.Event) -> None:
+            elected.set()
+            await standby
             intake = self.intake
-            if await caught_up(self._runtime.caches, (intake.pods, intake.groups, intake.requests), told):
+            if await wait_until_caught_up(self._runtime.caches, (intake.pods, intake.groups, intake.requests), told):
                 await self._lead(told)
 
         try:
-            await election.lead(stop, work)
+            await election.lead(stop, lead_once_caught_up)
         finally:
-            won.set()
-            warm.cancel()
+            elected.set()
+            standby.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await warm
+                await standby
 
     async def _lead(self, stop: asyncio.Event) -> None:
         """Finish what others began, then run cycles; on the way out finish what is in flight (cycle:PRC-8)."""
         self.leading = True
         try:
             self.intake.charge_ungrouped()
-            if self.forgeries is not None:
-                self.forgeries.take_over()
-            await self.dispatcher.take_over(self.loop.consult)
+            if self.forged_requests is not None:
+                self.forged_requests.take_over()
+            await self.dispatcher.take_over(self.loop.query_engine_up_to_date)
             await self.loop.run(stop)
-            if not await self.dispatcher.settle():
+            if not await self.dispatcher.drain():
                 log.warning("some writes were still going out; whoever leads next will find them")
             await self.writes.flush()
             await self.recorder.flush()
         finally:
             self.leading = False
             self.dispatcher.stop()
-            if self.forgeries is not None:
-                self.forgeries.stop()
+            if self.forged_requests is not None:
+                self.forged_requests.stop()
 
     # -- looking at it ----------------------------------------------------------------------------------------------
 
     def _servers(self) -> list[Endpoint]:
-        found = []
+        servers = []
         address = self._flags.other["listen-address"]
         if address:
-            found.append(self.metrics_endpoint(address))
-        found.append(self.plugin_endpoint(f"127.0.0.1:{self._flags.other['plugin-server-port']}"))
-        return found
+            servers.append(self.metrics_endpoint(address))
+        servers.append(self.plugin_endpoint(f"127.0.0.1:{self._flags.other['plugin-server-port']}"))
+        return servers
 
     def metrics_endpoint(self, address: str) -> Endpoint:
         """`/metrics`, `/healthz` and `/readyz` (cycle:PRC-1; operations:OD-4)."""
@@ -330,7 +330,7 @@ class Scheduler:
         except KubeError as error:
             log.warning("the snapshot lacks the version of the server: %s", error)
             version = {}
-        confined, policy = dict(self.intake.confined), self.loop.policy_now
+        confined, policy = dict(self.intake.confined), self.loop.effective_policy
         return await asyncio.to_thread(
             snapshot_zip,
             objects,

@@ -29,19 +29,19 @@ from pykai.core.model.shard import Shard
 from pykai.core.report.decisions import Bind, Evict, Plan
 from pykai.kube.clock import Clock
 from pykai.kube.store import Change
-from pykai.kube.yielding import in_turns
+from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.dispatch.bindrequests import assumed_request, request_spec
-from pykai.scheduler.dispatch.gangbinding import Consult
-from pykai.scheduler.dispatch.gangplans import given_up
+from pykai.scheduler.dispatch.gangbinding import EngineQuery
+from pykai.scheduler.dispatch.gangplans import binder_gave_up
 from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.intake.pendingevictions import beneficiary
+from pykai.scheduler.intake.pendingevictions import preemptor_reference
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status.statusdiff import News
+from pykai.scheduler.status.statusdiff import StatusDiff
 
 log = logging.getLogger(__name__)
 
 #: cluster seconds that a decision is believed though nobody carries it out
-PATIENCE_S = 60.0
+ASSUMPTION_TIMEOUT_S = 60.0
 
 AGREED = "agreed"
 DIFFERED = "differed"
@@ -50,7 +50,7 @@ EXPIRED = "expired"
 
 
 @dataclass(slots=True)
-class _Choice:
+class _ShadowDecision:
     """What was decided about one pod."""
 
     uid: str
@@ -60,15 +60,15 @@ class _Choice:
     #: whether the tables count on it
     assumed: bool = True
     #: whether it was held against what happened
-    compared: bool = False
+    was_compared: bool = False
 
 
 class Shadow:
     """Where everything ends that a shadow decides.  Lives on the event loop."""
 
     #: nothing is ever under way
-    busy = False
-    open_plans = 0
+    has_binds_in_flight = False
+    unsettled_gangs = 0
 
     def __init__(
         self,
@@ -77,30 +77,30 @@ class Shadow:
         shard: Shard,
         clock: Clock,
         *,
-        patience_s: float = PATIENCE_S,
+        assumption_timeout_s: float = ASSUMPTION_TIMEOUT_S,
     ) -> None:
-        self.patience_s = patience_s
+        self.assumption_timeout_s = assumption_timeout_s
         self._intake = intake
         self._metrics = metrics
         self._shard = shard
         self._clock = clock
         #: pod key -> where it would go
-        self._binds: dict[str, _Choice] = {}
+        self._binds: dict[str, _ShadowDecision] = {}
         #: pod key -> that it would go
-        self._victims: dict[str, _Choice] = {}
+        self._victims: dict[str, _ShadowDecision] = {}
         #: group or pod without group -> why it finds no place, as last logged
-        self._waiting: dict[str, str] = {}
+        self._logged_reasons: dict[str, str] = {}
         intake.pods.subscribe(self._on_pod)
         intake.requests.subscribe(self._on_request)
         intake.groups.subscribe(self._on_group)
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
-    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
+    async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
         """Assume what was decided, and log what is new about it."""
-        async for bind in in_turns(plan.binds):
+        async for bind in yielding_to_loop(plan.binds):
             self._bind(bind)
-        async for eviction in in_turns(plan.evictions):
+        async for eviction in yielding_to_loop(plan.evictions):
             self._evict(eviction)
         self._expire()
 
@@ -111,12 +111,12 @@ class Shadow:
             # Gone or bound while the cycle ran.
             return
         self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
-        self._waiting.pop(bind.group, None)
-        if not self._again(self._binds, key, bind.uid, bind.node):
+        self._logged_reasons.pop(bind.group, None)
+        if not self._is_repeated(self._binds, key, bind.uid, bind.node):
             group = self._intake.groups.get(bind.group)
             queue = group.spec.queue if group is not None else ""
             log.info("would bind %s to %s (queue %s, gang %s)", key, bind.node, queue, bind.group)
-            self._metrics.shadow_decided("bind")
+            self._metrics.count_shadow_decision("bind")
 
     def _evict(self, eviction: Evict) -> None:
         key = f"{eviction.namespace}/{eviction.pod}"
@@ -124,24 +124,24 @@ class Shadow:
         if pod is None or pod.metadata.uid != eviction.uid:
             # Gone while the cycle ran.
             return
-        ours = self._binds.get(key)
-        if eviction.unbound and ours is not None and ours.assumed:
+        own_bind = self._binds.get(key)
+        if eviction.unbound and own_bind is not None and own_bind.assumed:
             # It is on its way in the shadow's mind only.
             del self._binds[key]
-            self._intake.give_up_bind(key)
-            log.info("would no longer bind %s to %s because %s", key, ours.node, _line(eviction.message))
+            self._intake.forget_bind(key)
+            log.info("would no longer bind %s to %s because %s", key, own_bind.node, _single_line(eviction.message))
             return
-        self._intake.assume_evicted(key, eviction.uid, beneficiary(eviction))
-        if not self._again(self._victims, key, eviction.uid, eviction.node):
+        self._intake.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
+        if not self._is_repeated(self._victims, key, eviction.uid, eviction.node):
             by = f"{eviction.action} for {eviction.preemptor}" if eviction.preemptor else eviction.action
-            log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _line(eviction.message))
-            self._metrics.shadow_decided("evict")
+            log.info("would evict %s from %s (%s) because %s", key, eviction.node, by, _single_line(eviction.message))
+            self._metrics.count_shadow_decision("evict")
 
-    def _again(self, choices: dict[str, _Choice], key: str, uid: str, node: str) -> bool:
+    def _is_repeated(self, decisions: dict[str, _ShadowDecision], key: str, uid: str, node: str) -> bool:
         """Note a choice; whether it is the one that was logged last."""
-        before = choices.get(key)
+        before = decisions.get(key)
         if before is None or before.uid != uid or before.node != node:
-            choices[key] = _Choice(uid, node, self._now_s())
+            decisions[key] = _ShadowDecision(uid, node, self._now_s())
             return False
         if not before.assumed:
             before.assumed, before.since_s = True, self._now_s()
@@ -149,32 +149,32 @@ class Shadow:
 
     def _expire(self) -> None:
         """Believe no longer what nobody carries out."""
-        late_s = self._now_s() - self.patience_s
+        late_s = self._now_s() - self.assumption_timeout_s
         for kind, choices in (("bind", self._binds), ("evict", self._victims)):
             for key, choice in choices.items():
                 if not choice.assumed or choice.since_s > late_s:
                     continue
                 choice.assumed = False
                 if kind == "bind":
-                    self._intake.give_up_bind(key)
+                    self._intake.forget_bind(key)
                 else:
-                    self._intake.let_go(key)
-                if not choice.compared:
-                    choice.compared = True
+                    self._intake.forget_assumed_status(key)
+                if not choice.was_compared:
+                    choice.was_compared = True
                     log.debug("nobody has carried out: %s %s, %s", kind, key, choice.node)
-                    self._metrics.shadow_compared(kind, EXPIRED)
+                    self._metrics.count_shadow_comparison(kind, EXPIRED)
 
-    def clear_away(self, keys: Iterable[str]) -> None:
+    def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """BindRequests that lead nowhere are those of another; their scheduler sees to them."""
 
-    def held_back(self) -> set[str]:
+    def groups_backing_off(self) -> set[str]:
         """Nobody pauses."""
         return set()
 
-    async def take_over(self, consult: Consult) -> None:
+    async def take_over(self, query_engine: EngineQuery) -> None:
         """What others began is theirs."""
 
-    async def settle(self, timeout_s: float = 10.0) -> bool:
+    async def drain(self, timeout_s: float = 10.0) -> bool:
         """Nothing goes out."""
         return True
 
@@ -183,26 +183,26 @@ class Shadow:
 
     # -- what is told -----------------------------------------------------------------------------------------------
 
-    async def announce(self, news: News) -> None:
+    async def publish(self, diff: StatusDiff) -> None:
         """Who waits, and for what."""
-        async for group in in_turns(news.groups):
+        async for group in yielding_to_loop(diff.groups):
             if group.key in self._intake.groups:
                 self._cannot_place(group.key, group.text)
-        for pod in news.pods:
+        for pod in diff.pods:
             if pod.key in self._intake.pods:
                 self._cannot_place(pod.key, pod.text)
-        for key, _, node, _ in news.pipelined:
+        for key, _, node, _ in diff.pipelined:
             log.info("would keep %s for %s until there is room", key, node)
-            self._metrics.shadow_decided("nominate")
-        for key, text in news.stale:
-            log.info("stale gang %s: %s", key, _line(text))
+            self._metrics.count_shadow_decision("nominate")
+        for key, text in diff.stale:
+            log.info("stale gang %s: %s", key, _single_line(text))
 
     def _cannot_place(self, key: str, text: str) -> None:
-        text = _line(text)
-        if self._waiting.get(key) != text:
-            self._waiting[key] = text
+        text = _single_line(text)
+        if self._logged_reasons.get(key) != text:
+            self._logged_reasons[key] = text
             log.info("cannot place %s: %s", key, text)
-            self._metrics.shadow_decided("cannot place")
+            self._metrics.count_shadow_decision("cannot place")
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
         """Whoever complains has logged it already."""
@@ -212,26 +212,26 @@ class Shadow:
     def _on_pod(self, change: Change[Pod]) -> None:
         key, old, pod = change.key, change.old, change.new
         if pod is None or (old is not None and old.metadata.uid != pod.metadata.uid):
-            self._gone(key)
+            self._on_pod_gone(key)
             if pod is None:
                 return
         if pod.metadata.deletion_timestamp is not None:
-            self._gone(key)
+            self._on_pod_gone(key)
         elif pod.spec.node_name and old is not None and not old.spec.node_name:
-            self._went(key, pod.metadata.uid, pod.spec.node_name)
+            self._on_bound_elsewhere(key, pod.metadata.uid, pod.spec.node_name)
             self._binds.pop(key, None)
 
-    def _gone(self, key: str) -> None:
+    def _on_pod_gone(self, key: str) -> None:
         self._binds.pop(key, None)
-        self._waiting.pop(key, None)
+        self._logged_reasons.pop(key, None)
         victim = self._victims.pop(key, None)
         if victim is not None and victim.assumed:
             log.debug("%s goes, as the shadow chose", key)
-            self._metrics.shadow_compared("evict", AGREED)
+            self._metrics.count_shadow_comparison("evict", AGREED)
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
-        if request is None or given_up(request):
+        if request is None or binder_gave_up(request):
             return
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self._intake.pods.get(key)
@@ -239,49 +239,49 @@ class Shadow:
             return
         choice = self._binds.get(key)
         if choice is not None:
-            self._went(key, pod.metadata.uid, request.spec.selected_node)
+            self._on_bound_elsewhere(key, pod.metadata.uid, request.spec.selected_node)
             if choice.assumed:
                 choice.assumed = False
-                self._intake.give_up_bind(key)
+                self._intake.forget_bind(key)
 
-    def _went(self, key: str, uid: str, node: str) -> None:
+    def _on_bound_elsewhere(self, key: str, uid: str, node: str) -> None:
         """Another scheduler has sent a pod to a node."""
         choice = self._binds.get(key)
         if choice is None or choice.uid != uid:
-            self._surprise(key, node)
+            self._on_undecided_bind(key, node)
         elif choice.node == node:
-            if not choice.compared:
+            if not choice.was_compared:
                 log.debug("%s was bound to %s, as the shadow chose", key, node)
-                self._metrics.shadow_compared("bind", AGREED)
-            choice.compared = True
+                self._metrics.count_shadow_comparison("bind", AGREED)
+            choice.was_compared = True
         else:
-            if not choice.compared:
+            if not choice.was_compared:
                 log.info("%s was bound to %s by another scheduler; the shadow chose %s", key, node, choice.node)
-                self._metrics.shadow_compared("bind", DIFFERED)
-            choice.compared = True
+                self._metrics.count_shadow_comparison("bind", DIFFERED)
+            choice.was_compared = True
 
-    def _surprise(self, key: str, node: str) -> None:
+    def _on_undecided_bind(self, key: str, node: str) -> None:
         """A pod found a node before the shadow had one for it."""
         pod = self._intake.pods.get(key)
         if pod is None or pod.spec.scheduler_name != self._shard.scheduler_name:
             return
         group = f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
-        why = self._waiting.get(group)
+        why = self._logged_reasons.get(group)
         if why is not None:
             log.info("%s was bound to %s by another scheduler; the shadow found no place: %s", key, node, why)
-            self._metrics.shadow_compared("bind", DIFFERED)
+            self._metrics.count_shadow_comparison("bind", DIFFERED)
         else:
             log.debug("%s was bound to %s before the shadow had decided", key, node)
-            self._metrics.shadow_compared("bind", UNDECIDED)
+            self._metrics.count_shadow_comparison("bind", UNDECIDED)
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         if change.new is None:
-            self._waiting.pop(change.key, None)
+            self._logged_reasons.pop(change.key, None)
 
     def _now_s(self) -> float:
         return self._clock.now().timestamp()
 
 
-def _line(text: str) -> str:
+def _single_line(text: str) -> str:
     """A text of several lines as one."""
     return " ".join(text.split())

@@ -1,7 +1,7 @@
 """Where the decisions of a cycle go, and what is told about them.
 
-The loop knows these two faces only.  A scheduler that works has `Dispatcher` and `Announcer` behind them, which write;
-one that only watches has `Shadow` behind both, which logs.
+The loop knows these two faces only.  A scheduler that works has `Dispatcher` and `StatusEvents` behind them, which
+write; one that only watches has `Shadow` behind both, which logs.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykai.core.report.decisions import Plan
-from pykai.scheduler.dispatch.gangbinding import Consult
-from pykai.scheduler.status.statusdiff import News
+from pykai.scheduler.dispatch.gangbinding import EngineQuery
+from pykai.scheduler.status.statusdiff import StatusDiff
 
 
-class PlanOutlet(Protocol):
+class PlanSink(Protocol):
     """Carries out plans."""
 
     @property
-    def busy(self) -> bool:
+    def has_binds_in_flight(self) -> bool:
         """Whether binds are going out."""
         ...
 
     @property
-    def open_plans(self) -> int:
+    def unsettled_gangs(self) -> int:
         """Gangs that are not settled."""
         ...
 
-    async def take_over(self, consult: Consult) -> None:
+    async def take_over(self, query_engine: EngineQuery) -> None:
         """Become responsible for what others began; `consult` asks the engine whether it still holds."""
         ...
 
-    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
-        """Assume what was decided, and see to it; `as_of` counts the arrivals that the cycle has seen."""
+    async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
+        """Assume what was decided, and see to it; `seen_generation` counts the arrivals that the cycle has seen."""
         ...
 
-    def clear_away(self, keys: Iterable[str]) -> None:
+    def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """These BindRequests lead nowhere."""
         ...
 
-    def held_back(self) -> set[str]:
+    def groups_backing_off(self) -> set[str]:
         """Groups that need not be told why they wait."""
         ...
 
-    async def settle(self, timeout_s: float = 10.0) -> bool:
+    async def drain(self, timeout_s: float = 10.0) -> bool:
         """Wait for what is going out; False when that took too long."""
         ...
 
@@ -52,10 +52,10 @@ class PlanOutlet(Protocol):
         ...
 
 
-class NewsOutlet(Protocol):
+class StatusSink(Protocol):
     """Tells the cluster, or whoever reads the log."""
 
-    async def announce(self, news: News) -> None:
+    async def publish(self, diff: StatusDiff) -> None:
         """Everything that changed with a plan."""
         ...
 

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
-from pykai.api.decode import DecodeError, Object, decode_list
+from pykai.api.decode import DecodeError, WireObject, decode_list
 from pykai.api.meta import ObjectMeta, Wire
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -47,18 +47,18 @@ from pykai.core.report.decisions import FreeRoomOnly
 from pykai.scheduler.config.configuration import Configuration, read_configuration
 from pykai.scheduler.flags import Flags, read_flags
 
-ENTRY = "snapshot.json"
+SNAPSHOT_ENTRY = "snapshot.json"
 #: bytes of the file, and of what it unpacks to; 100,000 pods are some 400 MB
-MOST_PACKED = 256 << 20
-_MOST_BYTES = 1 << 30
+MAX_PACKED_BYTES = 256 << 20
+_MAX_BYTES = 1 << 30
 #: a file with one entry has others at most by accident; its directory takes some 50 bytes each
-_MOST_ENTRIES = 100
-_MOST_DIRECTORY = 64 << 10
+_MAX_ENTRIES = 100
+_MAX_DIRECTORY_BYTES = 64 << 10
 #: clusters of equal pods shrink to a fiftieth; above so many bytes, what shrinks to less than this is no cluster
-_MOST_RATIO, _RATIO_FROM = 400, 64 << 20
+_MAX_RATIO, _RATIO_FROM = 400, 64 << 20
 
 #: Key of `rawObjects` -> type; the last two are ours.
-LISTS: Mapping[str, type[Wire]] = {
+OBJECT_LISTS: Mapping[str, type[Wire]] = {
     "pods": Pod,
     "nodes": Node,
     "queues": Queue,
@@ -81,7 +81,7 @@ LISTS: Mapping[str, type[Wire]] = {
 }
 
 #: Key of `schedulerParams` -> flag; durations are nanoseconds in the file.
-_PARAMS: Mapping[str, str] = {
+_FLAGS_BY_PARAM: Mapping[str, str] = {
     "schedulerName": "scheduler-name",
     "restrictSchedulingNodes": "restrict-node-scheduling",
     "maxNumberConsolidationPreemptees": "max-consolidation-preemptees",
@@ -115,10 +115,10 @@ class SnapshotError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedCluster:
     """A cluster read from a file."""
 
-    objects: list[Object]
+    objects: list[WireObject]
     flags: Flags
     configuration: Configuration
     now_ns: int
@@ -135,7 +135,7 @@ class Recording:
     def policy(self) -> Policy:
         """How its scheduler decided."""
         return replace(
-            self.flags.shaping(self.configuration.policy), resume=self.resume, nominated_groups=self.promised
+            self.flags.apply_to(self.configuration.policy), resume=self.resume, nominated_groups=self.promised
         )
 
     def tables(self) -> Tables:
@@ -147,7 +147,7 @@ class Recording:
 
 
 def snapshot_zip(
-    objects: Iterable[Object],
+    objects: Iterable[WireObject],
     flags: Flags,
     configuration: Mapping[str, Any],
     now_ns: int,
@@ -157,15 +157,15 @@ def snapshot_zip(
     promised: Iterable[str] = (),
 ) -> bytes:
     """The file for a cluster; `resume` and `promised` say whose turn it is, as in `Policy`."""
-    kinds = {kind: key for key, kind in LISTS.items()}
-    lists: dict[str, list[Object]] = {key: [] for key in LISTS}
+    kinds = {kind: key for key, kind in OBJECT_LISTS.items()}
+    lists: dict[str, list[WireObject]] = {key: [] for key in OBJECT_LISTS}
     for item in objects:
-        lists[kinds[type(item)]].append(_by_name(item) if isinstance(item, ConfigMap) else item)
+        lists[kinds[type(item)]].append(_without_content(item) if isinstance(item, ConfigMap) else item)
     values = _flag_values(flags)
     content = {
         "config": configuration,
         "schedulerParams": {
-            **{key: values[flag] for key, flag in _PARAMS.items()},
+            **{key: values[flag] for key, flag in _FLAGS_BY_PARAM.items()},
             "partitionParams": {
                 "NodePoolLabelKey": flags.shard.node_pool_key,
                 "NodePoolLabelValue": flags.shard.node_pool,
@@ -183,11 +183,11 @@ def snapshot_zip(
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=3) as archive:
-        archive.writestr(ENTRY, msgspec.json.encode(content))
+        archive.writestr(SNAPSHOT_ENTRY, msgspec.json.encode(content))
     return packed.getvalue()
 
 
-def _by_name(config_map: ConfigMap) -> ConfigMap:
+def _without_content(config_map: ConfigMap) -> ConfigMap:
     """That a ConfigMap exists; `kubectl apply` leaves its content in an annotation."""
     meta = config_map.metadata
     return ConfigMap(
@@ -230,40 +230,40 @@ def _read_promised(value: object) -> frozenset[str]:
     return frozenset(key for key in value if isinstance(key, str)) if isinstance(value, list) else frozenset()
 
 
-class _File(msgspec.Struct, rename="camel"):
+class _SnapshotDocument(msgspec.Struct, rename="camel"):
     config: dict[str, Any] | None = None
     scheduler_params: dict[str, Any] | None = None
     raw_objects: dict[str, list[msgspec.Raw] | None] | None = None
     pykai: dict[str, Any] | None = None
 
 
-def read_snapshot(data: bytes) -> Recording:
+def read_snapshot(data: bytes) -> RecordedCluster:
     """The cluster in a file; raises SnapshotError."""
-    text = _unpacked(data)
+    text = _unpack(data)
     try:
-        found = msgspec.json.decode(text, type=_File)
+        document = msgspec.json.decode(text, type=_SnapshotDocument)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SnapshotError(f"{ENTRY}: {error}") from None
-    objects: list[Object] = []
+        raise SnapshotError(f"{SNAPSHOT_ENTRY}: {error}") from None
+    objects: list[WireObject] = []
     unreadable: list[DecodeError] = []
-    for key, kind in LISTS.items():
-        items, problems = decode_list(kind, (found.raw_objects or {}).get(key) or ())
+    for key, kind in OBJECT_LISTS.items():
+        items, problems = decode_list(kind, (document.raw_objects or {}).get(key) or ())
         objects += items  # type: ignore[arg-type]
         unreadable += problems
-    ours = found.pykai or {}
-    given = ours.get("flags")
-    flags = _read_flags(found.scheduler_params or {}, given if isinstance(given, dict) else {})
-    config = {key: value for key, value in (found.config or {}).items() if value is not None}
-    now_ns = ours.get("nowNs")
-    return Recording(
+    own_section = document.pykai or {}
+    own_flags = own_section.get("flags")
+    flags = _read_flags(document.scheduler_params or {}, own_flags if isinstance(own_flags, dict) else {})
+    config = {key: value for key, value in (document.config or {}).items() if value is not None}
+    now_ns = own_section.get("nowNs")
+    return RecordedCluster(
         objects,
         flags,
         read_configuration(config, flags.profile),
-        now_ns if isinstance(now_ns, int) and 0 <= now_ns < 1 << 63 else newest_ns(objects),
+        now_ns if isinstance(now_ns, int) and 0 <= now_ns < 1 << 63 else newest_timestamp_ns(objects),
         unreadable,
-        _read_confined(ours.get("freeRoomOnly")),
-        _read_resume(ours.get("resume")),
-        _read_promised(ours.get("promised")),
+        _read_confined(own_section.get("freeRoomOnly")),
+        _read_resume(own_section.get("resume")),
+        _read_promised(own_section.get("promised")),
     )
 
 
@@ -271,32 +271,36 @@ def _read_confined(given: object) -> dict[str, FreeRoomOnly]:
     try:
         return msgspec.convert(given or {}, dict[str, FreeRoomOnly])
     except msgspec.ValidationError as error:
-        raise SnapshotError(f"{ENTRY}: pykai.freeRoomOnly: {error}") from None
+        raise SnapshotError(f"{SNAPSHOT_ENTRY}: pykai.freeRoomOnly: {error}") from None
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpack(data: bytes) -> bytes:
     """The one entry that counts; raises SnapshotError for an archive that should not be unpacked."""
-    if len(data) > MOST_PACKED:
-        raise SnapshotError(f"the file has more than {MOST_PACKED >> 20} MiB, which no snapshot has")
+    if len(data) > MAX_PACKED_BYTES:
+        raise SnapshotError(f"the file has more than {MAX_PACKED_BYTES >> 20} MiB, which no snapshot has")
     _check_directory(data)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            if len(entries) > _MOST_ENTRIES:
-                raise SnapshotError(f"the zip file has {len(entries)} entries; expected {ENTRY}")
-            found = archive.getinfo(ENTRY)
-            if found.flag_bits & 1:
-                raise SnapshotError(f"{ENTRY} is encrypted; unpack the file and pack it again without a password")
-            if found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise SnapshotError(f"{ENTRY} is packed by method {found.compress_type}; expected deflate")
-            size, packed = sum(entry.file_size for entry in entries), found.compress_size
-            if size > _MOST_BYTES:
-                raise SnapshotError(f"the zip file unpacks to {size} bytes; no snapshot has more than {_MOST_BYTES}")
-            if size > _RATIO_FROM and size > _MOST_RATIO * max(1, packed):
-                raise SnapshotError(f"{ENTRY} unpacks {packed} bytes to {size}: no cluster is that regular")
-            return archive.read(found)
+            if len(entries) > _MAX_ENTRIES:
+                raise SnapshotError(f"the zip file has {len(entries)} entries; expected {SNAPSHOT_ENTRY}")
+            snapshot_entry = archive.getinfo(SNAPSHOT_ENTRY)
+            if snapshot_entry.flag_bits & 1:
+                raise SnapshotError(
+                    f"{SNAPSHOT_ENTRY} is encrypted; unpack the file and pack it again without a password"
+                )
+            if snapshot_entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise SnapshotError(
+                    f"{SNAPSHOT_ENTRY} is packed by method {snapshot_entry.compress_type}; expected deflate"
+                )
+            size, packed = sum(entry.file_size for entry in entries), snapshot_entry.compress_size
+            if size > _MAX_BYTES:
+                raise SnapshotError(f"the zip file unpacks to {size} bytes; no snapshot has more than {_MAX_BYTES}")
+            if size > _RATIO_FROM and size > _MAX_RATIO * max(1, packed):
+                raise SnapshotError(f"{SNAPSHOT_ENTRY} unpacks {packed} bytes to {size}: no cluster is that regular")
+            return archive.read(snapshot_entry)
     except KeyError:
-        raise SnapshotError(f"the zip file holds no {ENTRY}") from None
+        raise SnapshotError(f"the zip file holds no {SNAPSHOT_ENTRY}") from None
     except zipfile.BadZipFile as error:
         raise SnapshotError(f"not a zip file: {error}") from None
     except SnapshotError:
@@ -311,13 +315,15 @@ def _check_directory(data: bytes) -> None:
     if at < 0 or len(data) < at + 22:
         raise SnapshotError("not a zip file: it has no directory")
     (size,) = struct.unpack_from("<I", data, at + 12)
-    if size > _MOST_DIRECTORY or data[max(0, at - 20) : at][:4] == b"PK\x06\x07":
-        raise SnapshotError(f"the zip file has a directory for more than {_MOST_ENTRIES} entries; expected {ENTRY}")
+    if size > _MAX_DIRECTORY_BYTES or data[max(0, at - 20) : at][:4] == b"PK\x06\x07":
+        raise SnapshotError(
+            f"the zip file has a directory for more than {_MAX_ENTRIES} entries; expected {SNAPSHOT_ENTRY}"
+        )
 
 
-def _read_flags(params: Mapping[str, Any], ours: Mapping[str, Any]) -> Flags:
+def _read_flags(params: Mapping[str, Any], own_flags: Mapping[str, Any]) -> Flags:
     given: dict[str, object] = {}
-    for key, flag in _PARAMS.items():
+    for key, flag in _FLAGS_BY_PARAM.items():
         value = params.get(key)
         if value is not None and value != "":
             given[flag] = f"{value}ns" if flag in _DURATIONS and isinstance(value, int) else value
@@ -327,21 +333,21 @@ def _read_flags(params: Mapping[str, Any], ours: Mapping[str, Any]) -> Flags:
             value = partition.get(key, partition.get(key[0].lower() + key[1:]))
             if value is not None:
                 given[flag] = value
-    given |= {name: ours[name] for name in _OUR_FLAGS if name in ours}
+    given |= {name: own_flags[name] for name in _OUR_FLAGS if name in own_flags}
     return read_flags(given)
 
 
-def newest_ns(objects: Iterable[Any]) -> int:
+def newest_timestamp_ns(objects: Iterable[Any]) -> int:
     """The newest time that any of the objects tells; the beginning of time if none does."""
     newest = 0
     for item in objects:
-        stamps = [item.metadata.creation_timestamp]
+        timestamps = [item.metadata.creation_timestamp]
         for condition in getattr(getattr(item, "status", None), "conditions", None) or ():
-            stamps.append(condition.last_transition_time)
-        for stamp in stamps:
-            if stamp:
+            timestamps.append(condition.last_transition_time)
+        for timestamp in timestamps:
+            if timestamp:
                 try:
-                    newest = max(newest, parse_timestamp(stamp))
+                    newest = max(newest, parse_timestamp(timestamp))
                 except TimestampError:
                     continue
     return newest

@@ -129,9 +129,7 @@ def _counter(name: str) -> Callable[[Session], None]:
         pytest.param(_counter("active_used"), "subgroup default of default/later counts", id="used tasks"),
         pytest.param(_counter("pipelined"), "subgroup default of default/later counts", id="pipelined tasks"),
         pytest.param(_counter("unplaced"), "subgroup default of default/later counts", id="open tasks"),
-        pytest.param(
-            _gang_counter("unplaced"), "default/later has not as many open tasks", id="unplaced of the gang"
-        ),
+        pytest.param(_gang_counter("unplaced"), "default/later has not as many open tasks", id="unplaced of the gang"),
         pytest.param(_gang_counter("pipelined"), "default/later has not the promises", id="promises of the gang"),
     ],
 )

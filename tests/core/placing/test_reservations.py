@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykai.api.decode import Object, decode_object
+from pykai.api.decode import WireObject, decode_object
 from pykai.core.cycle.gangs import Gang, LeafState
 from pykai.core.cycle.memory import CycleMemory
 from pykai.core.cycle.session import Session
@@ -44,7 +44,7 @@ def lone(gpus: int = 1, *devices: str, **how: Any) -> Cluster:
     return built
 
 
-def decoded(of: Cluster, pod: str) -> Object:
+def decoded(of: Cluster, pod: str) -> WireObject:
     """A pod of a cluster as an object."""
     return next(decode_object(raw) for raw in of.objects if raw["metadata"]["name"] == pod)
 

@@ -263,7 +263,7 @@ async def cast(server: Server) -> Cast:
     return Cast(accounts, people)
 
 
-MESSAGES = [guard.message for policy in guardedfields.policies() for guard in policy.guards]
+MESSAGES = [guard.message for policy in guardedfields.field_policies() for guard in policy.guards]
 
 
 def expected(asked: Asked, who: str) -> str:
@@ -310,7 +310,7 @@ async def test_our_services_write_nothing_in_namespaces_of_the_cluster(cast: Cas
     here = path_of("pods", "dns", namespace="kube-system")
     patch = {"metadata": {"annotations": {"a": "b"}}}
     binding = {"metadata": {"name": "dns"}, "target": {"name": "n"}}
-    refused = guardedfields.closed().message
+    refused = guardedfields.closed_namespaces().message
     for who in ("scheduler", "binder", "pod-grouper"):
         service = cast.people[who]
         answers = [await service.ask("PATCH", here, patch, content_type=MERGE, dryRun="All")]

@@ -20,7 +20,7 @@ from tests.lab.apiserver.apiclient import Object
 
 cel = pytest.importorskip("cel_expr_python.cel", reason="the extra `dra` brings the CEL library")
 
-TABLE = [(policy, guard) for policy in guardedfields.policies() for guard in policy.guards]
+TABLE = [(policy, guard) for policy in guardedfields.field_policies() for guard in policy.guards]
 VALUES = st.sampled_from(["", "g", "h", names.RESERVATION_APP])
 LABELS = st.sampled_from(
     [names.GPU_GROUP_LABEL, "runai-gpu-group/g", "runai-gpu-group/h", "runai-gpu-groups", "app", "x"]
@@ -83,7 +83,7 @@ EVALUATOR = Evaluator()
 
 
 def by_cel(
-    policy: guardedfields.Policy, guard: guardedfields.Guard, operation: str, new: Object, old: Object | None
+    policy: guardedfields.FieldPolicy, guard: guardedfields.FieldGuard, operation: str, new: Object, old: Object | None
 ) -> bool:
     data: Object = {"object": new, "oldObject": old, "request": {"operation": operation}, "variables": {}}
     looked_at = EVALUATOR.value(policies.match_condition(policy.guards), data)
@@ -136,11 +136,11 @@ def test_users_words_are_guarded_by_nothing() -> None:
 
 
 def test_the_namespaces_can_be_chosen() -> None:
-    made = policies.admission_policies(guardedfields.Settings(closed_namespaces=("a", "b")))
+    made = policies.admission_policies(guardedfields.GuardSettings(closed_namespaces=("a", "b")))
     (policy,) = [
         each for each in made if each["metadata"]["name"] == "kai-closed-namespaces" and "Binding" not in each["kind"]
     ]
     selector = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
     assert selector == [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}]
-    without = policies.admission_policies(guardedfields.Settings(closed_namespaces=()))
+    without = policies.admission_policies(guardedfields.GuardSettings(closed_namespaces=()))
     assert not [each for each in without if each["metadata"]["name"] == "kai-closed-namespaces"]

@@ -81,7 +81,7 @@ async def test_a_pod_starts_once_its_claim_is_reserved_and_gives_it_back_at_the_
         await reserve(w, name, "a")
         await w.phase("a", "Running")
         await w.phase("a", "Succeeded")
-        await store.until(lambda s: len(s) == 0)
+        await store.wait_until(lambda s: len(s) == 0)
 
 
 async def test_a_shared_claim_gives_its_devices_back_when_the_last_user_is_gone() -> None:
@@ -129,7 +129,7 @@ async def test_a_protected_claim_goes_when_its_pod_is_gone() -> None:
         await protected(w, await w.pod("a"), "extended")
         await that(store, "default/extended", lambda found: len(found.status.reserved_for) == 1)
         await w.client.delete(PODS, "a", "default")
-        await store.until(lambda s: len(s) == 0, TIMEOUT_S)
+        await store.wait_until(lambda s: len(s) == 0, TIMEOUT_S)
 
 
 async def test_a_protected_claim_goes_when_its_pod_has_ended() -> None:
@@ -139,7 +139,7 @@ async def test_a_protected_claim_goes_when_its_pod_has_ended() -> None:
         await protected(w, made := await w.pod("a"), "extended")
         await w.client.bind("default", "a", uid=made["metadata"]["uid"], node="n1")
         await w.phase("a", "Succeeded")
-        await store.until(lambda s: len(s) == 0, TIMEOUT_S)
+        await store.wait_until(lambda s: len(s) == 0, TIMEOUT_S)
 
 
 async def test_a_protected_claim_in_use_stays_and_so_do_the_finalizers_of_others() -> None:
@@ -223,7 +223,7 @@ async def test_a_class_makes_volumes_and_takes_them_back() -> None:
         found = await bound(asked, "c")
         assert found.spec.volume_name == f"pvc-{found.metadata.uid}"
         await w.client.delete(PERSISTENT_VOLUME_CLAIMS, "c", "default")
-        await there.until(lambda s: len(s) == 0)
+        await there.wait_until(lambda s: len(s) == 0)
 
 
 async def test_a_class_that_waits_is_served_when_the_node_is_known() -> None:

@@ -74,8 +74,8 @@ async def test_a_cron_job_makes_its_jobs_and_forgets_old_ones() -> None:
                 seen.add(found.metadata.name)
             return True
 
-        await w.jobs.until(lambda s: all(map(served, s.values())) and len(seen) >= 3)
-        await w.jobs.until(lambda s: sum(bool(j.status.completion_time) for j in s.values()) <= 1)
+        await w.jobs.wait_until(lambda s: all(map(served, s.values())) and len(seen) >= 3)
+        await w.jobs.wait_until(lambda s: sum(bool(j.status.completion_time) for j in s.values()) <= 1)
         status = (await w.get(CRON_JOBS, "nightly"))["status"]
         assert status["lastScheduleTime"]
         assert status["lastSuccessfulTime"]
@@ -95,9 +95,9 @@ async def test_replace_gives_the_old_job_up() -> None:
         made = cron_job("* * * * *", concurrencyPolicy="Replace")
         del made["metadata"]["creationTimestamp"]
         await w.create(CRON_JOBS, made)
-        await w.jobs.until(lambda s: len(s) >= 1)
+        await w.jobs.wait_until(lambda s: len(s) >= 1)
         first = next(iter(w.jobs.values()))
-        await w.jobs.until(lambda s: len(s) >= 1 and f"default/{first.metadata.name}" not in s)
+        await w.jobs.wait_until(lambda s: len(s) >= 1 and f"default/{first.metadata.name}" not in s)
 
 
 async def test_a_schedule_that_is_none_is_told() -> None:
@@ -114,5 +114,5 @@ async def test_a_suspended_cron_job_makes_nothing() -> None:
         busy = cron_job("* * * * *")
         del busy["metadata"]["creationTimestamp"]
         await w.create(CRON_JOBS, busy)
-        await w.jobs.until(lambda s: len(s) >= 2)
+        await w.jobs.wait_until(lambda s: len(s) >= 2)
         assert {j.metadata.owner_references[0].name for j in w.jobs.values()} == {"nightly"}

@@ -77,9 +77,9 @@ async def test_a_replica_set_keeps_its_number_of_pods() -> None:
         victim = next(iter(w.pods.values()))
         await w.client.delete(PODS, victim.metadata.name, "default")
         await w.gone(victim.metadata.name)
-        await w.pods.until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == 3)
+        await w.pods.wait_until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == 3)
         await w.client.patch(REPLICA_SETS, "rs", {"spec": {"replicas": 1}}, "default")
-        await w.pods.until(lambda s: len(s) == 1)
+        await w.pods.wait_until(lambda s: len(s) == 1)
         await settled(w, 1)
 
 
@@ -97,12 +97,12 @@ async def test_pods_that_wait_are_given_up_before_pods_that_run() -> None:
     async with world(controllers=True) as w:
         await w.node("n1")
         await w.create(REPLICA_SETS, replica_set(replicas=3))
-        await w.pods.until(lambda s: len(s) == 3)
+        await w.pods.wait_until(lambda s: len(s) == 3)
         kept = next(iter(w.pods.values()))
         await w.client.bind("default", kept.metadata.name, uid=kept.metadata.uid, node="n1")
         await w.phase(kept.metadata.name, "Running")
         await w.client.patch(REPLICA_SETS, "rs", {"spec": {"replicas": 1}}, "default")
-        await w.pods.until(lambda s: len(s) == 1)
+        await w.pods.wait_until(lambda s: len(s) == 1)
         assert w.find(kept.metadata.name) is not None
 
 
@@ -110,9 +110,9 @@ async def test_a_pod_that_nobody_controls_is_adopted() -> None:
     async with world(controllers=True) as w:
         await w.create(PODS, pod("orphan", labels=LABELS, restart="Always"))
         await w.create(PODS, pod("stranger", labels={"app": "other"}, restart="Always"))
-        await w.pods.until(lambda s: len(s) == 2)
+        await w.pods.wait_until(lambda s: len(s) == 2)
         await w.create(REPLICA_SETS, replica_set(replicas=2))
-        await w.pods.until(lambda s: len(s) == 3)
+        await w.pods.wait_until(lambda s: len(s) == 3)
         adopted = await w.pod_that("orphan", lambda p: bool(p.metadata.owner_references))
         assert adopted.metadata.owner_references[0].name == "rs"
         stranger = w.find("stranger")
@@ -156,7 +156,7 @@ async def test_a_new_template_replaces_the_old_pods_step_by_step() -> None:
         await that(w.deployments, "default/web", lambda found: found.metadata.generation == 2)
         found = await deployed(w, 3)
         assert found.metadata.annotations[names.DEPLOYMENT_REVISION_ANNOTATION] == "2"
-        await w.pods.until(lambda s: len(s) == 3)
+        await w.pods.wait_until(lambda s: len(s) == 3)
         assert not first & {p.metadata.uid for p in w.pods.values()}
         assert sorted(one.spec.replicas or 0 for one in w.replica_sets.values()) == [0, 3]
 
@@ -203,13 +203,13 @@ async def test_a_deployment_is_scaled_and_its_history_is_limited() -> None:
             await w.client.patch(DEPLOYMENTS, "web", patch, "default")
             await that(w.deployments, "default/web", partial(_newer, generation))
             await deployed(w, 4)
-        await w.replica_sets.until(lambda s: len(s) == 2)
+        await w.replica_sets.wait_until(lambda s: len(s) == 2)
 
 
 async def test_a_deployment_that_makes_no_progress_says_so() -> None:
     async with world(controllers=True) as w:
         await w.create(DEPLOYMENTS, deployment(replicas=1, progressDeadlineSeconds=5))
-        await w.deployments.until(
+        await w.deployments.wait_until(
             lambda s: any(c.reason == "ProgressDeadlineExceeded" for d in s.values() for c in d.status.conditions)
         )
 
@@ -221,8 +221,8 @@ async def test_a_deleted_deployment_takes_everything_along() -> None:
         await w.create(DEPLOYMENTS, deployment())
         await deployed(w, 3)
         await w.client.delete(DEPLOYMENTS, "web", "default", propagation="Background")
-        await w.pods.until(lambda s: len(s) == 0)
-        await w.replica_sets.until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
+        await w.replica_sets.wait_until(lambda s: len(s) == 0)
 
 
 async def test_a_restart_in_the_middle_makes_nothing_twice() -> None:
@@ -230,7 +230,7 @@ async def test_a_restart_in_the_middle_makes_nothing_twice() -> None:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(DEPLOYMENTS, deployment(replicas=5))
-        await w.pods.until(lambda s: len(s) > 0)
+        await w.pods.wait_until(lambda s: len(s) > 0)
         await w.restart()
         await deployed(w, 5)
         assert len({version.metadata.uid for version in w.history}) == 5

@@ -87,7 +87,7 @@ async def test_a_failed_index_is_tried_again_under_its_number() -> None:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(JOBS, job(parallelism=2, completions=2, completionMode="Indexed"))
-        await w.pods.until(lambda s: len(s) >= 2)
+        await w.pods.wait_until(lambda s: len(s) >= 2)
         victim = pods_of(w)[1]
         await w.client.delete(PODS, victim.metadata.name, "default", uid=victim.metadata.uid)
         done = await w.job_that("j", is_complete)
@@ -115,7 +115,7 @@ async def test_a_deadline_ends_a_job_and_takes_its_pods() -> None:
         await w.create(JOBS, job(activeDeadlineSeconds=5))
         failed = await w.job_that("j", has_failed)
         assert {c.reason for c in failed.status.conditions} == {"DeadlineExceeded"}
-        await w.pods.until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
 
 
 async def test_a_finished_job_goes_after_its_time_to_live() -> None:
@@ -123,9 +123,9 @@ async def test_a_finished_job_goes_after_its_time_to_live() -> None:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(JOBS, job(ttlSecondsAfterFinished=2))
-        await w.jobs.until(lambda s: len(s) == 1)
-        await w.jobs.until(lambda s: len(s) == 0)
-        await w.pods.until(lambda s: len(s) == 0)
+        await w.jobs.wait_until(lambda s: len(s) == 1)
+        await w.jobs.wait_until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
 
 
 async def test_a_suspended_job_has_no_pods_and_a_resumed_one_has() -> None:
@@ -137,7 +137,7 @@ async def test_a_suspended_job_has_no_pods_and_a_resumed_one_has() -> None:
         )
         await w.job_that("j", lambda found: found.status.ready == 2)
         await w.client.patch(JOBS, "j", {"spec": {"suspend": True}}, "default")
-        await w.pods.until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
         stopped = await w.job_that(
             "j", lambda found: state(found).get("Suspended") == "True" and not found.status.active
         )
@@ -155,7 +155,7 @@ async def test_an_evicted_pod_is_replaced_at_once_and_counts_as_failed() -> None
         await w.job_that("j", lambda found: found.status.ready == 1)
         (victim,) = w.pods.values()
         await w.client.delete(PODS, victim.metadata.name, "default")
-        await w.pods.until(lambda s: len(s) == 2)
+        await w.pods.wait_until(lambda s: len(s) == 2)
         assert w.find(victim.metadata.name) is not None
         await w.gone(victim.metadata.name)
         counted = await w.job_that("j", lambda found: found.status.failed == 1)
@@ -192,7 +192,7 @@ async def test_a_job_that_is_deleted_takes_its_pods_along() -> None:
         await w.create(JOBS, job(parallelism=3, completions=3))
         await w.job_that("j", lambda found: found.status.ready == 3)
         await w.client.delete(JOBS, "j", "default", propagation="Background")
-        await w.pods.until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
         with pytest.raises(NotFound):
             await w.get(JOBS, "j")
 
@@ -213,7 +213,7 @@ async def test_no_pod_is_made_twice_over_restarts() -> None:
         await w.node("n1")
         w.binds_to("n1")
         await w.create(JOBS, job(parallelism=4, completions=4))
-        await w.pods.until(lambda s: len(s) > 0)
+        await w.pods.wait_until(lambda s: len(s) > 0)
         for _ in range(3):
             await w.restart()
         done = await w.job_that("j", is_complete)

@@ -98,7 +98,7 @@ async def test_a_budget_says_how_many_pods_may_go() -> None:
                 healthy,
             )
 
-        await budgets.until(lambda _: allowed(1, 3))
+        await budgets.wait_until(lambda _: allowed(1, 3))
         budget = budgets.get("default/b")
         assert budget is not None
         assert budget.status.expected_pods == 3

@@ -70,7 +70,7 @@ async def test_pods_come_in_order_with_names_and_numbers() -> None:
 async def test_parallel_pods_do_not_wait_for_each_other() -> None:
     async with world(controllers=True) as w:
         await w.create(STATEFUL_SETS, stateful_set(podManagementPolicy="Parallel"))
-        await w.pods.until(lambda s: len(s) == 3)
+        await w.pods.wait_until(lambda s: len(s) == 3)
 
 
 async def test_a_lost_pod_comes_back_under_its_name_and_the_last_goes_first() -> None:
@@ -84,7 +84,7 @@ async def test_a_lost_pod_comes_back_under_its_name_and_the_last_goes_first() ->
         await w.pod_that("db-1", lambda p: p.metadata.uid != before.metadata.uid and p.status.phase == "Running")
         w.history.clear()
         await w.client.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 1}}, "default")
-        await w.pods.until(lambda s: len(s) == 1)
+        await w.pods.wait_until(lambda s: len(s) == 1)
         assert w.find("db-0") is not None
         going = [v.metadata.name for v in w.history if v.metadata.deletion_timestamp is not None]
         assert going.index("db-2") < going.index("db-1")
@@ -104,7 +104,7 @@ async def test_a_new_template_replaces_pods_from_the_last_to_the_partition() -> 
         def images() -> dict[str, str]:
             return {p.metadata.name: p.spec.containers[0].image for p in w.pods.values()}
 
-        await w.pods.until(lambda _: images() == {"db-0": "one", "db-1": "two", "db-2": "two"})
+        await w.pods.wait_until(lambda _: images() == {"db-0": "one", "db-1": "two", "db-2": "two"})
         # Below the partition a pod comes back as it was.
         before = w.find("db-0")
         assert before is not None
@@ -114,7 +114,7 @@ async def test_a_new_template_replaces_pods_from_the_last_to_the_partition() -> 
         await w.client.patch(
             STATEFUL_SETS, "db", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}, "default"
         )
-        await w.pods.until(lambda _: set(images().values()) == {"two"} and len(images()) == 3)
+        await w.pods.wait_until(lambda _: set(images().values()) == {"two"} and len(images()) == 3)
         await settled(w, 3, generation=3)
 
 
@@ -136,7 +136,7 @@ async def test_each_pod_has_volumes_of_its_own_that_stay() -> None:
         volumes = (await w.get(PODS, "db-1"))["spec"]["volumes"]
         assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-1"}} in volumes
         await w.client.delete(STATEFUL_SETS, "db", "default", propagation="Background")
-        await w.pods.until(lambda s: len(s) == 0)
+        await w.pods.wait_until(lambda s: len(s) == 0)
         claims = await w.client.list_raw(PERSISTENT_VOLUME_CLAIMS, namespace="default")
         assert sorted(one["metadata"]["name"] for one in claims) == ["data-db-0", "data-db-1"]
         assert {one["status"]["phase"] for one in claims} == {"Bound"}

@@ -65,7 +65,7 @@ async def test_no_device_is_used_twice_while_pods_come_and_go() -> None:
         for name in names_of_pods:
             await w.pod(name, node="n1", gpus=1, annotations={names.RUN_SECONDS_ANNOTATION: "2..20"})
             await w.pod_that(name, lambda p: p.status.phase in ("Running", "Succeeded", "Failed"))
-        await w.pods.until(lambda s: all(p.status.phase in ("Succeeded", "Failed") for p in s.values()))
+        await w.pods.wait_until(lambda s: all(p.status.phase in ("Succeeded", "Failed") for p in s.values()))
         for version in w.history:
             device = version.metadata.annotations.get(names.DEVICES_ANNOTATION)
             if device is None:

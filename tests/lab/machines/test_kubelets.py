@@ -310,7 +310,7 @@ async def test_another_pod_of_the_same_name_is_another_pod() -> None:
 async def _restarted_with(w: World, count: int) -> set[str]:
     """Devices of the pods that run after a restart."""
     await w.restart()
-    await w.pods.until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == count, TIMEOUT_S)
+    await w.pods.wait_until(lambda s: sum(p.status.phase == "Running" for p in s.values()) == count, TIMEOUT_S)
     held = [p.metadata.annotations[names.DEVICES_ANNOTATION] for p in w.pods.values() if p.status.phase == "Running"]
     assert len(held) == len(set(held))
     return set(held)

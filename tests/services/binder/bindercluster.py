@@ -164,7 +164,7 @@ class Lab:
         for name in (RESERVATIONS, names.SCALE_ADJUST_NAMESPACE, names.DEFAULT_NAMESPACE, "ns"):
             await ensure_namespace(self.client, name)
         await self.caches.start()
-        await self.caches.synced()
+        await self.caches.wait_for_sync()
         self.pods.subscribe(self._kubelet)
 
     async def close(self) -> None:

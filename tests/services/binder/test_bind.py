@@ -174,7 +174,7 @@ async def test_a_request_for_a_pod_that_is_gone_fails_with_an_event_and_others_a
     async with lab() as it, it.working() as binder:
         pod, keeper = await it.pod(), (await it.pod("keeper"))["metadata"]
         await it.client.delete(PODS, "p", "ns", grace_s=0)
-        await binder.service._pods.until(lambda store: "ns/keeper" in store and "ns/p" not in store)
+        await binder.service._pods.wait_until(lambda store: "ns/keeper" in store and "ns/p" not in store)
         await it.request(pod, owners=[("keeper", keeper["uid"])])
         await it.request(await it.pod("other"))
         failed = await it.until_phase("Failed")

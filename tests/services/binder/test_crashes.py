@@ -8,7 +8,7 @@ import pytest
 
 from pykai.api import names
 from pykai.binder.options import BinderOptions
-from pykai.kube.client import ATTEMPTS
+from pykai.kube.client import MAX_ATTEMPTS
 from pykai.kube.errors import ConnectionLost
 from pykai.kube.resources import PODS, RESOURCE_CLAIMS
 from pykai.kube.transport import Request, Response
@@ -231,7 +231,7 @@ async def test_a_write_that_collides_with_others_does_not_leave_a_request_open(t
 
 async def test_a_server_that_puts_a_reservation_off_has_not_refused_it() -> None:
     async with lab(speed=1000) as it, it.working(PATIENT) as binder:
-        left = ATTEMPTS
+        left = MAX_ATTEMPTS
 
         def put_off(request: Request) -> Response | None:
             nonlocal left

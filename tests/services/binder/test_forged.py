@@ -13,8 +13,8 @@ from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import BindRequest
 from pykai.api.sharing import gpu_groups, reservation_name
-from pykai.binder.attempt import Attempt
-from pykai.binder.bindadmission import Room
+from pykai.binder.attempt import BindAttempt
+from pykai.binder.bindadmission import BindAdmission
 from pykai.binder.gpugroups import GROUP_INDEX
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.options import BinderOptions
@@ -240,13 +240,13 @@ NODE = decode_as(
 )
 
 
-def attempt(number: int, hundredths: int, groups: list[str]) -> Attempt:
+def attempt(number: int, hundredths: int, groups: list[str]) -> BindAttempt:
     asks = {FRACTION: f"0.{hundredths:02}", names.GPU_NUM_DEVICES_ANNOTATION: str(len(groups))}
     meta: JsonObject = {"name": f"p{number}", "namespace": "ns", "uid": f"u{number}", "annotations": asks}
     spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c"}]}
     pod = decode_as(Pod, {"metadata": meta, "spec": spec})
     wanted = {"podName": f"p{number}", "receivedResourceType": "Fraction", "selectedGPUGroups": groups}
-    return Attempt(decode_as(BindRequest, {"spec": wanted}), {"spec": {}}, pod, NODE)
+    return BindAttempt(decode_as(BindRequest, {"spec": wanted}), {"spec": {}}, pod, NODE)
 
 
 @settings(max_examples=60, deadline=None)
@@ -264,18 +264,18 @@ def test_no_order_of_attempts_fills_a_gpu_beyond_its_memory(steps: list[tuple[in
     """Whatever is let through, and whatever leaves again, the shares of each group stay within one GPU."""
     pods: Store[Pod] = Store(PODS, Pod)
     pods.index(GROUP_INDEX, lambda pod: gpu_groups(pod.metadata.labels))
-    room = Room(pods, BinderOptions())
+    room = BindAdmission(pods, BinderOptions())
     inside: dict[str, tuple[int, list[str]]] = {}
     for number, (hundredths, groups, leaves) in enumerate(steps):
         one = attempt(number, hundredths, groups)
         full = any(hundredths + sum(h for h, g in inside.values() if group in g) > 100 for group in groups)
         try:
-            room.enter(one, NODE)
+            room.admit(one, NODE)
         except BindFailure:
             assert full
             continue
         assert not full
         inside[one.key] = (hundredths, groups)
         if leaves:
-            room.leave(one.key)
+            room.release(one.key)
             del inside[one.key]

@@ -6,7 +6,7 @@ import pytest
 
 from pykai.api.decode import decode_as
 from pykai.api.scheduling import BindRequest
-from pykai.binder.lifecycle import failed, settled, succeeded
+from pykai.binder.lifecycle import failure_outcome, is_settled, success_outcome
 
 
 def a_request(phase: str = "", attempts: int = 0, limit: int | None = None) -> BindRequest:
@@ -21,13 +21,13 @@ def a_request(phase: str = "", attempts: int = 0, limit: int | None = None) -> B
 def test_t60_t62_a_failure_is_counted_and_tried_again_while_the_limit_allows(
     limit: int | None, attempts: int, pause_s: float | None
 ) -> None:
-    outcome = failed(a_request(attempts=attempts, limit=limit), "why")
+    outcome = failure_outcome(a_request(attempts=attempts, limit=limit), "why")
     assert outcome.status == {"phase": "Failed", "reason": "why", "failedAttempts": attempts + 1}
     assert outcome.retry_after_s == pause_s
 
 
 def test_success_clears_the_reason() -> None:
-    outcome = succeeded(a_request("Failed", 1, 3))
+    outcome = success_outcome(a_request("Failed", 1, 3))
     assert outcome.status == {"phase": "Succeeded", "reason": None}
     assert outcome.retry_after_s is None
 
@@ -44,4 +44,4 @@ def test_success_clears_the_reason() -> None:
     ],
 )
 def test_b4_what_is_settled(phase: str, attempts: int, limit: int | None, over: bool) -> None:
-    assert settled(a_request(phase, attempts, limit)) is over
+    assert is_settled(a_request(phase, attempts, limit)) is over

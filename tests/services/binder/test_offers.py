@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pykai.api.core import Node
 from pykai.api.decode import decode_as
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim
-from pykai.binder.volumes import OFFER_INDEX, _offers, offered, reaches
+from pykai.binder.volumes import CANDIDATE_INDEX, _candidate_index_keys, candidate_volumes, is_reachable_from
 from pykai.core.model.volumerequests import nodes_of_selector
 from pykai.kube.resources import PERSISTENT_VOLUMES
 from pykai.kube.store import Store
@@ -38,11 +38,11 @@ def volume(name: str, *terms: list[dict[str, Any]], storage_class: str = "fast",
 
 def shown(volumes: list[dict[str, Any]], to: Node) -> list[str]:
     store = Store(PERSISTENT_VOLUMES, PersistentVolume)
-    store.index(OFFER_INDEX, _offers)
+    store.index(CANDIDATE_INDEX, _candidate_index_keys)
     store.begin_list()
-    store.listed([msgspec.Raw(msgspec.json.encode(each)) for each in volumes])
+    store.add_listed([msgspec.Raw(msgspec.json.encode(each)) for each in volumes])
     store.end_list("1")
-    return sorted({each.metadata.name for each in offered(store, CLAIM, "fast", to)})
+    return sorted({each.metadata.name for each in candidate_volumes(store, CLAIM, "fast", to)})
 
 
 def test_local_volumes_of_other_nodes_are_not_shown() -> None:
@@ -91,5 +91,5 @@ def test_every_volume_that_the_node_reaches_is_shown(terms: list[list[dict[str, 
     spec = decode_as(PersistentVolume, document).spec
     place = nodes_of_selector(spec.node_affinity.required if spec.node_affinity is not None else None)
     here = node(**labels)
-    if reaches(place, here):
+    if is_reachable_from(place, here):
         assert shown([document], here) == ["v"]

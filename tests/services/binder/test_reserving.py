@@ -14,7 +14,7 @@ from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
 from pykai.api.sharing import reservation_name
-from pykai.binder.changewaiters import Wakes
+from pykai.binder.changewaiters import ChangeWaiters
 from pykai.binder.lifecycle import BindFailure
 from pykai.binder.metrics import BinderMetrics
 from pykai.binder.options import BinderOptions
@@ -41,8 +41,8 @@ async def reserving(it: Lab, timeout_s: float = 30.0) -> AsyncIterator[tuple[Res
     yield (
         Reservations(
             Client(wire),
-            Wakes(it.pods),
-            Wakes(nodes),
+            ChangeWaiters(it.pods),
+            ChangeWaiters(nodes),
             options=replace(BinderOptions(), reservation_timeout_s=timeout_s),
             clock=it.clock,
             metrics=BinderMetrics(CollectorRegistry()),
@@ -59,17 +59,17 @@ async def test_a_finished_reservation_is_replaced() -> None:
         it.answers = True
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         assert reserved.gpu != "GPU-old"
-        assert await reservations.holds(reserved)
+        assert await reservations.still_holds(reserved)
 
 
 async def test_whether_a_reservation_stands_is_asked_of_the_server() -> None:
     async with lab() as it, reserving(it) as (reservations, _):
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
-        assert await reservations.holds(reserved)
+        assert await reservations.still_holds(reserved)
         await it.caches.stop()
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
         assert it.pods.get(f"{RESERVATIONS}/{NAME}") is not None
-        assert not await reservations.holds(reserved)
+        assert not await reservations.still_holds(reserved)
 
 
 async def test_a_gpu_that_only_the_cache_knows_is_not_given() -> None:
@@ -137,4 +137,4 @@ async def test_one_made_again_under_the_same_name_is_another_reservation() -> No
         reserved = await reservations.reserve(POD, "n1", "g", nobody)
         await it.client.delete(PODS, NAME, RESERVATIONS, grace_s=0)
         await reservations.reserve(POD, "n1", "g", nobody)
-        assert not await reservations.holds(reserved)
+        assert not await reservations.still_holds(reserved)

@@ -26,7 +26,7 @@ async def test_only_the_leader_works_a_standby_is_warm_and_the_lease_is_given_ba
         await it.request(await it.pod("a"))
         await it.until_phase("Succeeded", "a")
         second = await it.binder(ELECTED)
-        await second.caches.synced()
+        await second.caches.wait_for_sync()
         assert second.service.ready()
         await it.request(await it.pod("b"))
         await it.until_phase("Succeeded", "b")
@@ -43,10 +43,10 @@ async def test_a_standby_keeps_no_list_of_what_the_leader_does_and_finds_what_is
         await it.request(await it.pod("a", fraction="0.5"), groups=("g",))
         await it.until_phase("Succeeded", "a")
         second = await it.binder(ELECTED)
-        await second.caches.synced()
+        await second.caches.wait_for_sync()
         await it.request(await it.pod("b", fraction="0.5"), groups=("h",))
         await it.until_phase("Succeeded", "b")
-        await second.service._requests.until(lambda store: "ns/b" in store)
+        await second.service._requests.wait_until(lambda store: "ns/b" in store)
         assert second.service.idle()
         await first.end()
         await it.request(await it.pod("c"))
@@ -60,7 +60,7 @@ async def test_a_request_that_cannot_be_read_gets_an_event_and_others_are_served
     async with lab() as it, it.working() as binder:
         # As it could come from a server whose schema is older.
         binder.transport.garble = lambda chunk: chunk.replace(b'"podName":"bad"', b'"podName":5')
-        await binder.caches.synced()
+        await binder.caches.wait_for_sync()
         await it.request(await it.pod("bad"))
         await it.request(await it.pod())
         await it.until_phase("Succeeded")
@@ -84,13 +84,13 @@ async def test_a_request_that_goes_while_its_failure_is_written_leaves_nothing_b
             async def send(self, request: Request) -> Response:
                 if request.method == "PATCH" and "/bindrequests/" in request.path:
                     await it.client.delete(BIND_REQUESTS, "p", "ns")
-                    await requests.until(lambda store: not store)
+                    await requests.wait_until(lambda store: not store)
                 return await super().send(request)
 
         pod = await it.pod()
         binder = await it.binder(transport=Slow(it.server.transport("binder")))
         requests = binder.service._requests
-        await binder.caches.synced()
+        await binder.caches.wait_for_sync()
         before = held(binder.service._binding)
         await it.request(pod, node="nowhere", backoffLimit=3)
         async with asyncio.timeout(10):
@@ -150,7 +150,7 @@ class Behind(Faulty):
 
 async def leads(binder: Running) -> None:
     """Wait until a binder works."""
-    while not binder.service._working:
+    while not binder.service._leading:
         await asyncio.sleep(0.002)
 
 
@@ -167,11 +167,11 @@ async def test_a_new_leader_takes_no_gpu_from_a_pod_of_which_he_has_not_heard() 
         await leads(first)
         wire = Behind(it.server.transport("binder"))
         second = await it.binder(ELECTED, transport=wire)
-        await second.caches.synced()
+        await second.caches.wait_for_sync()
         wire.current["bindrequests"].clear()
         await it.request(await it.pod(fraction="0.5"), groups=("g",))
         await it.until_reservations(1)
-        await second.service._pods.until(lambda store: len(store) == 2)
+        await second.service._pods.wait_until(lambda store: len(store) == 2)
         # He knows the reservation, and neither its pod nor the request.
         wire.current["pods"].clear()
         (reservation,) = await it.reservations()

@@ -7,7 +7,7 @@ import pytest
 from pykai.api import names
 from pykai.api.core import Node, Pod
 from pykai.api.decode import decode_as
-from pykai.binder.configmaps import is_own, memory_limit, visible_devices
+from pykai.binder.configmaps import is_owned_by, memory_limit, visible_devices
 from pykai.binder.options import read_options
 from pykai.kube.resources import CONFIG_MAPS, PODS
 from tests.services.binder.bindercluster import JsonObject, Lab, lab
@@ -127,7 +127,7 @@ def test_an_owner_of_another_kind_is_not_the_pod() -> None:
     pod = decode_as(Pod, {"metadata": {"name": "p", "uid": "1"}})
     for kind, own in (("Pod", True), ("Secret", False)):
         owner = owned_by({"kind": kind, "metadata": {"name": "p", "uid": "1"}}, controller=True)
-        assert is_own(the_map(owner), pod) is own
+        assert is_owned_by(the_map(owner), pod) is own
 
 
 async def test_a_new_map_is_controlled_by_its_pod() -> None:

@@ -153,7 +153,7 @@ async def test_a_node_that_goes_while_its_volume_is_made_gets_no_pod() -> None:
 
         await it.until(told, of=PERSISTENT_VOLUME_CLAIMS)
         await it.client.delete(NODES, "host1")
-        await binder.service._nodes.until(lambda store: "host1" not in store)
+        await binder.service._nodes.wait_until(lambda store: "host1" not in store)
         await volume(it, "v", "5Gi")
         await bind_claim(it, "v")
         failed = await it.until_phase("Failed")

@@ -13,6 +13,6 @@ async def test_every_foreign_kind_is_read_under_the_role(place: Workplace) -> No
     for kind, owner in owners.items():
         await place.pod(kind.plural, by=owner)
     async with place.running(grouper()):
-        await place.pods.until(assigned(*(kind.plural for kind in FOREIGN)))
+        await place.pods.wait_until(assigned(*(kind.plural for kind in FOREIGN)))
     for kind, owner in owners.items():
         assert group_of(place.pods, kind.plural) == f"pg-o-{kind.plural}-{owner['metadata']['uid']}"

@@ -19,7 +19,7 @@ from tests.kube.fakes import FakeServer
 
 def put(store: Store[Any], *documents: dict[str, Any]) -> None:
     store.begin_list()
-    store.listed([msgspec.Raw(msgspec.json.encode(each)) for each in documents])
+    store.add_listed([msgspec.Raw(msgspec.json.encode(each)) for each in documents])
     store.end_list("1")
 
 
@@ -43,7 +43,7 @@ async def progress(*pods: dict[str, Any]) -> tuple[int, bool]:
     put(service._pods, *pods)
     await service._follow()
     queue = service._reconciler._queue
-    while (key := queue.take()) is not None:
+    while (key := queue.get()) is not None:
         queue.done(key)
     cost = calls(lambda: put(jobs, job(2)))
     return cost, not service._reconciler.idle()

@@ -52,7 +52,7 @@ async def test_an_owned_pod_is_grouped_whatever_it_names(place: Workplace) -> No
     await place.pod("a", by=job, group="mine")
     name = f"pg-j-{job['metadata']['uid']}"
     async with place.running(grouper()):
-        await place.pods.until(lambda pods: group_of(pods, "a") == name)
+        await place.pods.wait_until(lambda pods: group_of(pods, "a") == name)
 
 
 async def test_a_label_that_the_owner_lost_stays(place: Workplace) -> None:
@@ -60,10 +60,10 @@ async def test_a_label_that_the_owner_lost_stays(place: Workplace) -> None:
     job = await place.job(labels={QUEUE: "q", "gone": "x"})
     await place.pod("a", by=job)
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         patch = {"metadata": {"labels": {"gone": None, "new": "y"}}}
         await place.client.patch(resources.JOBS, "j", patch, "default")
-        await place.groups.until(lambda groups: all("new" in group.metadata.labels for group in groups.values()))
+        await place.groups.wait_until(lambda groups: all("new" in group.metadata.labels for group in groups.values()))
     (group,) = await place.raw_groups()
     assert group["metadata"]["labels"] == {QUEUE: "q", "gone": "x", "new": "y"}
 
@@ -73,10 +73,10 @@ async def test_a_change_of_a_deployment_reaches_pods_through_replica_sets(place:
     middle = await replicated(place, resources.REPLICA_SETS, "r", owners=[reference(top)])
     await place.pod("a", by=middle)
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         patch = {"metadata": {"labels": {"team": "y"}}}
         await place.client.patch(resources.DEPLOYMENTS, "d", patch, "default")
-        await place.groups.until(
+        await place.groups.wait_until(
             lambda groups: all(group.metadata.labels == {"team": "y"} for group in groups.values())
         )
 
@@ -93,7 +93,7 @@ async def test_an_owner_of_another_uid_is_told_and_tried_again(place: Workplace)
         message = await place.warned("a", WARNING)
         wire.reword = lambda request, body: body
         await place.client.patch(resources.PODS, "a", {"metadata": {"labels": {"touched": "x"}}}, "default")
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert f"Owner resource with uid {uid} not found" in message
 
 
@@ -120,7 +120,7 @@ async def test_an_owner_that_the_cache_does_not_know_is_asked_of_the_server(plac
 
     wire.reword = of_before
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned(*(f"of-{owner['metadata']['name']}" for owner in owners)))
+        await place.pods.wait_until(assigned(*(f"of-{owner['metadata']['name']}" for owner in owners)))
     for owner in (cron, *owners):
         kind = owner["kind"].lower()
         assert sum(f"/{kind}s/" in read for read in wire.reads) == 1, kind
@@ -132,7 +132,7 @@ async def test_an_unknown_kind_is_read_once_and_gets_the_default_group(place: Wo
         await place.pod(name, by=owner)
     wire = place.wire(Slow)
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned("a", "b", "c"))
+        await place.pods.wait_until(assigned("a", "b", "c"))
     assert [group["metadata"]["name"] for group in await place.raw_groups()] == [f"pg-s-{owner['metadata']['uid']}"]
     assert sum("/sweeps/s" in read for read in wire.reads) == 1
 
@@ -144,7 +144,7 @@ async def test_a_kind_that_we_may_not_read_ends_the_climb(place: Workplace) -> N
     wire = place.wire()
     wire.fault = lambda request: refusal(403, "Forbidden") if "/sweeps/" in request.path else None
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert group_of(place.pods, "a") == f"pg-a-{created['metadata']['uid']}"
 
 
@@ -162,16 +162,16 @@ async def test_the_oldest_pod_speaks_for_its_group(place: Workplace) -> None:
     wire = place.wire()
     async with place.running(grouper(), transport=wire) as service:
         await place.pod("a", by=job, labels={QUEUE: "x", "priorityClassName": "build"})
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         await place.pod("b", by=job, labels={"priorityClassName": "inference"})
-        await place.pods.until(assigned("b"))
+        await place.pods.wait_until(assigned("b"))
         await place.settled(service)
         assert (await place.raw_groups())[0]["spec"]["priorityClassName"] == "build"
         assert not [write for write in wire.writes if "/podgroups/" in write]
         await place.client.delete(resources.PODS, "a", "default")
-        await place.pods.until(lambda pods: "default/a" not in pods)
+        await place.pods.wait_until(lambda pods: "default/a" not in pods)
         await place.client.patch(resources.PODS, "b", {"metadata": {"labels": {"touched": "x"}}}, "default")
-        await place.groups.until(lambda groups: groups.values()[0].spec.priority_class_name == "inference")  # type: ignore[index]
+        await place.groups.wait_until(lambda groups: groups.values()[0].spec.priority_class_name == "inference")  # type: ignore[index]
 
 
 async def test_the_queue_follows_only_while_nothing_runs(place: Workplace) -> None:
@@ -179,16 +179,16 @@ async def test_the_queue_follows_only_while_nothing_runs(place: Workplace) -> No
     job = await place.job(labels={QUEUE: "q1"})
     await place.pod("a", by=job)
     async with place.running(grouper(follow_queue=True)) as service:
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         await place.client.patch(resources.JOBS, "j", {"metadata": {"labels": {QUEUE: "q2"}}}, "default")
-        await place.groups.until(lambda groups: groups.values()[0].spec.queue == "q2")  # type: ignore[index]
+        await place.groups.wait_until(lambda groups: groups.values()[0].spec.queue == "q2")  # type: ignore[index]
         await place.bind("a")
         # An annotation that comes back shows that the grouper has seen everything before it.
         await place.client.patch(resources.PODS, "a", {"metadata": {"annotations": {GROUP: None}}}, "default")
-        await place.pods.until(lambda pods: group_of(pods, "a") == "")
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(lambda pods: group_of(pods, "a") == "")
+        await place.pods.wait_until(assigned("a"))
         await place.client.patch(resources.JOBS, "j", {"metadata": {"labels": {QUEUE: "q3", "x": "y"}}}, "default")
-        await place.groups.until(lambda groups: "x" in groups.values()[0].metadata.labels)  # type: ignore[index]
+        await place.groups.wait_until(lambda groups: "x" in groups.values()[0].metadata.labels)  # type: ignore[index]
         await place.settled(service)
     assert (await place.raw_groups())[0]["spec"]["queue"] == "q2"
 
@@ -198,10 +198,10 @@ async def test_a_deleted_job_takes_its_pods_and_group_along_without_a_word(place
     for name in ("a", "b"):
         await place.pod(name, by=job)
     async with place.running(grouper()):
-        await place.pods.until(assigned("a", "b"))
+        await place.pods.wait_until(assigned("a", "b"))
         await place.client.delete(resources.JOBS, "j", "default", propagation="Background")
-        await place.pods.until(lambda pods: len(pods) == 0)
-        await place.groups.until(lambda groups: len(groups) == 0)
+        await place.pods.wait_until(lambda pods: len(pods) == 0)
+        await place.groups.wait_until(lambda groups: len(groups) == 0)
     assert not await place.client.list_raw(resources.EVENTS)
 
 
@@ -210,11 +210,11 @@ async def test_a_gang_that_is_partly_done_waits_for_the_rest_only(place: Workpla
     job = await place.job(completions=2, annotations={"kai.scheduler/batch-min-member": "2"})
     await place.pod("again", by=job)
     async with place.running(grouper()):
-        await place.pods.until(assigned("again"))
-        await place.groups.until(lambda store: [group.spec.min_member for group in store.values()] == [2])
+        await place.pods.wait_until(assigned("again"))
+        await place.groups.wait_until(lambda store: [group.spec.min_member for group in store.values()] == [2])
         done = {"status": {"succeeded": 1}}
         await place.client.patch(resources.JOBS, job["metadata"]["name"], done, "default", subresource="status")
-        await place.groups.until(lambda store: [group.spec.min_member for group in store.values()] == [1], 10)
+        await place.groups.wait_until(lambda store: [group.spec.min_member for group in store.values()] == [1], 10)
 
 
 class TestOtherGroupers:
@@ -239,7 +239,7 @@ class TestOtherGroupers:
         for name in ("a0", "b0", "b1"):
             await place.pod(name, by=job)
         async with place.running(self.with_grouper(group)):
-            await place.pods.until(assigned("a0", "b0", "b1"))
+            await place.pods.wait_until(assigned("a0", "b0", "b1"))
         labels = [(await place.raw_pod(name))["metadata"]["labels"] for name in ("a0", "b0", "b1")]
         assert [found["kai.scheduler/subgroup-name"] for found in labels] == ["a", "b", "b"]
 
@@ -256,7 +256,7 @@ class TestOtherGroupers:
         job = await place.job()
         await place.pod("a", by=job)
         async with place.running(self.with_grouper(group)):
-            await place.pods.until(assigned("a"))
+            await place.pods.wait_until(assigned("a"))
         assert seen[-1] is None
         assert seen[-2] is not None
         assert seen[-2]["metadata"]["name"] == "s"
@@ -270,7 +270,7 @@ class TestOtherGroupers:
         await place.pod("b")
         async with place.running(self.with_grouper(group)):
             assert "the grouper of Job failed: oh" in await place.warned("a", WARNING)
-            await place.pods.until(assigned("b"))
+            await place.pods.wait_until(assigned("b"))
 
     async def test_a_refusal_is_tried_again(self, place: Workplace) -> None:
         asked: list[str] = []
@@ -285,5 +285,5 @@ class TestOtherGroupers:
         await place.pod("a", by=job)
         place.clock.speed = 1000.0
         async with place.running(self.with_grouper(group)):
-            await place.pods.until(assigned("a"))
+            await place.pods.wait_until(assigned("a"))
         assert len(asked) >= 3

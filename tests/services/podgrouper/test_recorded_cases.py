@@ -97,8 +97,12 @@ async def test_the_service_groups_as_recorded(place: Workplace) -> None:
     expected = sum(names[GROUP] is not None for case in cases for names in case["expect"]["pods"].values())
     refused = sum(len(case["pods"]) for case in cases if not case["expect"]["podGroups"])
     async with place.running(grouper()):
-        await place.pods.until(lambda pods: sum(GROUP in pod.metadata.annotations for pod in pods.values()) == expected)
-        await place.events.until(lambda events: sum(event["reason"] == WARNING for event in events.values()) == refused)
+        await place.pods.wait_until(
+            lambda pods: sum(GROUP in pod.metadata.annotations for pod in pods.values()) == expected
+        )
+        await place.events.wait_until(
+            lambda events: sum(event["reason"] == WARNING for event in events.values()) == refused
+        )
     found = []
     for case in cases:
         namespace = case["pods"][0]["metadata"]["namespace"]

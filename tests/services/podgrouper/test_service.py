@@ -22,7 +22,7 @@ from tests.services.servicecluster import Wire, Workplace, refusal
 async def test_a_pod_gets_its_group(place: Workplace) -> None:
     created = await place.pod("a", labels={QUEUE: "team"})
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     (group,) = await place.raw_groups()
     name = f"pg-a-{created['metadata']['uid']}"
     assert (group["metadata"]["name"], group["spec"]["queue"]) == (name, "team")
@@ -48,7 +48,7 @@ async def test_only_the_word_true_skips(place: Workplace) -> None:
     """workloads:T-21."""
     await place.pod("a", annotations={"kai.scheduler/skip-podgrouper": "false"})
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
 
 
 async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: Workplace) -> None:
@@ -59,7 +59,7 @@ async def test_a_job_of_many_pods_costs_one_create_and_no_reads(place: Workplace
 
     wire = place.wire(Slow)
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned(*pods))
+        await place.pods.wait_until(assigned(*pods))
     assert sum(write.startswith("POST") for write in wire.writes) == 1
     assert sum("/pods/" in write for write in wire.writes) == 40
     assert len(wire.writes) == 41
@@ -73,7 +73,7 @@ async def test_a_new_grouper_writes_nothing_twice(place: Workplace) -> None:
         await place.pod(name, by=job)
     await place.pod("alone")
     async with place.running(grouper()):
-        await place.pods.until(assigned("a", "b", "alone"))
+        await place.pods.wait_until(assigned("a", "b", "alone"))
     before = await place.raw_groups()
     wire = place.wire()
     async with place.running(grouper(), transport=wire) as service:
@@ -87,12 +87,12 @@ async def test_changes_that_mean_nothing_here_are_not_looked_at(place: Workplace
     await place.pod("a", by=job)
     wire = place.wire()
     async with place.running(grouper(), transport=wire) as service:
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         await place.settled(service)
         written = len(wire.writes)
         await place.bind("a")
         await place.pod_status("a", phase="Running")
-        await place.pods.until(lambda pods: phase_of(pods, "a") == "Running")
+        await place.pods.wait_until(lambda pods: phase_of(pods, "a") == "Running")
     assert len(wire.writes) == written
 
 
@@ -103,7 +103,7 @@ async def test_an_existing_group_keeps_what_is_sticky(place: Workplace) -> None:
     await place.group(name, queue="q1", markUnschedulable=False, schedulingBackoff=1, minMember=5)
     await place.pod("a", by=job, labels={"kai.scheduler/node-pool": "pool-a"})
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     (group,) = await place.raw_groups()
     spec = group["spec"]
     assert (spec["queue"], spec["markUnschedulable"], spec["schedulingBackoff"], spec["minMember"]) == (
@@ -119,7 +119,7 @@ async def test_a_new_group_takes_the_node_pool_of_its_pod(place: Workplace) -> N
     job = await place.job()
     await place.pod("a", by=job, labels={"kai.scheduler/node-pool": "pool-a"})
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     (group,) = await place.raw_groups()
     assert group["metadata"]["labels"]["kai.scheduler/node-pool"] == "pool-a"
 
@@ -129,11 +129,11 @@ async def test_a_deleted_group_of_owned_pods_comes_back(place: Workplace) -> Non
     await place.pod("a", by=job)
     name = f"pg-j-{job['metadata']['uid']}"
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         place.clock.speed = 100.0
         old = await place.client.get(resources.POD_GROUPS, name, "default", into=PodGroup)
         await place.client.delete(resources.POD_GROUPS, name, "default")
-        await place.groups.until(
+        await place.groups.wait_until(
             lambda groups: [each.metadata.uid for each in groups.values()] not in ([], [old.metadata.uid])
         )
 
@@ -143,10 +143,10 @@ async def test_a_group_that_somebody_changed_is_put_right(place: Workplace) -> N
     await place.pod("a", by=job)
     name = f"pg-j-{job['metadata']['uid']}"
     async with place.running(grouper()):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         await place.client.patch(resources.POD_GROUPS, name, {"spec": {"minMember": 9}}, "default")
-        await place.groups.until(lambda groups: groups.values()[0].spec.min_member == 9)  # type: ignore[index]
-        await place.groups.until(lambda groups: groups.values()[0].spec.min_member == 1)  # type: ignore[index]
+        await place.groups.wait_until(lambda groups: groups.values()[0].spec.min_member == 9)  # type: ignore[index]
+        await place.groups.wait_until(lambda groups: groups.values()[0].spec.min_member == 1)  # type: ignore[index]
 
 
 async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
@@ -159,11 +159,11 @@ async def test_an_unreadable_annotation_of_a_job_is_told_and_others_are_served(
     await place.pod("b")
     async with place.running(grouper()):
         message = await place.warned("a", WARNING)
-        await place.pods.until(assigned("b"))
+        await place.pods.wait_until(assigned("b"))
         await place.client.patch(resources.PODS, "a", {"metadata": {"labels": {"touched": "x"}}}, "default")
         # What comes later is seen later.
         await place.pod("c")
-        await place.pods.until(assigned("c"))
+        await place.pods.wait_until(assigned("c"))
     assert await place.count("a", WARNING) >= 2
     assert caplog.text.count("is not grouped: invalid min-member") == 1
     assert "invalid min-member annotation value: 'many'" in message
@@ -206,7 +206,7 @@ async def test_a_conflict_is_tried_again_at_once_and_silently(place: Workplace) 
     wire = place.wire()
     wire.fault = fault
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert not conflicts
     assert not await place.client.list_raw(resources.EVENTS)
 
@@ -228,7 +228,7 @@ async def test_a_group_that_came_before_ours_is_merged_silently(place: Workplace
             return await super().send(request)
 
     async with place.running(grouper(), transport=place.wire(Raced)):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert raced
     (group,) = await place.raw_groups()
     assert (group["spec"]["queue"], group["spec"]["minMember"]) == ("theirs", 1)
@@ -251,7 +251,7 @@ async def test_an_answer_that_was_lost_is_no_harm(place: Workplace) -> None:
     wire.fault_after = fault
     place.clock.speed = 1000.0
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert lost == []
     assert len(await place.raw_groups()) == 1
 
@@ -264,7 +264,7 @@ async def test_namespaces_can_be_chosen(place: Workplace) -> None:
     for namespace in ("ai", "other", "default"):
         await place.pod("a", namespace=namespace)
     async with place.running(grouper(namespace_label_selector=" team = ai ,nonsense")) as service:
-        await place.groups.until(lambda groups: len(groups) == 1)
+        await place.groups.wait_until(lambda groups: len(groups) == 1)
         await place.settled(service)
     assert [group["metadata"]["namespace"] for group in await place.raw_groups()] == ["ai"]
 
@@ -273,7 +273,7 @@ async def test_pods_can_be_chosen_by_label(place: Workplace) -> None:
     await place.pod("a", labels={"ours": "yes"})
     await place.pod("b")
     async with place.running(grouper(pod_label_selector="ours=yes")) as service:
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
         await place.settled(service)
     assert len(await place.raw_groups()) == 1
 
@@ -291,7 +291,7 @@ async def test_defaults_of_kinds_come_from_a_config_map(place: Workplace) -> Non
         "default_priorities_configmap_namespace": namespace,
     }
     async with place.running(grouper(**where)):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     (group,) = await place.raw_groups()
     assert (group["spec"]["priorityClassName"], group["spec"]["preemptibility"]) == ("build", "non-preemptible")
 
@@ -306,7 +306,7 @@ async def test_a_group_that_cannot_be_read_is_told(place: Workplace) -> None:
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
     async with place.running(grouper(), transport=wire):
         message = await place.warned("a", WARNING)
-        await place.pods.until(assigned("b"))
+        await place.pods.wait_until(assigned("b"))
     assert "spec.minMember" in message
     assert "mend or delete this PodGroup" in message
 
@@ -330,7 +330,7 @@ async def test_a_pod_that_took_the_name_of_another_is_not_given_its_group(place:
 
     wire = place.wire(Swapping)
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(lambda pods: group_of(pods, "a") not in ("", f"pg-a-{first['metadata']['uid']}"))
+        await place.pods.wait_until(lambda pods: group_of(pods, "a") not in ("", f"pg-a-{first['metadata']['uid']}"))
     assert group_of(place.pods, "a") == f"pg-a-{second['metadata']['uid']}"
 
 
@@ -341,12 +341,12 @@ async def test_what_one_grouper_began_another_finishes(place: Workplace) -> None
     dying = place.wire()
     dying.fault = lambda request: ConnectionLost("dead") if request.method == "PATCH" else None
     async with place.running(grouper(), transport=dying) as service:
-        await place.groups.until(lambda groups: len(groups) == 1)
+        await place.groups.wait_until(lambda groups: len(groups) == 1)
         await place.settled(service)
     before = await place.raw_groups()
     wire = place.wire()
     async with place.running(grouper(), transport=wire):
-        await place.pods.until(assigned("a"))
+        await place.pods.wait_until(assigned("a"))
     assert wire.writes == ["PATCH /api/v1/namespaces/default/pods/a"]
     assert await place.raw_groups() == before
 
@@ -360,11 +360,11 @@ async def test_a_pod_that_goes_while_it_is_grouped_leaves_nothing_behind(place: 
                 return await super().send(request)
             assert isinstance(service, PodGrouper)
             await place.client.delete(resources.PODS, "a", "default", grace_s=0)
-            await service._pods.until(lambda pods: "default/a" not in pods)
+            await service._pods.wait_until(lambda pods: "default/a" not in pods)
             return refusal(409, "Conflict")
 
     async with place.running(grouper(), transport=place.wire(Crowded)) as service:
-        await place.pods.until(lambda pods: not pods)
+        await place.pods.wait_until(lambda pods: not pods)
         await place.settled(service)
         assert "_failures" not in held(service)
 
@@ -378,7 +378,7 @@ async def test_a_value_that_is_passed_over_is_told_once_a_group(place: Workplace
     for name in ("a", "b", "c"):
         await place.pod(name, by=job)
     async with place.running(grouper()) as service:
-        await place.pods.until(assigned("a", "b", "c"))
+        await place.pods.wait_until(assigned("a", "b", "c"))
         text = await place.warned(group_of(place.pods, "a"), PASSED_OVER)
         await place.settled(service)
     assert "Job/default/j: metadata.labels[priorityClassName]: priority class 'ghost' does not exist; " in text

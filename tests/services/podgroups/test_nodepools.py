@@ -182,8 +182,8 @@ async def test_a_pool_without_a_scheduler_is_told_and_taken_back(place: Workplac
     await place.create(resources.POD_GROUPS, "g", labels={LABEL: "blue"}, spec={"queue": "q", "minMember": 1})
     await place.pod("a", group="g")
     async with place.running(writer(pool_patience_s=0.3)):
-        await place.groups.until(stands("g", "Valid", "False"))
+        await place.groups.wait_until(stands("g", "Valid", "False"))
         assert "node pool 'blue'" in await place.warned("g", REASON)
         told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
         await place.pod_status("a", conditions=[told])
-        await place.groups.until(stands("g", "Valid", "True"))
+        await place.groups.wait_until(stands("g", "Valid", "True"))

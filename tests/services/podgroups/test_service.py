@@ -57,18 +57,18 @@ async def test_a_group_from_its_first_pod_to_its_last(place: Workplace) -> None:
     """workloads:T-130, T-131."""
     await place.group("g", priorityClassName="build")
     async with place.running(writer()):
-        await place.groups.until(stands("g", "Ready", "False"))
+        await place.groups.wait_until(stands("g", "Ready", "False"))
         await place.pod("a", group="g")
-        await place.groups.until(sums("g", requested={"cpu": "1"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
         await place.bind("a")
         cpu = {"cpu": "1"}
-        await place.groups.until(sums("g", requested=cpu, allocated=cpu, allocatedNonPreemptible=cpu))
-        await place.groups.until(stands("g", "Scheduled", "True"))
+        await place.groups.wait_until(sums("g", requested=cpu, allocated=cpu, allocatedNonPreemptible=cpu))
+        await place.groups.wait_until(stands("g", "Scheduled", "True"))
         await place.pod_status("a", phase="Running")
-        await place.groups.until(stands("g", "Running", "True"))
+        await place.groups.wait_until(stands("g", "Running", "True"))
         await place.client.delete(resources.PODS, "a", "default", grace_s=0)
-        await place.groups.until(sums("g"))
-        await place.groups.until(stands("g", "Running", "False"))
+        await place.groups.wait_until(sums("g"))
+        await place.groups.wait_until(stands("g", "Running", "False"))
 
 
 async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: Workplace) -> None:
@@ -78,9 +78,9 @@ async def test_a_gang_of_hundreds_is_a_handful_of_writes(place: Workplace) -> No
         for number in range(200):
             await place.pod(f"p{number}", group="g")
             # Everybody gets a turn, as between requests of a real client.
-            await place.pods.until(lambda pods, key=f"default/p{number}": key in pods)  # type: ignore[misc]
-        await place.groups.until(sums("g", requested={"cpu": "200"}))
-        await place.groups.until(stands("g", "Ready", "True"))
+            await place.pods.wait_until(lambda pods, key=f"default/p{number}": key in pods)  # type: ignore[misc]
+        await place.groups.wait_until(sums("g", requested={"cpu": "200"}))
+        await place.groups.wait_until(stands("g", "Ready", "True"))
     assert len(wire.writes) < 100
 
 
@@ -88,13 +88,13 @@ async def test_a_new_service_writes_nothing_twice(place: Workplace) -> None:
     await place.group("g")
     await place.pod("a", group="g")
     async with place.running(writer()):
-        await place.groups.until(sums("g", requested={"cpu": "1"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
     wire = place.wire()
     async with place.running(writer(), transport=wire) as service:
         await place.settled(service)
         # Something that must be written shows that everything before it was looked at.
         await place.pod("b", group="g")
-        await place.groups.until(sums("g", requested={"cpu": "2"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "2"}))
     assert len(wire.writes) == 1
 
 
@@ -105,7 +105,7 @@ async def test_other_fields_of_the_status_are_left_alone(place: Workplace) -> No
     patch = {"status": {"schedulingConditions": [condition]}}
     await place.client.patch(resources.POD_GROUPS, "g", patch, "default", subresource="status")
     async with place.running(writer()):
-        await place.groups.until(stands("g", "Ready", "False"))
+        await place.groups.wait_until(stands("g", "Ready", "False"))
     (group,) = await place.raw_groups()
     assert group["status"]["schedulingConditions"] == [condition]
 
@@ -116,10 +116,10 @@ async def test_a_pod_that_changes_its_group_is_moved(place: Workplace) -> None:
         await place.group(name)
     await place.pod("a", group="g")
     async with place.running(writer()):
-        await place.groups.until(sums("g", requested={"cpu": "1"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
         await place.client.patch(resources.PODS, "a", {"metadata": {"annotations": {"pod-group-name": "h"}}}, "default")
-        await place.groups.until(sums("h", requested={"cpu": "1"}))
-        await place.groups.until(sums("g"))
+        await place.groups.wait_until(sums("h", requested={"cpu": "1"}))
+        await place.groups.wait_until(sums("g"))
 
 
 async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: Workplace) -> None:
@@ -130,7 +130,7 @@ async def test_pods_of_other_namespaces_and_schedulers_do_not_count(place: Workp
     await place.pod("b", group="g", scheduler="default-scheduler")
     await place.pod("c", group="g", requests={"cpu": "3"})
     async with place.running(writer(shared_cache=True)):
-        await place.groups.until(sums("g", requested={"cpu": "3"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "3"}))
 
 
 async def test_priority_classes_are_followed(place: Workplace) -> None:
@@ -140,11 +140,11 @@ async def test_priority_classes_are_followed(place: Workplace) -> None:
     await place.bind("a")
     cpu = {"cpu": "1"}
     async with place.running(writer()):
-        await place.groups.until(sums("g", requested=cpu, allocated=cpu))
+        await place.groups.wait_until(sums("g", requested=cpu, allocated=cpu))
         await place.create(resources.PRIORITY_CLASSES, "high", value=125, globalDefault=True)
-        await place.groups.until(sums("g", requested=cpu, allocated=cpu, allocatedNonPreemptible=cpu))
+        await place.groups.wait_until(sums("g", requested=cpu, allocated=cpu, allocatedNonPreemptible=cpu))
         await place.create(resources.PRIORITY_CLASSES, "mine", value=1)
-        await place.groups.until(sums("g", requested=cpu, allocated=cpu))
+        await place.groups.wait_until(sums("g", requested=cpu, allocated=cpu))
 
 
 async def test_a_share_is_measured_by_the_memory_of_the_node(place: Workplace) -> None:
@@ -157,21 +157,21 @@ async def test_a_share_is_measured_by_the_memory_of_the_node(place: Workplace) -
     await place.bind("a")
     asked = {"cpu": "1", "run.ai/gpu.memory": "2500"}
     async with place.running(writer()):
-        await place.groups.until(sums("g", requested=asked, allocated={"cpu": "1", GPU: "500m"}))
+        await place.groups.wait_until(sums("g", requested=asked, allocated={"cpu": "1", GPU: "500m"}))
         patch = {"metadata": {"labels": {"nvidia.com/gpu.memory": "10000"}}}
         await place.client.patch(resources.NODES, "node-0", patch)
-        await place.groups.until(sums("g", requested=asked, allocated={"cpu": "1", GPU: "250m"}))
+        await place.groups.wait_until(sums("g", requested=asked, allocated={"cpu": "1", GPU: "250m"}))
 
 
 async def test_a_queue_that_comes_late_makes_its_groups_valid(place: Workplace) -> None:
     await place.group("g", queue="late")
     await place.group("h")
     async with place.running(writer()):
-        await place.groups.until(stands("g", "Valid", "False"))
+        await place.groups.wait_until(stands("g", "Valid", "False"))
         await place.queue("late")
-        await place.groups.until(stands("g", "Valid", "True"))
+        await place.groups.wait_until(stands("g", "Valid", "True"))
         await place.client.delete(resources.QUEUES, "late")
-        await place.groups.until(stands("g", "Valid", "False"))
+        await place.groups.wait_until(stands("g", "Valid", "False"))
     found = {group["metadata"]["name"]: group["status"]["conditions"] for group in await place.raw_groups()}
     assert "Valid" not in {entry["type"] for entry in found["h"]}
 
@@ -185,7 +185,7 @@ async def test_a_group_that_cannot_be_read_is_told_and_others_are_served(place: 
     wire.reword = lambda request, body: body.replace(b'"minMember":7', b'"minMember":"many"')
     async with place.running(writer(), transport=wire):
         assert "spec.minMember" in await place.warned("bad", "Unreadable")
-        await place.groups.until(sums("g", requested={"cpu": "1"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "1"}))
 
 
 async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
@@ -195,11 +195,11 @@ async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
     async with place.running(writer(), transport=wire):
         await place.warned("bad", "Unreadable")
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 8}}, "default")
-        await place.groups.until(stands("bad", "Ready", "False"))
+        await place.groups.wait_until(stands("bad", "Ready", "False"))
         await place.client.patch(resources.POD_GROUPS, "bad", {"spec": {"minMember": 7}}, "default")
         # What comes later is seen later.
         await place.group("last")
-        await place.groups.until(stands("last", "Ready", "False"))
+        await place.groups.wait_until(stands("last", "Ready", "False"))
     assert await place.count("bad", "Unreadable") == 2
 
 
@@ -214,7 +214,7 @@ async def test_a_refused_write_is_tried_again(place: Workplace) -> None:
     wire.fault = fault
     place.clock.speed = 1000.0
     async with place.running(writer(), transport=wire):
-        await place.groups.until(stands("g", "Ready", "False"))
+        await place.groups.wait_until(stands("g", "Ready", "False"))
     assert refused == []
 
 
@@ -225,8 +225,8 @@ async def test_claims_are_counted_under_their_class(place: Workplace) -> None:
     await place.create(resources.RESOURCE_CLAIMS, "c", spec={"devices": {"requests": [request]}})
     await place.pod("a", group="g", spec={"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]})
     async with place.running(writer()):
-        await place.groups.until(sums("g", requested={"cpu": "1", "gpu.example.com": "2"}))
+        await place.groups.wait_until(sums("g", requested={"cpu": "1", "gpu.example.com": "2"}))
         await place.client.delete(resources.RESOURCE_CLAIMS, "c", "default")
-        await place.groups.until(stands("g", "Valid", "False"))
+        await place.groups.wait_until(stands("g", "Valid", "False"))
     (group,) = await place.raw_groups()
     assert group["status"]["resourcesStatus"] == {"requested": {"cpu": "1"}}

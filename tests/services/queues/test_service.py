@@ -56,16 +56,16 @@ async def test_sums_reach_every_level_and_follow_moves(place: Workplace) -> None
     await place.group("g", queue="left")
     async with place.running(writer()):
         await asks(place, "g", "3")
-        await place.queues.until(requests("top", "3"))
-        await place.queues.until(requests("left", "3"))
+        await place.queues.wait_until(requests("top", "3"))
+        await place.queues.wait_until(requests("left", "3"))
         assert status(place.queues, "top")["childQueues"] == ["left", "right"]
         await place.client.patch(resources.POD_GROUPS, "g", {"spec": {"queue": "right"}}, "default")
-        await place.queues.until(requests("right", "3"))
-        await place.queues.until(requests("left", None))
+        await place.queues.wait_until(requests("right", "3"))
+        await place.queues.wait_until(requests("left", None))
         await place.client.patch(resources.QUEUES, "right", {"spec": {"parentQueue": "left"}})
-        await place.queues.until(requests("left", "3"))
+        await place.queues.wait_until(requests("left", "3"))
         await place.client.delete(resources.POD_GROUPS, "g", "default")
-        await place.queues.until(requests("top", None))
+        await place.queues.wait_until(requests("top", None))
 
 
 async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace) -> None:
@@ -75,12 +75,12 @@ async def test_a_service_that_starts_again_writes_nothing_twice(place: Workplace
     await place.group("g", queue="a")
     await asks(place, "g", "1")
     async with place.running(writer()):
-        await place.queues.until(requests("top", "1"))
+        await place.queues.wait_until(requests("top", "1"))
     wire = place.wire()
     async with place.running(writer(), transport=wire) as service:
         await place.settled(service)
         await place.queue("new")
-        await place.queues.until(stands("new", "Orphan", "False"))
+        await place.queues.wait_until(stands("new", "Orphan", "False"))
     assert [write.split("/")[5] for write in wire.writes] == ["new"]
 
 
@@ -96,7 +96,7 @@ async def test_a_burst_is_few_writes(place: Workplace) -> None:
         for number in range(100):
             await place.group(f"g{number}")
             await asks(place, f"g{number}", "1")
-        await place.queues.until(requests("top", "100"))
+        await place.queues.wait_until(requests("top", "100"))
     assert len(wire.writes) < 100
 
 
@@ -109,18 +109,18 @@ async def test_orphans_circles_and_nonsense_are_told(place: Workplace) -> None:
     await place.group("g", queue="a")
     await asks(place, "g", "1")
     async with place.running(writer()):
-        await place.queues.until(stands("orphan", "Orphan", "True"))
+        await place.queues.wait_until(stands("orphan", "Orphan", "True"))
         for name in ("a", "b"):
-            await place.queues.until(stands(name, "Cyclic", "True"))
-        await place.queues.until(stands("negative", "Valid", "False"))
-        await place.queues.until(stands("sound", "Cyclic", "False"))
-        await place.queues.until(requests("a", "1"))
+            await place.queues.wait_until(stands(name, "Cyclic", "True"))
+        await place.queues.wait_until(stands("negative", "Valid", "False"))
+        await place.queues.wait_until(stands("sound", "Cyclic", "False"))
+        await place.queues.wait_until(requests("a", "1"))
         await place.queue("nobody")
-        await place.queues.until(stands("orphan", "Orphan", "False"))
+        await place.queues.wait_until(stands("orphan", "Orphan", "False"))
         await place.client.patch(resources.QUEUES, "b", {"spec": {"parentQueue": None}})
         for name in ("a", "b"):
-            await place.queues.until(stands(name, "Cyclic", "False"))
-        await place.queues.until(requests("b", "1"))
+            await place.queues.wait_until(stands(name, "Cyclic", "False"))
+        await place.queues.wait_until(requests("b", "1"))
 
 
 async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: Workplace) -> None:
@@ -130,7 +130,7 @@ async def test_a_queue_that_cannot_be_read_is_told_and_others_are_served(place: 
     wire.reword = lambda request, body: body.replace(b'"priority":7', b'"priority":"high"')
     async with place.running(writer(), transport=wire):
         assert "spec.priority" in await place.warned("bad", "Unreadable")
-        await place.queues.until(stands("good", "Orphan", "False"))
+        await place.queues.wait_until(stands("good", "Orphan", "False"))
 
 
 async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
@@ -140,11 +140,11 @@ async def test_what_is_spoilt_again_is_told_again(place: Workplace) -> None:
     async with place.running(writer(), transport=wire):
         await place.warned("bad", "Unreadable")
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 8}})
-        await place.queues.until(stands("bad", "Orphan", "False"))
+        await place.queues.wait_until(stands("bad", "Orphan", "False"))
         await place.client.patch(resources.QUEUES, "bad", {"spec": {"priority": 7}})
         # What comes later is seen later.
         await place.queue("last")
-        await place.queues.until(stands("last", "Orphan", "False"))
+        await place.queues.wait_until(stands("last", "Orphan", "False"))
     assert await place.count("bad", "Unreadable") == 2
 
 
@@ -155,11 +155,11 @@ async def test_a_queue_that_is_gone_leaves_no_series(place: Workplace) -> None:
     await place.queue("q", "top")
     await place.queue("top")
     async with place.running(writer(registry)) as service:
-        await place.queues.until(lambda queues: status(queues, "top").get("childQueues") == ["q"])
-        await place.queues.until(stands("q", "Orphan", "False"))
+        await place.queues.wait_until(lambda queues: status(queues, "top").get("childQueues") == ["q"])
+        await place.queues.wait_until(stands("q", "Orphan", "False"))
         assert registry.get_sample_value("kai_queue_info", labels) == 1
         await place.client.delete(resources.QUEUES, "q")
-        await place.queues.until(lambda queues: not status(queues, "top").get("childQueues"))
+        await place.queues.wait_until(lambda queues: not status(queues, "top").get("childQueues"))
         await place.settled(service)
         assert registry.get_sample_value("kai_queue_info", labels) is None
 
@@ -169,8 +169,8 @@ async def test_over_quota_is_told(place: Workplace) -> None:
     await place.group("g")
     async with place.running(writer()):
         await asks(place, "g", "500m")
-        await place.queues.until(stands("q", "OverQuota", "False"))
+        await place.queues.wait_until(stands("q", "OverQuota", "False"))
         await asks(place, "g", "1")
-        await place.queues.until(stands("q", "OverQuota", "True"))
+        await place.queues.wait_until(stands("q", "OverQuota", "True"))
     entry = next(entry for entry in status(place.queues, "q")["conditions"] if entry["type"] == "OverQuota")
     assert entry["message"] == "cpu: 1 allocated, quota 500m"

@@ -33,7 +33,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.runtime import Runtime
 from pykai.kube.store import Store
 from pykai.kube.transport import Request, Response, Stream, Transport
-from pykai.scheduler.dispatch.records import Records
+from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler, make_scheduler
 from tests.servers import Server, api_server, embedded
@@ -266,7 +266,7 @@ class Lab:
 
     async def until_bound(self, group: str, count: int) -> None:
         """Wait until so many pods of a group are bound."""
-        await self.pods.until(lambda _: len(self.placed(group)) == count, 10)
+        await self.pods.wait_until(lambda _: len(self.placed(group)) == count, 10)
 
     def told(self, reason: str, about: str = "") -> list[str]:
         """Messages of events with this reason, about an object of this name if one is given."""
@@ -278,7 +278,7 @@ class Lab:
 
     async def until_told(self, reason: str, about: str = "") -> str:
         """Wait for an event; its message."""
-        await self.events.until(lambda _: bool(self.told(reason, about)), 10)
+        await self.events.wait_until(lambda _: bool(self.told(reason, about)), 10)
         return self.told(reason, about)[0]
 
     def condition(self, pod: str, type_: str = names.CONDITION_POD_SCHEDULED) -> tuple[str, str, str]:
@@ -300,7 +300,7 @@ class Lab:
 
     async def until_no_records(self, kind: str = "bind-plan") -> None:
         """Wait until no record of a kind is left."""
-        await self.maps.until(lambda _: not self.records(kind), 10)
+        await self.maps.wait_until(lambda _: not self.records(kind), 10)
 
     async def record_plan(self, group: str, places: Mapping[str, str], *, queue: str = "team", **wrong: str) -> None:
         """Leave the plan of a gang behind, as a scheduler that was killed does; `wrong` replaces pods' uids."""
@@ -310,7 +310,7 @@ class Lab:
         for pod, node in places.items():
             found = await self.client.get_raw(resources.PODS, pod, "default")
             listed.append([pod, wrong.get(pod, found["metadata"]["uid"]), node])
-        records = Records(self.client, Shard(), names.DEFAULT_NAMESPACE)
+        records = HandoverRecords(self.client, Shard(), names.DEFAULT_NAMESPACE)
         text = msgspec.json.encode(listed).decode()
         assert await records.put("bind-plan", f"default/{group}", uid, {"queue": queue, "pods": text}) == ""
 

@@ -24,7 +24,7 @@ async def test_a_pod_group_without_a_queue() -> None:
         async with lab.scheduler():
             await served(lab)
             assert "Queue '' does not exist" in await lab.until_told("Unschedulable", "lost")
-            await lab.pods.until(lambda _: "Queue '' does not exist" in lab.condition("lost-0")[2], 10)
+            await lab.pods.wait_until(lambda _: "Queue '' does not exist" in lab.condition("lost-0")[2], 10)
 
 
 async def test_queues_that_are_each_others_parents() -> None:
@@ -82,7 +82,7 @@ async def test_a_bind_request_for_a_pod_that_is_gone() -> None:
         await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost"}, "spec": spec})
         async with lab.scheduler():
             await served(lab)
-            await lab.requests.until(lambda store: "default/ghost" not in store, 10)
+            await lab.requests.wait_until(lambda store: "default/ghost" not in store, 10)
 
 
 async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_again() -> None:
@@ -90,12 +90,12 @@ async def test_a_bind_request_that_failed_for_good_goes_and_the_pod_is_tried_aga
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
             first = lab.requests.get("default/job-0")
             assert first is not None
             failed = {"status": {"phase": "Failed", "reason": "no device", "failedAttempts": 3}}
             await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
-            await lab.requests.until(
+            await lab.requests.wait_until(
                 lambda store: (
                     (found := store.get("default/job-0")) is not None and found.metadata.uid != first.metadata.uid
                 ),
@@ -110,7 +110,7 @@ async def test_a_failed_bind_request_of_another_pool_is_left_alone() -> None:
         await lab.create(resources.BIND_REQUESTS, {"metadata": {"name": "ghost", "labels": labels}, "spec": spec})
         async with lab.scheduler() as scheduler:
             await served(lab)
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         assert "default/ghost" in lab.requests
 
 
@@ -121,7 +121,7 @@ async def test_a_pod_whose_group_never_comes_is_told_after_a_while() -> None:
             await served(lab)
             text = await lab.until_told("Unschedulable", "stray-0")
             assert "the pod grouper has not put it into a PodGroup (yet)" in text
-            await lab.pods.until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
+            await lab.pods.wait_until(lambda _: lab.condition("stray-0")[1] == "Unschedulable", 10)
 
 
 async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> None:
@@ -152,4 +152,4 @@ async def test_fields_that_mean_nothing_are_told_with_what_is_used_instead() -> 
 
 def exposed(scheduler: Scheduler) -> bytes:
     """The metrics of a scheduler."""
-    return metrics.exposed(scheduler.metrics.registry)
+    return metrics.exposition(scheduler.metrics.registry)

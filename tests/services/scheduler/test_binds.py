@@ -34,7 +34,7 @@ async def test_a_shared_gpu_goes_through_a_bind_request() -> None:
         await lab.node("a", gpus=2, memory_mib=40000)
         await lab.gang("job", pods=1, annotations={"gpu-fraction": "0.5"})
         async with lab.scheduler():
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
         made = await lab.client.get_raw(resources.BIND_REQUESTS, "job-0", "default")
         pod = lab.pods.get("default/job-0")
         assert pod is not None
@@ -57,7 +57,7 @@ async def test_without_the_fast_path_every_pod_has_a_bind_request() -> None:
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
         request = lab.requests.get("default/job-0")
         assert request is not None
         assert request.spec.received_gpu is not None
@@ -96,7 +96,7 @@ async def test_a_pod_with_a_volume_claim_is_left_to_the_binder() -> None:
         volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
         await lab.gang("job", pods=1, volumes=[volume])
         async with lab.scheduler():
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
         assert not lab.faults.written("POST", BINDING)
 
 
@@ -140,7 +140,7 @@ async def test_a_pod_that_pauses_after_a_refusal_says_why() -> None:
         lab.faults.refuse("POST", r"/job-0/binding$", refusal(403, "Forbidden", "not here"))
         await lab.gang("job", pods=1)
         async with lab.scheduler():
-            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "BindingError", 10)
+            await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "BindingError", 10)
             assert lab.condition("job-0")[0] == "False"
             # A cycle that saw the refusal binds the next one.
             await lab.gang("next", pods=1)
@@ -153,17 +153,17 @@ async def test_a_pod_that_the_binder_gave_up_pauses_before_it_is_decided_again()
         await lab.node("a")
         await lab.gang("job", pods=1)
         async with lab.scheduler(fast_bind=False) as scheduler:
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
             failed = {"status": {"phase": "Failed", "reason": "no device", "failedAttempts": 3}}
             await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
-            await lab.requests.until(lambda store: len(store) == 0, 10)
-            assert scheduler.dispatcher.held_back() == {"default/job"}
+            await lab.requests.wait_until(lambda store: len(store) == 0, 10)
+            assert scheduler.dispatcher.groups_backing_off() == {"default/job"}
             # A cycle that saw the failure decides the next one.
             await lab.gang("next", pods=1)
-            await lab.requests.until(lambda store: "default/next-0" in store, 10)
+            await lab.requests.wait_until(lambda store: "default/next-0" in store, 10)
             made = [json.loads(each.body or b"") for each in lab.faults.written("POST", r"/bindrequests$")]
             assert [each["spec"]["podName"] for each in made] == ["job-0", "next-0"]
-            await lab.requests.until(lambda store: "default/job-0" in store, 10)
+            await lab.requests.wait_until(lambda store: "default/job-0" in store, 10)
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
@@ -189,9 +189,11 @@ async def test_who_may_not_look_holds_the_place_of_a_bind_without_an_answer(fast
         lab.faults.refuse("GET", seen, refusal(403, "Forbidden", "not yet"), times=3)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=fast_bind):
-            await lab.until_told("Scheduled", "job-0") if fast_bind else await lab.requests.until(lambda r: len(r) == 1)
+            await lab.until_told("Scheduled", "job-0") if fast_bind else await lab.requests.wait_until(
+                lambda r: len(r) == 1
+            )
             await lab.gang("next", pods=1, gpu=1)
-            await lab.pods.until(lambda _: lab.condition("next-0")[1] == "Unschedulable", 10)
+            await lab.pods.wait_until(lambda _: lab.condition("next-0")[1] == "Unschedulable", 10)
         assert len(lab.faults.written("POST", written)) == 1
         assert not lab.told("FailedBinding")
 
@@ -222,10 +224,10 @@ async def test_a_pod_that_another_scheduler_took_stays_there() -> None:
 
         lab.faults.on_write = steal
         async with lab.scheduler() as scheduler:
-            await pod.until(lambda _: bool(lab.placed("job")), 10)
+            await pod.wait_until(lambda _: bool(lab.placed("job")), 10)
             await lab.until_told("FailedBinding", "job-0")
-            await scheduler.dispatcher.settle()
-            assert not scheduler.intake.assumes_bind("default/job-0")
+            await scheduler.dispatcher.drain()
+            assert not scheduler.intake.is_bind_assumed("default/job-0")
         assert len(lab.faults.written("POST", BINDING)) == 1
 
 
@@ -239,7 +241,7 @@ async def test_a_request_left_by_an_earlier_pod_of_the_name_is_cleared_away() ->
         )
         await lab.gang("job", pods=1, annotations={"gpu-fraction": "0.5"})
         async with lab.scheduler():
-            await lab.requests.until(
+            await lab.requests.wait_until(
                 lambda store: (found := store.get("default/job-0")) is not None and found.spec.selected_node == "a", 10
             )
 
@@ -251,5 +253,5 @@ async def test_many_pods_are_bound_each_once() -> None:
         for index in range(16):
             await lab.gang(f"job{index}", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.pods.until(lambda store: sum(bool(pod.spec.node_name) for pod in store.values()) == 16, 10)
+            await lab.pods.wait_until(lambda store: sum(bool(pod.spec.node_name) for pod in store.values()) == 16, 10)
         assert len(lab.faults.written("POST", BINDING)) == 16

@@ -42,12 +42,14 @@ async def test_a_victim_is_deleted_by_uid_and_its_group_told() -> None:
     async with cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
             (victim,) = going(lab)
             group = victim.removesuffix("-0")
             await lab.until_told("Evict", group)
             cycles = scheduler.loop.cycles
-            await lab.groups.until(lambda _: bool(lab.annotation(group, names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10)
+            await lab.groups.wait_until(
+                lambda _: bool(lab.annotation(group, names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10
+            )
             while scheduler.loop.cycles < cycles + 3:
                 await scheduler.loop.cycle()
             assert (await lab.until_told("Pipelined", "needy-0")) == "Pod default/needy-0 was pipelined to node a"
@@ -69,11 +71,11 @@ async def test_nobody_is_evicted_twice_while_the_watch_is_behind() -> None:
     async with cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
             # The deletion is known here, and as far as the scheduler goes it is assumed or seen.
             for _ in range(3):
                 await scheduler.loop.cycle()
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         assert len(lab.faults.written("DELETE", POD)) == 1
 
 
@@ -83,8 +85,8 @@ async def test_an_eviction_that_is_refused_leaves_the_pod_in_its_place() -> None
         await an_unfair_cluster(lab)
         async with lab.scheduler() as scheduler:
             await lab.until_told("Evict")
-            await scheduler.dispatcher.settle()
-            assert not any(scheduler.intake.is_evicted(f"default/greedy{i}-0", "") for i in range(2))
+            await scheduler.dispatcher.drain()
+            assert not any(scheduler.intake.is_eviction_assumed(f"default/greedy{i}-0", "") for i in range(2))
         assert not going(lab)
 
 
@@ -94,14 +96,14 @@ async def test_an_eviction_that_fails_once_is_tried_again(code: int) -> None:
         await an_unfair_cluster(lab)
         lab.faults.refuse("DELETE", POD, refusal(code, "Conflict" if code == 409 else "Later"), times=1)
         async with lab.scheduler():
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
 
 
 async def test_an_evicted_pod_says_so_where_that_is_asked_for() -> None:
     async with cluster() as lab:
         await an_unfair_cluster(lab)
         async with lab.scheduler(update_pod_eviction_condition=True):
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
         status, reason, message = lab.condition(going(lab)[0], "DisruptionTarget")
         assert (status, reason) == ("True", "PreemptionByScheduler")
         assert "needy" in message
@@ -113,7 +115,7 @@ async def test_a_pod_that_cannot_be_marked_is_not_deleted() -> None:
         await an_unfair_cluster(lab)
         async with lab.scheduler(update_pod_eviction_condition=True) as scheduler:
             await lab.until_told("Evict")
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         assert not lab.faults.written("DELETE", POD)
 
 
@@ -125,9 +127,11 @@ async def test_what_is_only_on_its_way_loses_its_bind_request_and_waits() -> Non
         await lab.group("greedy", queue="rich")
         await lab.pod("greedy-0", "greedy", gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: "default/greedy-0" in store, 10)
+            await lab.requests.wait_until(lambda store: "default/greedy-0" in store, 10)
             await lab.group("needy", queue="poor")
             await lab.pod("needy-0", "needy", gpu=1)
-            await lab.requests.until(lambda store: "default/needy-0" in store and "default/greedy-0" not in store, 10)
+            await lab.requests.wait_until(
+                lambda store: "default/needy-0" in store and "default/greedy-0" not in store, 10
+            )
         assert not going(lab)
         assert not lab.faults.written("DELETE", POD)

@@ -18,7 +18,7 @@ from pykai.api.meta import ObjectMeta
 from pykai.kube import resources
 from pykai.kube.transport import Request, Response
 from pykai.scheduler.dispatch.dispatcher import Dispatcher
-from pykai.scheduler.dispatch.failedbinds import cause_of, likeness
+from pykai.scheduler.dispatch.failedbinds import normalise_cause, pod_fingerprint
 from pykai.scheduler.service import Scheduler
 from tests.services.scheduler.schedulercluster import Lab, Rule, cluster, refusal
 
@@ -95,7 +95,7 @@ async def until_confined(lab: Lab, jobs: Jobs, scheduler: Scheduler) -> None:
             await scheduler.loop.cycle()
             await asyncio.sleep(0)
         # An eviction that was decided before may still be on its way.
-        await scheduler.dispatcher.settle()
+        await scheduler.dispatcher.drain()
         while not jobs.settled("honest"):
             await jobs.tend()
             await scheduler.loop.cycle()
@@ -118,7 +118,7 @@ async def test_in_25_minutes_an_honest_job_is_evicted_three_times_and_then_runs_
         # A try that found the node empty needed no eviction.
         assert 1 <= jobs.evictions() <= 3
         assert lab.placed("honest")
-        await lab.groups.until(lambda _: "free resources only" in str(lab.groups.get("default/never")), 10)
+        await lab.groups.wait_until(lambda _: "free resources only" in str(lab.groups.get("default/never")), 10)
         (told,) = lab.told("BindsFailed", "never")
         assert told.startswith('3 binds failed (pods "<pod>" is forbidden: try #, not on node <node>)')
         assert "free resources only" in lab.told("Unschedulable", "never")[-1]
@@ -128,7 +128,7 @@ async def test_a_new_leader_remembers() -> None:
     async with contention() as (lab, jobs):
         async with lab.scheduler() as scheduler:
             await until_confined(lab, jobs, scheduler)
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         assert msgspec.json.decode(lab.records(RECORD)[0]["failures"])["failures"][0]["count"] >= 3
         evictions = jobs.evictions()
         async with lab.scheduler() as scheduler:
@@ -151,7 +151,7 @@ async def test_a_job_that_was_put_right_may_evict_others_again(changed: str) -> 
             if changed == "group":
                 content = {"spec": {"preemptibility": "preemptible"}}
                 await lab.client.patch(resources.POD_GROUPS, "never", content, "default")
-                await scheduler.intake.groups.until(
+                await scheduler.intake.groups.wait_until(
                     lambda store: any(group.spec.preemptibility == "preemptible" for group in store.values()), 10
                 )
                 assert not scheduler.intake.confined
@@ -190,11 +190,11 @@ async def test_binds_that_the_binder_gives_up_count_once_each() -> None:
         await lab.node("a", gpus=2)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
             failed = {"status": {"phase": "Failed", "reason": "no such device", "failedAttempts": 1}}
             await lab.client.patch(resources.BIND_REQUESTS, "job-0", failed, "default", subresource="status")
-            await lab.maps.until(lambda _: bool(lab.records(RECORD)), 10)
-            await lab.requests.until(lambda store: len(store) == 0, 10)
+            await lab.maps.wait_until(lambda _: bool(lab.records(RECORD)), 10)
+            await lab.requests.wait_until(lambda store: len(store) == 0, 10)
         (record,) = lab.records(RECORD)
         content = msgspec.json.decode(record["failures"])
         assert [(each["cause"], each["count"]) for each in content["failures"]] == [("no such device", 1)]
@@ -209,8 +209,8 @@ async def test_pods_of_a_gang_that_fail_together_are_one_failure() -> None:
         async with lab.scheduler() as scheduler:
             for index in range(4):
                 await lab.until_told("FailedBinding", f"train-{index}")
-            await scheduler.dispatcher.settle()
-            await lab.maps.until(lambda _: bool(lab.records(RECORD)), 10)
+            await scheduler.dispatcher.drain()
+            await lab.maps.wait_until(lambda _: bool(lab.records(RECORD)), 10)
         content = msgspec.json.decode(lab.records(RECORD)[0]["failures"])
         assert [each["count"] for each in content["failures"]] == [1]
 
@@ -245,10 +245,10 @@ def pod(name: str = "p", *, claim: str = "", **meta: Any) -> Pod:
 
 
 def test_pods_are_alike_by_what_they_ask_for() -> None:
-    assert likeness(pod("a")) == likeness(pod("b"))
-    assert likeness(pod("a")) != likeness(pod("a", claim="x"))
-    assert likeness(pod("a")) != likeness(pod("a", annotations={"gpu-fraction": "0.5"}))
-    assert likeness(pod("a")) == likeness(pod("a", annotations={"note": "x"}, labels={"l": "x"}))
+    assert pod_fingerprint(pod("a")) == pod_fingerprint(pod("b"))
+    assert pod_fingerprint(pod("a")) != pod_fingerprint(pod("a", claim="x"))
+    assert pod_fingerprint(pod("a")) != pod_fingerprint(pod("a", annotations={"gpu-fraction": "0.5"}))
+    assert pod_fingerprint(pod("a")) == pod_fingerprint(pod("a", annotations={"note": "x"}, labels={"l": "x"}))
 
 
 NAMES = st.from_regex(re.compile(r"[a-z][a-z0-9-]{2,20}[a-z0-9]"), fullmatch=True)
@@ -259,14 +259,14 @@ def test_a_cause_is_the_same_whatever_pod_and_node_are_called(
     one: str, other: str, here: str, there: str, uid: Any, another: Any, number: int
 ) -> None:
     def text(name: str, node: str, uid: Any) -> str:
-        return cause_of(f'pods "{name}" ({uid}) cannot go to\n {node}: {number} reasons', pod(name), node)
+        return normalise_cause(f'pods "{name}" ({uid}) cannot go to\n {node}: {number} reasons', pod(name), node)
 
     assert text(one, here, uid) == text(other, there, another) or {one, other} & {here, there}
     assert text(one, here, uid).startswith('pods "<')
 
 
 def test_different_causes_stay_different() -> None:
-    assert cause_of("no such device", pod(), "a") != cause_of("no such volume", pod(), "a")
+    assert normalise_cause("no such device", pod(), "a") != normalise_cause("no such volume", pod(), "a")
 
 
 async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_again_at_every_change() -> None:
@@ -284,15 +284,15 @@ async def test_pods_unlike_the_one_that_failed_are_read_as_they_come_and_not_aga
                     await asyncio.sleep(0)
             last = f"never-{jobs.made['never'] - 1}"
             await lab.client.delete(resources.PODS, last, "default", grace_s=0)
-            await lab.pods.until(lambda store: len(store) == 0, 10)
+            await lab.pods.wait_until(lambda store: len(store) == 0, 10)
             assert isinstance(scheduler.dispatcher, Dispatcher)
-            failed = scheduler.dispatcher._failed
-            before, pods = failed.read, 40
+            failed = scheduler.dispatcher._failed_binds
+            before, pods = failed.pods_read, 40
             for number in range(pods):
                 await lab.pod(f"other-{number}", "never", cpu="100")
-            await scheduler.intake.pods.until(lambda store: len(store) == pods, 10)
+            await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
             # Each is read as it comes, and twice for every condition that it gets.
-            assert failed.read - before <= 10 * pods
+            assert failed.pods_read - before <= 10 * pods
             assert "default/never" not in scheduler.intake.confined
             await lab.pod(last, "never", gpu=2)
             async with asyncio.timeout(10):

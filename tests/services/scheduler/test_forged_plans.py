@@ -42,10 +42,10 @@ async def attacked(lab: Lab, way: str, group: str, node: str, pods: list[str], m
     elif way == "record":
         await lab.record_plan(group, dict.fromkeys(pods, node))
     async with lab.scheduler() as scheduler:
-        await lab.events.until(lambda _: bool(lab.told("Unschedulable", group)), 10)
+        await lab.events.wait_until(lambda _: bool(lab.told("Unschedulable", group)), 10)
         if way == "annotation after":
             await annotate(lab, group, node, more or [])
-            await scheduler.intake.groups.until(
+            await scheduler.intake.groups.wait_until(
                 lambda store: (
                     (found := store.get(f"default/{group}")) is not None
                     and names.BIND_PLAN_ANNOTATION in found.metadata.annotations
@@ -53,7 +53,7 @@ async def attacked(lab: Lab, way: str, group: str, node: str, pods: list[str], m
                 10,
             )
         await scheduler.loop.cycle()
-        await scheduler.dispatcher.settle()
+        await scheduler.dispatcher.drain()
         await lab.until_no_records()
 
 
@@ -110,7 +110,7 @@ async def test_a_record_that_names_another_queue_or_pod_binds_nothing(wrong: Map
         await lab.record_plan("mine", {"mine-0": "b", "mine-1": "b"}, **wrong)
         before = len(lab.faults.writes)
         async with lab.scheduler() as scheduler:
-            await scheduler.intake.synced()
+            await scheduler.intake.wait_for_sync()
             await lab.until_bound("mine", 2)
             await lab.until_no_records()
         # The record of the plan that the engine made itself came before the binds.

@@ -126,7 +126,7 @@ async def test_a_forged_request_holds_no_devices_and_is_deleted(late: bool) -> N
             if late:
                 await lab.until_told("Unschedulable", "claimed")
                 await request(lab, pod, groups=groups)
-            await lab.requests.until(lambda store: len(store) == 0, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 0, 10)
             assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "claimed-0")
             await lab.gang("train", pods=2 * GPUS, gpu=1)
             await lab.until_bound("train", 2 * GPUS)
@@ -137,11 +137,11 @@ async def test_a_request_of_ours_that_was_changed_no_longer_counts() -> None:
         await lab.node("a", gpus=2, memory_mib=40_000)
         await lab.gang("job", pods=1, annotations=HALF)
         async with lab.scheduler():
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
             (ours,) = lab.requests.values()
             changed = {"spec": {"selectedGPUGroups": ["x", "y"]}}
             await lab.client.patch(resources.BIND_REQUESTS, "job-0", changed, "default")
-            await lab.requests.until(
+            await lab.requests.wait_until(
                 lambda store: any(each.metadata.uid != ours.metadata.uid for each in store.values()), 10
             )
             (again,) = lab.requests.values()
@@ -159,7 +159,7 @@ async def test_a_request_that_the_last_leader_wrote_is_carried_on(devices: str) 
         await lab.node("a", gpus=1, memory_mib=40_000)
         await lab.gang("job", pods=1, annotations=asked)
         async with lab.scheduler():
-            await lab.requests.until(lambda store: len(store) == 1, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
         (before,) = lab.requests.values()
         async with lab.scheduler():
             await lab.gang("other", pods=1, gpu=1)
@@ -208,7 +208,7 @@ async def test_pods_whose_group_was_deleted_stay_charged() -> None:
         async with lab.scheduler():
             await lab.until_bound("first", 1)
             await lab.client.delete(resources.POD_GROUPS, "first", "default")
-            await lab.groups.until(lambda store: "default/first" not in store, 10)
+            await lab.groups.wait_until(lambda store: "default/first" not in store, 10)
             await lab.gang("more", pods=1, gpu=1, queue="small")
             assert "limit" in await lab.until_told("Unschedulable", "more")
             assert not lab.placed("more")
@@ -252,7 +252,7 @@ async def test_a_pod_that_its_user_placed_gives_way_to_a_queue_that_owns_the_gpu
         await lab.client.patch(resources.PODS, "taken", running, "default", subresource="status")
         async with lab.scheduler():
             await lab.gang("train", pods=2, gpu=1, queue="owner")
-            await lab.pods.until(lambda store: _leaves(store.get("default/taken")), 10)
+            await lab.pods.wait_until(lambda store: _leaves(store.get("default/taken")), 10)
             await lab.client.delete(resources.PODS, "taken", "default", grace_s=0)
             await lab.until_bound("train", 2)
 
@@ -278,10 +278,12 @@ async def test_schedulers_of_two_node_pools_leave_each_other_their_requests(pool
                 while not onlooker.loop.cycles or "default/job-0" not in onlooker.intake.pods:
                     await asyncio.sleep(0)
             async with lab.scheduler(fast_bind=False, **(flags if pool else {})):
-                await onlooker.intake.requests.until(lambda store: len(store) == 1, 10)
+                await onlooker.intake.requests.wait_until(lambda store: len(store) == 1, 10)
                 forged = await request(lab, await lab.pod("spare", "job", gpu=1), labels={names.NODE_POOL_LABEL: "red"})
                 uid = forged["metadata"]["uid"]
-                await lab.requests.until(lambda store: all(each.metadata.uid != uid for each in store.values()), 10)
+                await lab.requests.wait_until(
+                    lambda store: all(each.metadata.uid != uid for each in store.values()), 10
+                )
                 # Either scheduler may delete it, and one that stops sends no more events.
                 assert "is deleted" in await lab.until_told(names.EVENT_INVALID_BIND_REQUEST, "spare")
             assert not lab.faults.written("DELETE", "/bindrequests/job-0")

@@ -29,7 +29,7 @@ async def test_the_plan_of_a_gang_is_kept_before_its_first_bind_and_removed_afte
         await lab.gang("train", pods=3, gpu=1)
         async with lab.scheduler():
             await lab.until_bound("train", 3)
-            await lab.maps.until(lambda _: plans_written(lab) == ["POST", "DELETE"] and not lab.records(), 10)
+            await lab.maps.wait_until(lambda _: plans_written(lab) == ["POST", "DELETE"] and not lab.records(), 10)
         made = msgspec.json.decode(lab.faults.written("POST", MAPS)[0].body or b"")
         uids = {pod.metadata.name: pod.metadata.uid for pod in lab.pods.values()}
         group = lab.groups.get("default/train")
@@ -89,7 +89,7 @@ async def _all_done(lab: Lab) -> None:
     """Everything about the gang is written: bound, told, no plan left."""
     await lab.until_bound("train", 3)
     await lab.until_no_records()
-    await lab.events.until(lambda _: len(lab.told("Scheduled")) == 3, 10)
+    await lab.events.wait_until(lambda _: len(lab.told("Scheduled")) == 3, 10)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -125,7 +125,7 @@ async def test_a_crash_between_bind_requests_is_made_up_for() -> None:
             groups = {each["metadata"]["name"]: each["spec"]["selectedGPUGroups"] for each in written}
             assert write == 1 or 0 < len(groups) <= write
             async with lab.scheduler():
-                await lab.requests.until(lambda store: len(store) == 3, 10)
+                await lab.requests.wait_until(lambda store: len(store) == 3, 10)
             for request in lab.requests.values():
                 assert groups.get(request.metadata.name, request.spec.selected_gpu_groups) == (
                     request.spec.selected_gpu_groups
@@ -140,14 +140,14 @@ async def test_a_refused_bind_gives_the_whole_gang_back() -> None:
         async with lab.scheduler():
             text = await lab.until_told("GangBroken", "train")
             assert "pod default/train-1 was not bound (not here)" in text
-            await lab.pods.until(
+            await lab.pods.wait_until(
                 lambda _: all(
                     pod.metadata.deletion_timestamp is not None or not pod.spec.node_name for pod in lab.pods.values()
                 ),
                 10,
             )
             await lab.until_no_records()
-            await lab.groups.until(
+            await lab.groups.wait_until(
                 lambda _: bool(lab.annotation("train", names.LAST_EVICTION_TIMESTAMP_ANNOTATION)), 10
             )
         assert {pod.metadata.name for pod in lab.pods.values() if pod.metadata.deletion_timestamp is None} == {
@@ -283,7 +283,7 @@ async def test_records_that_are_of_no_use_are_deleted() -> None:
         for name in ("gone", "replaced"):
             await lab.client.delete(resources.POD_GROUPS, name, "default")
         await lab.group("replaced", minimum=1)
-        await lab.maps.until(lambda _: len(lab.records()) == 4, 10)
+        await lab.maps.wait_until(lambda _: len(lab.records()) == 4, 10)
         async with lab.scheduler():
             await lab.until_no_records()
             await lab.pod("broken-0", "broken", gpu=1)
@@ -311,14 +311,14 @@ async def test_a_bind_request_the_binder_gave_up_on_gives_the_gang_back() -> Non
         await lab.node("a", gpus=3)
         await lab.gang("train", pods=2, gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: len(store) == 2, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 2, 10)
             pod = lab.pods.get("default/train-0")
             assert pod is not None
             await lab.client.bind("default", "train-0", uid=pod.metadata.uid, node="a")
             failed = {"status": {"phase": "Failed", "reason": "no such device", "failedAttempts": 1}}
             await lab.client.patch(resources.BIND_REQUESTS, "train-1", failed, "default", subresource="status")
             assert "no such device" in await lab.until_told("GangBroken", "train")
-            await lab.pods.until(
+            await lab.pods.wait_until(
                 lambda store: (
                     (found := store.get("default/train-0")) is None or found.metadata.deletion_timestamp is not None
                 ),

@@ -15,11 +15,11 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.transport import Response
-from pykai.scheduler.dispatch.bindplan import Planned
-from pykai.scheduler.dispatch.bindwriter import Binding, Outcome, Result
-from pykai.scheduler.dispatch.deletions import Removals
+from pykai.scheduler.dispatch.bindplan import PendingBind
+from pykai.scheduler.dispatch.bindwriter import BindOutcome, BindResult, BindWriter
+from pykai.scheduler.dispatch.deletions import Deletions
 from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.status.statuswrites import Patch, StatusWrites
+from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 from tests.kube.fakes import FakeServer, pod
 from tests.kube.lagging import Hanging
 
@@ -48,27 +48,27 @@ def scene() -> Iterator[Scene]:
 @pytest.mark.parametrize("request_", [None, {"podName": "p", "selectedNode": "n"}], ids=["direct", "by the binder"])
 async def test_binds(request_: dict[str, str] | None) -> None:
     with scene() as it:
-        binding = Binding(it.client, Shard(), in_flight=6)
+        binding = BindWriter(it.client, Shard(), in_flight=6)
 
-        async def places(namespace: str) -> Result:
-            return await binding.place(namespace, Planned("p", "u", "n", request_), {})
+        async def places(namespace: str) -> BindResult:
+            return await binding.write(namespace, PendingBind("p", "u", "n", request_), {})
 
         it.tasks += [asyncio.create_task(places("slow")) for _ in range(20)]
         await it.wire.until_hung(4)
         it.server.answer(Response(201, b'{"metadata": {"name": "p"}}'), to="POST")
         async with asyncio.timeout(10):
-            assert (await places("default")).outcome is Outcome.PLACED
+            assert (await places("default")).outcome is BindOutcome.PLACED
         assert it.wire.hung == 4
 
 
 async def test_evictions() -> None:
     with scene() as it:
         intake = Intake(Caches(it.client), Shard())
-        removals = Removals(it.client, intake, Clock(), mark=False, in_flight=6)
-        it.tasks += [asyncio.create_task(removals.pod(f"slow/p{number}", "u", "why")) for number in range(20)]
+        removals = Deletions(it.client, intake, Clock(), mark_disruption=False, in_flight=6)
+        it.tasks += [asyncio.create_task(removals.delete_pod(f"slow/p{number}", "u", "why")) for number in range(20)]
         await it.wire.until_hung(4)
         async with asyncio.timeout(10):
-            await removals.pod("default/p", "u", "why")
+            await removals.delete_pod("default/p", "u", "why")
         assert not it.server.objects
 
 
@@ -79,10 +79,12 @@ async def test_statuses() -> None:
         # Kinds of news about one namespace share what it may have.
         for number in range(10):
             what = ("pod status", "pod labels", "group status")[number % 3]
-            writes.put(f"{what} slow/p{number}", lambda: Patch(resources.PODS, "slow", "p", {}))
+            writes.put(f"{what} slow/p{number}", lambda: StatusPatch(resources.PODS, "slow", "p", {}))
         await it.wire.until_hung(4)
         told = asyncio.Event()
-        writes.put("pod status default/p", lambda: Patch(resources.PODS, "default", "p", {}), lambda _: told.set())
+        writes.put(
+            "pod status default/p", lambda: StatusPatch(resources.PODS, "default", "p", {}), lambda _: told.set()
+        )
         async with asyncio.timeout(10):
             await told.wait()
         assert it.wire.hung == 4

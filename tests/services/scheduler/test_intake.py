@@ -17,7 +17,7 @@ from pykai.kube.caches import Caches
 from pykai.kube.client import Client
 from pykai.kube.reflector import WatchEvent
 from pykai.kube.store import Store
-from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request
 from pykai.scheduler.intake.intake import Intake
 from tests.services.scheduler.schedulercluster import Faults
@@ -33,7 +33,7 @@ class Feed:
         client = Client(Faults(None))  # type: ignore[arg-type]
         self.intake = Intake(Caches(client), Shard())
         self.wakes = 0
-        self.intake.wake = self._woken
+        self.intake.request_cycle = self._woken
         self.version = 10
 
     def _woken(self) -> None:
@@ -45,7 +45,7 @@ class Feed:
         meta = {"namespace": "default", "uid": obj["metadata"]["name"], **obj["metadata"]}
         meta["resourceVersion"] = str(self.version)
         store: Store[Any] = self.intake.stores[kind]
-        store.happened(WatchEvent(type_, msgspec.Raw(msgspec.json.encode({**obj, "metadata": meta}))))
+        store.apply_event(WatchEvent(type_, msgspec.Raw(msgspec.json.encode({**obj, "metadata": meta}))))
         return self.version
 
     def pod(self, *, node: str = "", uid: str = "p", type_: str = "MODIFIED", **status: Any) -> None:
@@ -77,7 +77,7 @@ class Feed:
 
     def digest(self) -> None:
         """Bring the tables up to date."""
-        assert not self.intake.digest(self.intake.take()).problems
+        assert not self.intake.apply_operations(self.intake.take_operations()).problems
 
     @property
     def state(self) -> tuple[str, str]:
@@ -88,7 +88,7 @@ class Feed:
 
     def assume(self, node: str = "a", uid: str = "p") -> None:
         """A bind of the pod was decided."""
-        self.intake.assume_bind(assumed_request("default", uid, Planned("p", uid, node).spec()))
+        self.intake.assume_bind(assumed_request("default", uid, PendingBind("p", uid, node).spec()))
 
 
 @pytest.fixture
@@ -108,12 +108,12 @@ async def test_a_bind_counts_from_its_decision(feed: Feed) -> None:
     assert feed.state == ("BINDING", "a")
     feed.pod(node="a")
     assert feed.state == ("BOUND", "a")
-    assert not feed.intake.assumes_bind("default/p")
+    assert not feed.intake.is_bind_assumed("default/p")
 
 
 async def test_a_bind_that_was_given_up_leaves_the_pod_waiting(feed: Feed) -> None:
     feed.assume()
-    feed.intake.give_up_bind("default/p")
+    feed.intake.forget_bind("default/p")
     assert feed.state == ("PENDING", "")
     assert feed.wakes == 1
 
@@ -133,13 +133,13 @@ async def test_another_pod_of_the_name_is_not_the_one_that_was_bound(feed: Feed)
 async def test_a_request_that_was_withdrawn_before_it_was_seen_does_not_speak_for_the_next_one(feed: Feed) -> None:
     feed.assume()
     feed.intake.assume_withdrawn("default/p", "first")
-    feed.intake.give_up_bind("default/p")
+    feed.intake.forget_bind("default/p")
     feed.assume()
     feed.request(uid="first", type_="ADDED")
     feed.request(uid="first", type_="DELETED")
     assert feed.state == ("BINDING", "a")
     feed.request(uid="second", type_="ADDED")
-    assert not feed.intake.assumes_bind("default/p")
+    assert not feed.intake.is_bind_assumed("default/p")
     assert feed.state == ("BINDING", "a")
 
 
@@ -155,7 +155,7 @@ async def test_the_end_of_an_older_request_ends_no_assumption(feed: Feed) -> Non
     feed.request(uid="old", node="b", type_="DELETED")
     assert feed.state == ("BINDING", "a")
     feed.request(uid="new", type_="ADDED")
-    assert not feed.intake.assumes_bind("default/p")
+    assert not feed.intake.is_bind_assumed("default/p")
     assert feed.state == ("BINDING", "a")
 
 
@@ -180,14 +180,14 @@ async def test_a_withdrawn_request_does_not_come_back_by_old_news(feed: Feed) ->
 async def test_an_evicted_pod_counts_as_going_until_it_shows_it(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
     feed.digest()
-    feed.intake.assume_evicted("default/p", "p")
+    feed.intake.assume_eviction("default/p", "p")
     assert feed.state == ("RELEASING", "a")
     feed.pod(node="a", phase="Running", message="old news")
     assert feed.state == ("RELEASING", "a")
-    assert feed.intake.is_evicted("default/p", "p")
+    assert feed.intake.is_eviction_assumed("default/p", "p")
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert feed.state == ("RUNNING", "a")
-    assert not feed.intake.is_evicted("default/p", "p")
+    assert not feed.intake.is_eviction_assumed("default/p", "p")
 
 
 async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> None:
@@ -200,13 +200,13 @@ async def test_an_evicted_pod_says_for_whom_until_it_has_gone(feed: Feed) -> Non
 
     feed.pod(node="a", phase="Running")
     feed.digest()
-    feed.intake.assume_evicted("default/p", "p", "default/job/job-uid")
+    feed.intake.assume_eviction("default/p", "p", "default/job/job-uid")
     assert evicted_for() == "job-uid"
     feed.pod(node="a", phase="Running", reason="the watch shows no condition yet")
     assert evicted_for() == "job-uid"
-    feed.intake.let_go("default/p")
+    feed.intake.forget_assumed_status("default/p")
     assert evicted_for() is None
-    feed.intake.assume_evicted("default/p", "p", "")
+    feed.intake.assume_eviction("default/p", "p", "")
     assert evicted_for() == ""
     feed.pod(node="a", phase="Running", uid="another", type_="ADDED")
     assert evicted_for() is None
@@ -221,20 +221,20 @@ async def test_an_evicted_pod_without_a_pod_group_keeps_what_stands_in_for_it(fe
     feed.intake.charge_ungrouped()
     stand_in = group_of()
     assert stand_in != "default/g"
-    feed.intake.assume_evicted("default/p", "p", "default/job/job-uid")
+    feed.intake.assume_eviction("default/p", "p", "default/job/job-uid")
     assert group_of() == stand_in
 
 
 async def test_an_eviction_of_another_pod_of_the_name_is_not_assumed(feed: Feed) -> None:
     feed.pod(node="a", phase="Running")
-    feed.intake.assume_evicted("default/p", "someone else")
+    feed.intake.assume_eviction("default/p", "someone else")
     assert feed.state == ("RUNNING", "a")
 
 
 async def test_a_pod_that_is_held_back_does_not_wait(feed: Feed) -> None:
-    feed.intake.hold_back("default/p")
+    feed.intake.assume_gated("default/p")
     assert feed.state == (TaskStatus.GATED.name, "")
-    feed.intake.let_go("default/p")
+    feed.intake.forget_assumed_status("default/p")
     assert feed.state == ("PENDING", "")
 
 
@@ -245,10 +245,10 @@ async def test_what_the_engine_does_not_read_is_not_taken_in(feed: Feed) -> None
     feed.pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
     feed.group(annotations={names.BIND_PLAN_ANNOTATION: "[]"})
     feed.node("a")
-    assert (feed.wakes, feed.intake.waiting) == (0, 0)
+    assert (feed.wakes, feed.intake.pending_operations) == (0, 0)
     feed.pod(phase="Running")
     feed.group(annotations={names.STALE_TIMESTAMP_ANNOTATION: THEN})
-    assert (feed.wakes, feed.intake.waiting) == (2, 2)
+    assert (feed.wakes, feed.intake.pending_operations) == (2, 2)
 
 
 async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
@@ -257,14 +257,14 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
     feed.wakes = 0
     key = "default/g"
     stamp = {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
-    assert feed.intake.lay_over(key, "annotations", annotations=stamp)
+    assert feed.intake.overlay_group(key, "annotations", annotations=stamp)
     assert feed.wakes == 0
     feed.digest()
     # Old news, then the answer, then the echo.
     feed.group(annotations={"x": "y"})
     feed.digest()
     assert _stale(feed) is not None
-    feed.intake.written(key, "annotations", str(feed.version + 1))
+    feed.intake.on_overlay_written(key, "annotations", str(feed.version + 1))
     feed.digest()
     assert _stale(feed) is not None
     feed.group(annotations=stamp)
@@ -276,10 +276,10 @@ async def test_a_stamp_counts_before_the_watch_shows_it(feed: Feed) -> None:
 
 async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
     feed.group()
-    feed.intake.lay_over(
+    feed.intake.overlay_group(
         "default/g", "annotations", annotations={names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.written("default/g", "annotations", "")
+    feed.intake.on_overlay_written("default/g", "annotations", "")
     feed.digest()
     assert _stale(feed) is None
 
@@ -287,13 +287,13 @@ async def test_a_stamp_that_was_not_written_is_forgotten(feed: Feed) -> None:
 async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed) -> None:
     feed.group()
     condition = SchedulingCondition(type="UnschedulableOnNodePool", node_pool="default")
-    feed.intake.lay_over(
+    feed.intake.overlay_group(
         "default/g", "annotations", annotations={names.LAST_START_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     )
-    feed.intake.lay_over("default/g", "conditions", conditions=[condition])
-    feed.intake.written("default/g", "annotations", str(feed.version + 1))
+    feed.intake.overlay_group("default/g", "conditions", conditions=[condition])
+    feed.intake.on_overlay_written("default/g", "annotations", str(feed.version + 1))
     feed.group()
-    seen = feed.intake.seen_group("default/g")
+    seen = feed.intake.overlaid_group("default/g")
     assert seen is not None
     assert seen.status.scheduling_conditions == [condition]
     assert names.LAST_START_TIMESTAMP_ANNOTATION in seen.metadata.annotations
@@ -302,7 +302,7 @@ async def test_two_parts_of_a_group_are_laid_over_until_both_are_seen(feed: Feed
 async def test_tables_built_anew_know_what_is_assumed(feed: Feed) -> None:
     feed.assume()
     feed.digest()
-    feed.intake.start_over()
+    feed.intake.rebuild_tables()
     assert feed.state == ("BINDING", "a")
 
 
@@ -315,7 +315,7 @@ async def test_a_group_is_confined_from_the_next_cycle_on_also_in_tables_built_a
     for _ in range(2):
         feed.digest()
         assert feed.intake.tables.snapshot(0).restricted_to_free == {"default/g": why}
-        feed.intake.start_over()
+        feed.intake.rebuild_tables()
     feed.intake.confine("default/g", None)
     feed.digest()
     assert feed.intake.tables.snapshot(0).restricted_to_free == {}
@@ -326,9 +326,9 @@ async def test_records_of_schedulers_start_no_cycle(feed: Feed) -> None:
     labels = {names.RECORD_LABEL: "bind-plan"}
     feed.say("ADDED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
     feed.say("DELETED", "ConfigMap", {"metadata": {"name": "note", "labels": labels}})
-    assert (feed.wakes, feed.intake.waiting) == (0, 0)
+    assert (feed.wakes, feed.intake.pending_operations) == (0, 0)
     feed.say("ADDED", "ConfigMap", {"metadata": {"name": "map"}})
-    assert (feed.wakes, feed.intake.waiting) == (1, 1)
+    assert (feed.wakes, feed.intake.pending_operations) == (1, 1)
 
 
 def _stale(feed: Feed) -> int | None:

@@ -23,7 +23,7 @@ async def cycles(scheduler: Scheduler, count: int = 3) -> None:
     """Some more cycles, and all that comes of them."""
     for _ in range(count):
         await scheduler.loop.cycle()
-        await scheduler.dispatcher.settle()
+        await scheduler.dispatcher.drain()
 
 
 def going(lab: Lab) -> list[str]:
@@ -33,14 +33,14 @@ def going(lab: Lab) -> list[str]:
 
 async def until_going(lab: Lab, *pods: str) -> None:
     """Wait until exactly these pods are being deleted."""
-    await lab.pods.until(lambda _: going(lab) == list(pods), 10)
+    await lab.pods.wait_until(lambda _: going(lab) == list(pods), 10)
 
 
 async def goes(lab: Lab, pod: str) -> None:
     """A pod that is being deleted goes at last."""
     await lab.client.patch(resources.PODS, pod, {"metadata": {"finalizers": None}}, "default")
     await lab.client.delete(resources.PODS, pod, "default", grace_s=0)
-    await lab.pods.until(lambda store: f"default/{pod}" not in store, 10)
+    await lab.pods.wait_until(lambda store: f"default/{pod}" not in store, 10)
 
 
 async def a_limited_queue(lab: Lab, limit: int) -> None:
@@ -81,7 +81,7 @@ async def test_deleting_the_pod_group_of_a_pod_that_leaves_frees_nothing() -> No
             await lab.client.delete(resources.PODS, "first-0", "default")
             await until_going(lab, "first-0")
             await lab.client.delete(resources.POD_GROUPS, "first", "default")
-            await lab.groups.until(lambda store: "default/first" not in store, 10)
+            await lab.groups.wait_until(lambda store: "default/first" not in store, 10)
             await lab.gang("second", pods=1, queue="small", gpu=2)
             text = await lab.until_told("Pipelined", "second-0")
             assert "2 GPUs are still held by pods being deleted" in text
@@ -126,7 +126,7 @@ async def test_a_victim_that_takes_ten_minutes_says_for_whom_it_goes_and_costs_o
         job = await lab.group("job", queue="small", priorityClassName="urgent")
         async with lab.scheduler() as scheduler:
             await lab.pod("job-0", "job", gpu=2)
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
             (victim,) = going(lab)
             await lab.until_bound("job", 1)
             await cycles(scheduler)
@@ -144,7 +144,7 @@ async def test_also_for_a_new_leader_and_the_job_starts_when_its_victim_has_gone
             await lab.until_bound("rest", 1)
             await lab.group("job", queue="small", priorityClassName="urgent")
             await lab.pod("job-0", "job", gpu=2)
-            await lab.pods.until(lambda _: len(going(lab)) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(going(lab)) == 1, 10)
             await cycles(scheduler)
         (victim,) = going(lab)
         async with lab.scheduler() as scheduler:
@@ -186,7 +186,7 @@ async def test_the_mark_of_a_victim_cannot_be_given_with_a_new_pod() -> None:
                 "status": {"phase": "Running", "startTime": "2020-01-01T00:00:00Z", "conditions": [condition]},
             },
         )
-        await lab.pods.until(lambda store: "default/forged" in store, 10)
+        await lab.pods.wait_until(lambda store: "default/forged" in store, 10)
         assert lab.condition("forged", names.CONDITION_EVICTED_FOR) == ("", "", "")
         found = lab.pods.get("default/forged")
         assert found is not None

@@ -12,7 +12,7 @@ from pykai.kube.resources import Resource
 from pykai.kube.transport import Request
 from pykai.scheduler.metrics import SchedulerMetrics
 from pykai.scheduler.service import Scheduler
-from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
+from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
 from tests.heldentries import held
 from tests.servers import ensure_namespace
 from tests.services.scheduler.schedulercluster import Lab, cluster, refusal, running
@@ -31,7 +31,7 @@ def plan(*evictions: Evict) -> Plan:
 async def delete(lab: Lab, scheduler: Scheduler, resource: Resource, name: str) -> None:
     """Delete an object, and wait until the scheduler knows."""
     await lab.client.delete(resource, name, "default", grace_s=0)
-    await scheduler.intake.stores[resource.kind].until(lambda store: f"default/{name}" not in store, 10)
+    await scheduler.intake.stores[resource.kind].wait_until(lambda store: f"default/{name}" not in store, 10)
 
 
 def while_binding(lab: Lab, meanwhile: Callable[[], Awaitable[None]]) -> asyncio.Event:
@@ -61,7 +61,7 @@ async def test_a_gang_that_goes_while_it_is_bound() -> None:
         gone = while_binding(lab, goes)
         await lab.gang("train", pods=2, gpu=1)
         await asyncio.wait_for(gone.wait(), 10)
-        assert await scheduler.dispatcher.settle()
+        assert await scheduler.dispatcher.drain()
         assert held(scheduler.dispatcher) == before
 
 
@@ -73,14 +73,14 @@ async def test_a_pod_that_goes_while_its_bind_is_refused() -> None:
         gone = while_binding(lab, lambda: delete(lab, scheduler, resources.PODS, "job-0"))
         await lab.gang("job", pods=1, gpu=1)
         await asyncio.wait_for(gone.wait(), 10)
-        assert await scheduler.dispatcher.settle()
+        assert await scheduler.dispatcher.drain()
         assert held(scheduler.dispatcher) == before
 
 
 async def test_a_pod_whose_request_went_before_the_answer_to_our_deletion() -> None:
     async with cluster() as lab, lab.scheduler() as scheduler:
         await lab.gang("job", pods=1, gpu=1)
-        await scheduler.intake.pods.until(lambda store: "default/job-0" in store, 10)
+        await scheduler.intake.pods.wait_until(lambda store: "default/job-0" in store, 10)
         scheduler.intake.assume_withdrawn("default/job-0", "uid of a request that has gone")
         await delete(lab, scheduler, resources.PODS, "job-0")
         assert "_withdrawn" not in held(scheduler.intake)
@@ -93,20 +93,20 @@ def test_evicted_pods_are_counted_by_group_as_long_as_there_is_one() -> None:
         name = "kai_pod_group_evicted_pods_total"
         return sum(sample.name == name for family in metrics.registry.collect() for sample in family.samples)
 
-    metrics.evicted(eviction("job-0", "job"), PodGroup(), "default")
+    metrics.count_eviction(eviction("job-0", "job"), PodGroup(), "default")
     assert series() == 1
-    metrics.group_gone("default/job")
-    metrics.evicted(eviction("job-1", "job"), None, "default")
+    metrics.forget_group("default/job")
+    metrics.count_eviction(eviction("job-1", "job"), None, "default")
     assert series() == 0
 
 
 async def test_a_shadow_forgets_what_went_while_it_was_thinking() -> None:
     async with cluster() as lab, lab.scheduler(shadow="true") as scheduler:
         before = held(scheduler.dispatcher)
-        waits = GroupNews("default/gone", "uid", "no room", "Unschedulable", event=True, reasons=None, pods=())
-        alone = PodNews("default/gone-0", "uid", "no group", condition=True, event=True)
-        await scheduler.announcer.announce(News(groups=[waits], pods=[alone]))
-        await scheduler.dispatcher.carry_out(plan(eviction("gone-0", "gone")))
+        waits = GroupStatusDiff("default/gone", "uid", "no room", "Unschedulable", event=True, reasons=None, pods=())
+        alone = PodStatusDiff("default/gone-0", "uid", "no group", condition=True, event=True)
+        await scheduler.status_sink.publish(StatusDiff(groups=[waits], pods=[alone]))
+        await scheduler.dispatcher.dispatch(plan(eviction("gone-0", "gone")))
         assert held(scheduler.dispatcher) == before
 
 
@@ -138,8 +138,8 @@ async def _known(scheduler: Scheduler, group: str) -> None:
     """Wait until the tables know this group and its pod, and everything that was told."""
     async with asyncio.timeout(10):
         while True:
-            async with scheduler.loop.engine:
+            async with scheduler.loop.engine_lock:
                 groups = scheduler.intake.tables.groups
-                if not scheduler.intake.waiting and group in groups and groups[group].tasks:
+                if not scheduler.intake.pending_operations and group in groups and groups[group].tasks:
                     return
             await asyncio.sleep(0.002)

@@ -31,7 +31,7 @@ async def test_without_a_change_a_cycle_comes_with_the_period() -> None:
     async with cluster() as lab, lab.scheduler(schedule_period="1ms") as scheduler:
         while scheduler.loop.cycles < 4:
             await asyncio.sleep(0.001)
-        assert not scheduler.intake.waiting
+        assert not scheduler.intake.pending_operations
 
 
 async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
@@ -61,8 +61,10 @@ async def test_what_a_cycle_puts_off_goes_first_in_the_next() -> None:
         scheduler.loop.policy = replace(scheduler.loop.policy, namespace_units=1)
         turns: list[tuple[tuple[str, str], ...]] = []
         holds: set[bool] = set()
-        scheduler.loop.listeners.append(lambda plan: turns.append(plan.resume or ()))
-        scheduler.loop.listeners.append(lambda plan: holds.add(bool(plan.resume) and scheduler.loop.holds_for_good))
+        scheduler.loop.plan_listeners.append(lambda plan: turns.append(plan.resume or ()))
+        scheduler.loop.plan_listeners.append(
+            lambda plan: holds.add(bool(plan.resume) and scheduler.loop.plan_holds_until_change)
+        )
         async with running(scheduler):
             while len(turns) < 8:
                 await asyncio.sleep(0.001)
@@ -146,11 +148,11 @@ async def test_what_happens_while_the_engine_works_is_seen_by_the_next_cycle() -
     async with cluster() as lab:
         await lab.node("a", gpus=1)
         async with lab.scheduler(schedule_period="1h") as scheduler:
-            await scheduler.intake.nodes.until(lambda store: len(store) == 1, 10)
-            async with scheduler.loop.engine:
+            await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
+            async with scheduler.loop.engine_lock:
                 await lab.gang("job", pods=1, gpu=1)
-                await scheduler.intake.pods.until(lambda store: len(store) == 1, 10)
-                assert scheduler.intake.waiting
+                await scheduler.intake.pods.wait_until(lambda store: len(store) == 1, 10)
+                assert scheduler.intake.pending_operations
                 assert not scheduler.intake.tables.groups
             await lab.until_bound("job", 1)
 
@@ -161,7 +163,7 @@ async def test_a_pod_that_fails_leaves_the_tables() -> None:
         await lab.gang("job", pods=1, gpu=1)
         await lab.gang("next", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.pods.until(lambda _: len(lab.placed("job")) + len(lab.placed("next")) == 1, 10)
+            await lab.pods.wait_until(lambda _: len(lab.placed("job")) + len(lab.placed("next")) == 1, 10)
             first = "job" if lab.placed("job") else "next"
             other = "next" if first == "job" else "job"
             failed = {"status": {"phase": "Failed"}}
@@ -233,11 +235,11 @@ async def test_the_next_cycle_knows_who_was_promised_a_place() -> None:
         await lab.gang("first", pods=1, gpu=1)
         async with lab.scheduler() as scheduler:
             await lab.until_bound("first", 1)
-            assert scheduler.loop.policy_now.nominated_groups == frozenset()
+            assert scheduler.loop.effective_policy.nominated_groups == frozenset()
             await lab.client.delete(resources.PODS, "first-0", "default", grace_s=60)
             await lab.gang("next", pods=1, gpu=1)
             async with asyncio.timeout(10):
-                while scheduler.loop.policy_now.nominated_groups != {"default/next"}:
+                while scheduler.loop.effective_policy.nominated_groups != {"default/next"}:
                     await asyncio.sleep(0)
             await lab.client.delete(resources.PODS, "first-0", "default", grace_s=0)
             await lab.until_bound("next", 1)

@@ -20,13 +20,13 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.reflector import WatchEvent
 from pykai.kube.runtime import Runtime
-from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request
-from pykai.scheduler.dispatch.noderecheck import Room
-from pykai.scheduler.dispatch.records import Records
+from pykai.scheduler.dispatch.noderecheck import NodeRecheck
+from pykai.scheduler.dispatch.records import HandoverRecords
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import make_scheduler
-from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
+from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
 from tests.calls import calls, turns
 from tests.kube.fakes import FakeServer
 
@@ -49,7 +49,7 @@ class Large:
         meta = {"name": name, "namespace": "" if kind == "Node" else "default", "uid": f"uid-{name}"}
         meta |= {"resourceVersion": str(self.version), **content.pop("metadata", {})}
         document = msgspec.Raw(msgspec.json.encode({"metadata": meta, **content}))
-        self.intake.stores[kind].happened(WatchEvent(type_, document))
+        self.intake.stores[kind].apply_event(WatchEvent(type_, document))
 
     def nodes(self, number: int) -> None:
         for row in range(number):
@@ -94,12 +94,12 @@ async def test_a_last_look_at_a_node_does_not_look_at_the_binds_to_others() -> N
         large = Large()
         large.nodes(number)
         large.pods(numbered("pod", number))
-        places = [Planned(f"pod-{row}", f"uid-pod-{row}", f"node-{row}") for row in range(number)]
+        places = [PendingBind(f"pod-{row}", f"uid-pod-{row}", f"node-{row}") for row in range(number)]
         for place in places:
             large.intake.assume_bind(assumed_request("default", place.uid, place.spec()))
-        room = Room(large.intake)
-        assert room.obstacle("default", places[0], 0) == ""
-        looks.append(calls(lambda room=room, place=places[1]: room.obstacle("default", place, 0)))  # type: ignore[misc]
+        room = NodeRecheck(large.intake)
+        assert room.fit_error("default", places[0], 0) == ""
+        looks.append(calls(lambda room=room, place=places[1]: room.fit_error("default", place, 0)))  # type: ignore[misc]
     assert looks[0] == looks[1]
 
 
@@ -109,16 +109,16 @@ async def test_binds_are_known_by_their_nodes_until_they_end() -> None:
     large.pods(["a", "b", "c", "d"])
 
     def assume(pod: str, node: str) -> None:
-        large.intake.assume_bind(assumed_request("default", f"uid-{pod}", Planned(pod, f"uid-{pod}", node).spec()))
+        large.intake.assume_bind(assumed_request("default", f"uid-{pod}", PendingBind(pod, f"uid-{pod}", node).spec()))
 
     def to(node: str) -> list[str]:
-        return [request.spec.pod_name for request in large.intake.binds_to(node)]
+        return [request.spec.pod_name for request in large.intake.assumed_binds_on(node)]
 
     for pod in ("a", "b", "c", "d"):
         assume(pod, "node-0")
     assert to("node-0") == ["a", "b", "c", "d"]
     assume("a", "node-1")
-    large.intake.give_up_bind("default/b")
+    large.intake.forget_bind("default/b")
     large.say("DELETED", "Pod", "c")
     assert (to("node-0"), to("node-1")) == (["d"], ["a"])
     owner = {"ownerReferences": [{"kind": "Pod", "name": "d", "uid": "uid-d"}]}
@@ -128,34 +128,36 @@ async def test_binds_are_known_by_their_nodes_until_they_end() -> None:
 
 
 async def test_an_object_that_cannot_be_read_costs_the_same_however_many_there_are() -> None:
-    complaints = Large(shadow="true").scheduler.complaints
+    complaints = Large(shadow="true").scheduler.problem_events
     error = DecodeError("Pod", "spec", "nonsense")
-    complaints.unreadable("Pod", "default/first", error)
-    cost = calls(lambda: complaints.unreadable("Pod", "default/second", error))
+    complaints.report_unreadable("Pod", "default/first", error)
+    cost = calls(lambda: complaints.report_unreadable("Pod", "default/second", error))
     for name in numbered("pod"):
-        complaints.unreadable("Pod", f"default/{name}", error)
+        complaints.report_unreadable("Pod", f"default/{name}", error)
     # A collection of garbage may fall into either.
-    assert calls(lambda: complaints.unreadable("Pod", "default/last", error)) <= 2 * cost
+    assert calls(lambda: complaints.report_unreadable("Pod", "default/last", error)) <= 2 * cost
 
 
 async def test_objects_that_cannot_be_used_are_counted_once() -> None:
     large = Large()
-    complaints = large.scheduler.complaints
+    complaints = large.scheduler.problem_events
     error = DecodeError("Pod", "spec", "nonsense")
-    complaints.unreadable("Pod", "default/a", error)
-    complaints.unreadable("Pod", "default/a", DecodeError("Pod", "spec", "other nonsense"))
-    complaints.unreadable("Queue", "q", error)
+    complaints.report_unreadable("Pod", "default/a", error)
+    complaints.report_unreadable("Pod", "default/a", DecodeError("Pod", "spec", "other nonsense"))
+    complaints.report_unreadable("Queue", "q", error)
     assert large.invalid() == {"Pod": 1, "Queue": 1}
-    complaints.found((Problem("Pod/default/a", "spec", "strange"), Problem("Pod/default/b", "spec", "strange")))
+    complaints.report_problems(
+        (Problem("Pod/default/a", "spec", "strange"), Problem("Pod/default/b", "spec", "strange"))
+    )
     assert large.invalid() == {"Pod": 2, "Queue": 1}
-    complaints.unreadable("Pod", "default/b", error)
-    complaints.unreadable("Pod", "default/b", None)
-    complaints.unreadable("Queue", "q", None)
+    complaints.report_unreadable("Pod", "default/b", error)
+    complaints.report_unreadable("Pod", "default/b", None)
+    complaints.report_unreadable("Queue", "q", None)
     assert large.invalid() == {"Pod": 2}
-    complaints.found(())
+    complaints.report_problems(())
     assert large.invalid() == {"Pod": 1}
-    complaints.unreadable("Pod", "default/a", None)
-    complaints.unreadable("Pod", "default/never", None)
+    complaints.report_unreadable("Pod", "default/a", None)
+    complaints.report_unreadable("Pod", "default/never", None)
     assert large.invalid() == {}
 
 
@@ -168,25 +170,25 @@ async def test_others_get_their_turn_while_a_large_plan_begins(shadow: str) -> N
         Evict("default", name, f"uid-{name}", "default/g", "node-0", "reclaim", 1, "why") for name in numbered("pod")
     )
     binds = plan(*(bind(name, name) for name in numbered("pod")))
-    assert await turns(large.scheduler.dispatcher.carry_out(binds)) >= 5
-    assert await turns(large.scheduler.dispatcher.carry_out(plan(evictions=victims))) >= 5
+    assert await turns(large.scheduler.dispatcher.dispatch(binds)) >= 5
+    assert await turns(large.scheduler.dispatcher.dispatch(plan(evictions=victims))) >= 5
     large.scheduler.dispatcher.stop()
 
 
 async def test_others_get_their_turn_while_many_are_told_why_they_wait() -> None:
     large = Large()
-    pods = tuple(PodNews(f"default/{name}", "uid", "no", condition=True, event=True) for name in numbered("pod"))
+    pods = tuple(PodStatusDiff(f"default/{name}", "uid", "no", condition=True, event=True) for name in numbered("pod"))
     groups = [
-        GroupNews(f"default/{name}", "uid", "no", "Unschedulable", event=True, reasons=None, pods=pods[:10])
+        GroupStatusDiff(f"default/{name}", "uid", "no", "Unschedulable", event=True, reasons=None, pods=pods[:10])
         for name in numbered("group", 100)
     ]
-    assert await turns(large.scheduler.announcer.announce(News(groups=groups))) >= 5
-    assert await turns(large.scheduler.announcer.announce(News(pods=list(pods)))) >= 5
+    assert await turns(large.scheduler.status_sink.publish(StatusDiff(groups=groups))) >= 5
+    assert await turns(large.scheduler.status_sink.publish(StatusDiff(pods=list(pods)))) >= 5
 
 
 async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
     large = Large()
-    records = Records(Client(large.server), Shard(), "kai-scheduler")
+    records = HandoverRecords(Client(large.server), Shard(), "kai-scheduler")
     for name in numbered("group"):
         large.group(name)
         uid = f"uid-{name}"
@@ -201,8 +203,8 @@ async def test_others_get_their_turn_while_plans_are_taken_over() -> None:
             "data": data,
         }
         large.server.put(document, "/api/v1/namespaces/kai-scheduler/configmaps")
-    assert await turns(large.scheduler.dispatcher.take_over(large.scheduler.loop.consult)) >= 5
-    await large.scheduler.dispatcher.settle()
+    assert await turns(large.scheduler.dispatcher.take_over(large.scheduler.loop.query_engine_up_to_date)) >= 5
+    await large.scheduler.dispatcher.drain()
     assert sum(request.method == "DELETE" for request in large.server.requests) == MANY
 
 
@@ -210,16 +212,18 @@ async def test_what_is_kept_of_failed_binds_does_not_grow_without_end() -> None:
     """However many causes and pods there are: those beyond the first few share one count."""
     large = Large()
     large.group("g")
-    failed = large.scheduler.dispatcher._failed  # type: ignore[attr-defined]
+    failed = large.scheduler.dispatcher._failed_binds  # type: ignore[attr-defined]
     for number, name in enumerate(numbered("pod", 100)):
         spec = {"schedulerName": "kai-scheduler", "priority": number, "containers": [{"name": "main"}]}
         metadata = {"annotations": {names.POD_GROUP_ANNOTATION: "g"}}
         large.say("ADDED", "Pod", name, metadata=metadata, spec=spec, status={"phase": "Pending"})
         pod = large.intake.pods.get(f"default/{name}")
-        failed.count(pod, "default/g", f"cause {chr(97 + number % 26)}", "a", None, request=f"request-{number}")
-    assert failed.times("default/g") == 100 - 7
+        failed.count_failure(
+            pod, "default/g", f"cause {chr(97 + number % 26)}", "a", None, request_uid=f"request-{number}"
+        )
+    assert failed.failure_count("default/g") == 100 - 7
     assert large.intake.confined.keys() == {"default/g"}
-    await large.scheduler.dispatcher.settle()
+    await large.scheduler.dispatcher.drain()
     last = [each for each in large.server.requests if each.path.endswith("/configmaps")][-1]
     assert len(last.body or b"") < 4000
 
@@ -231,12 +235,12 @@ async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_beg
     large.group("gang", minimum=2)
     large.pods(["gang-0", "gang-1"], "gang")
     large.pods(numbered("pod"))
-    large.intake.take()
+    large.intake.take_operations()
     binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
 
     async def meanwhile() -> None:
         await asyncio.sleep(0)
-        assert large.intake.assumes_bind("default/gang-0")
+        assert large.intake.is_bind_assumed("default/gang-0")
         if goes == "deleted":
             large.say("DELETED", "Pod", "gang-0")
         else:
@@ -245,11 +249,11 @@ async def test_a_gang_of_which_a_pod_goes_while_a_large_plan_begins_does_not_beg
             metadata = {"annotations": {names.POD_GROUP_ANNOTATION: "another"}}
             large.say("MODIFIED", "Pod", "gang-0", metadata=metadata, spec=spec, status={"phase": "Running"})
 
-    await asyncio.gather(large.scheduler.dispatcher.carry_out(plan(*binds)), meanwhile())
-    await large.scheduler.dispatcher.settle()
+    await asyncio.gather(large.scheduler.dispatcher.dispatch(plan(*binds)), meanwhile())
+    await large.scheduler.dispatcher.drain()
     assert not [request.path for request in large.server.requests if "gang" in request.path]
-    assert not large.intake.assumes_bind("default/gang-1")
-    assert large.scheduler.dispatcher.open_plans == 0
+    assert not large.intake.is_bind_assumed("default/gang-1")
+    assert large.scheduler.dispatcher.unsettled_gangs == 0
     assert sum(request.path.endswith("/binding") for request in large.server.requests) == MANY
 
 
@@ -266,6 +270,6 @@ async def test_nothing_begins_for_a_group_of_which_all_pods_go() -> None:
             large.say("DELETED", "Pod", name)
 
     binds = (bind("gang-0", "gang"), bind("gang-1", "gang"), *(bind(name, name) for name in numbered("pod")))
-    await asyncio.gather(large.scheduler.dispatcher.carry_out(plan(*binds)), meanwhile())
-    assert large.scheduler.dispatcher.open_plans == 0
+    await asyncio.gather(large.scheduler.dispatcher.dispatch(plan(*binds)), meanwhile())
+    assert large.scheduler.dispatcher.unsettled_gangs == 0
     large.scheduler.dispatcher.stop()

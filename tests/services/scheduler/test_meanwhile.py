@@ -163,14 +163,14 @@ async def test_a_pod_that_came_again_while_the_plan_was_written_is_bound_and_the
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
             made = await lab.pod("train-0", "train", gpu=1)
             key, uid = "default/train-0", made["metadata"]["uid"]
-            await scheduler.intake.pods.until(
+            await scheduler.intake.pods.wait_until(
                 lambda store: (found := store.get(key)) is not None and found.metadata.uid == uid, 10
             )
-            while not scheduler.intake.assumes_bind(key):
+            while not scheduler.intake.is_bind_assumed(key):
                 await scheduler.loop.cycle()
             held.let_all_go()
             await lab.until_bound("train", 2)
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         bodies = [msgspec.json.decode(each.body or b"") for each in lab.faults.written("POST", BINDING)]
         known = {pod.metadata.uid for pod in lab.pods.values()}
         assert [body["metadata"]["uid"] for body in bodies if body["metadata"]["uid"] not in known] == []
@@ -185,7 +185,7 @@ async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_
         await lab.group("greedy", queue="rich")
         greedy = await lab.pod("greedy-0", "greedy", gpu=1)
         async with lab.scheduler(fast_bind=False) as scheduler:
-            await lab.requests.until(lambda store: "default/greedy-0" in store, 10)
+            await lab.requests.wait_until(lambda store: "default/greedy-0" in store, 10)
             held = Held(lab, "DELETE", "/bindrequests/greedy-0")
             await lab.group("needy", queue="poor")
             await lab.pod("needy-0", "needy", gpu=1)
@@ -193,15 +193,15 @@ async def test_a_pod_that_was_bound_before_its_request_could_be_withdrawn_keeps_
             wire.current.clear()
             await lab.client.bind("default", "greedy-0", uid=greedy["metadata"]["uid"], node="a")
             held.let_all_go()
-            await lab.requests.until(lambda store: "default/greedy-0" not in store, 10)
-            await lab.pods.until(
+            await lab.requests.wait_until(lambda store: "default/greedy-0" not in store, 10)
+            await lab.pods.wait_until(
                 lambda store: (
                     (found := store.get("default/greedy-0")) is None or found.metadata.deletion_timestamp is not None
                 ),
                 10,
             )
             await scheduler.loop.cycle()
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
             assert "default/needy-0" not in lab.requests
             wire.current.set()
 
@@ -223,7 +223,7 @@ async def test_who_may_not_look_evicts_as_soon_as_he_may() -> None:
             await lab.until_told("Pipelined", "needy-0")
             wire.current.clear()
             held.let_all_go()
-            await lab.pods.until(
+            await lab.pods.wait_until(
                 lambda store: (
                     (found := store.get("default/greedy-0")) is None or found.metadata.deletion_timestamp is not None
                 ),
@@ -239,18 +239,18 @@ async def test_who_has_stopped_leaves_gangs_to_the_next_leader() -> None:
         scheduler = lab.make_scheduler(fast_bind=False)
         stop = asyncio.Event()
         life = asyncio.create_task(scheduler.run(stop))
-        await lab.requests.until(lambda store: len(store) == 2, 10)
+        await lab.requests.wait_until(lambda store: len(store) == 2, 10)
         stop.set()
         await life
         pod = await lab.client.get(resources.PODS, "train-0", "default", into=Pod)
         await lab.client.bind("default", "train-0", uid=pod.metadata.uid, node="a")
-        await scheduler.intake.pods.until(
+        await scheduler.intake.pods.wait_until(
             lambda store: (found := store.get("default/train-0")) is not None and bool(found.spec.node_name), 10
         )
         # The next leader takes the request away to decide anew.
         await lab.client.delete(resources.BIND_REQUESTS, "train-1", "default")
-        await scheduler.intake.requests.until(lambda store: "default/train-1" not in store, 10)
-        await scheduler.dispatcher.settle()
+        await scheduler.intake.requests.wait_until(lambda store: "default/train-1" not in store, 10)
+        await scheduler.dispatcher.drain()
         await scheduler.intake._caches.stop()
         assert not lab.faults.written("DELETE", POD)
 
@@ -285,7 +285,7 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
             held = Held(lab, "POST", "/pods/train-0/binding")
             await lab.until_told("FailedBinding", "train-0")
             await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"labels": {"seen": "yes"}}}, "default")
-            await scheduler.intake.groups.until(
+            await scheduler.intake.groups.wait_until(
                 lambda store: (found := store.get("default/train")) is not None and "seen" in found.metadata.labels, 10
             )
             await lab.group("rival", priorityClassName="urgent")
@@ -293,7 +293,7 @@ async def test_a_plan_that_was_kept_after_all_is_not_begun_behind_the_back_of_th
             await lab.until_bound("rival", 1)
             held.let_all_go()
             await lab.until_no_records()
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
         assert not await has_node(lab, "train-0")
 
 
@@ -313,7 +313,7 @@ async def test_a_new_leader_waits_until_he_has_seen_what_the_last_one_wrote() ->
         second = lab.make_scheduler(leader_elect=True)
         second.lease_retry_s = 0.05
         async with running(second):
-            await second.intake.pods.until(lambda store: len(store) == 2, 10)
+            await second.intake.pods.wait_until(lambda store: len(store) == 2, 10)
             wire.current.clear()
             held.let_all_go()
             await lab.until_bound("job", 1)
@@ -337,7 +337,7 @@ async def test_a_pod_that_leaves_its_group_on_the_way_does_not_keep_the_plan_ope
         await lab.group("other")
         await lab.gang("train", pods=2, minimum=1, gpu=1)
         async with lab.scheduler(fast_bind=False):
-            await lab.requests.until(lambda store: len(store) == 2, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 2, 10)
             moved = {"metadata": {"annotations": {names.POD_GROUP_ANNOTATION: "other"}}}
             await lab.client.patch(resources.PODS, "train-1", moved, "default")
             for index in range(2):
@@ -351,20 +351,20 @@ async def test_a_gang_that_lost_a_pod_while_the_engine_worked_does_not_begin(pod
     async with cluster() as lab:
         await lab.node("a", gpus=3)
         async with lab.scheduler() as scheduler:
-            await scheduler.intake.nodes.until(lambda store: len(store) == 1, 10)
+            await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
             go_on = threading.Event()
-            async with scheduler.loop.engine:
+            async with scheduler.loop.engine_lock:
                 await lab.gang("train", pods=pods, gpu=1)
-                await scheduler.intake.pods.until(lambda store: len(store) == pods, 10)
+                await scheduler.intake.pods.wait_until(lambda store: len(store) == pods, 10)
                 # Whatever the engine is given from now on waits.
                 scheduler.loop._thread.submit(go_on.wait)
-            while scheduler.intake.waiting:
+            while scheduler.intake.pending_operations:
                 await asyncio.sleep(0.002)
             await lab.client.delete(resources.PODS, "train-0", "default", grace_s=0)
-            await scheduler.intake.pods.until(lambda store: "default/train-0" not in store, 10)
+            await scheduler.intake.pods.wait_until(lambda store: "default/train-0" not in store, 10)
             go_on.set()
             await lab.until_told("NotReady", "train")
-            await scheduler.dispatcher.settle()
+            await scheduler.dispatcher.drain()
             assert not lab.placed("train")
             await lab.pod("train-0", "train", gpu=1)
             await lab.until_bound("train", pods)
@@ -378,10 +378,10 @@ async def test_a_pod_whose_pause_ends_while_the_engine_works_is_not_said_to_be_g
         async with lab.scheduler() as scheduler:
             await lab.until_told("FailedBinding", "job-0")
             go_on = threading.Event()
-            async with scheduler.loop.engine:
-                assert scheduler.dispatcher.held_back() == {"default/job"}
+            async with scheduler.loop.engine_lock:
+                assert scheduler.dispatcher.groups_backing_off() == {"default/job"}
                 scheduler.loop._thread.submit(go_on.wait)
-            while not scheduler.loop.engine.locked() or scheduler.dispatcher.held_back():
+            while not scheduler.loop.engine_lock.locked() or scheduler.dispatcher.groups_backing_off():
                 await asyncio.sleep(0.002)
             go_on.set()
             await lab.until_told("Scheduled", "job-0")
@@ -421,5 +421,5 @@ async def test_a_bind_that_the_server_put_off_is_not_sent_again_to_a_node_that_o
             before(lab, path, others_come)
             lab.faults.refuse("POST", path, refusal(429, "TooManyRequests"), times=1)
             await lab.gang("job", pods=1, gpu=1)
-            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
+            await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
         assert len(lab.faults.written("POST", path)) == 1

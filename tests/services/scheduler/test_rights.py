@@ -47,8 +47,8 @@ async def test_a_pod_that_goes_to_a_pool_by_a_bind_request_carries_its_label() -
         await lab.client.patch(resources.POD_GROUPS, "job", {"metadata": {"labels": pool}}, "default")
         await lab.pod("job-0", "job", annotations={"gpu-fraction": "0.5"})
         async with lab.scheduler(partition_label_value="blue"):
-            await lab.requests.until(lambda store: len(store) == 1, 10)
-            await lab.pods.until(lambda store: all(pod.metadata.labels == pool for pod in store.values()), 10)
+            await lab.requests.wait_until(lambda store: len(store) == 1, 10)
+            await lab.pods.wait_until(lambda store: all(pod.metadata.labels == pool for pod in store.values()), 10)
 
 
 async def test_a_refusal_that_comes_again_is_counted() -> None:
@@ -68,7 +68,7 @@ async def test_a_refusal_that_comes_again_is_counted() -> None:
 
             lab.faults.on_write = note
             await asyncio.wait_for(enough.wait(), 20)
-        await lab.events.until(
+        await lab.events.wait_until(
             lambda events: any(each["reason"] == "FailedBinding" and each["count"] > 1 for each in events.values()), 10
         )
 
@@ -80,4 +80,4 @@ async def test_the_zones_of_nodes_are_followed_where_a_cluster_has_them() -> Non
             zones = scheduler.intake.stores["NodeResourceTopology"]
             await zones.synced.wait()
             await lab.create(resources.NODE_RESOURCE_TOPOLOGIES, {"metadata": {"name": "a"}, "zones": []})
-            await zones.until(lambda store: "a" in store, 10)
+            await zones.wait_until(lambda store: "a" in store, 10)

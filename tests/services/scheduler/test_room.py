@@ -47,7 +47,7 @@ def before(lab: Lab, path: str, work: Callable[[], Awaitable[None]], times: int 
 
 
 async def seen(scheduler: Scheduler, name: str) -> None:
-    await scheduler.intake.pods.until(lambda store: f"default/{name}" in store, 10)
+    await scheduler.intake.pods.wait_until(lambda store: f"default/{name}" in store, 10)
 
 
 def overtaken(scheduler: Scheduler) -> float:
@@ -72,8 +72,8 @@ async def test_a_pod_is_not_bound_to_a_node_that_others_filled_meanwhile(taken: 
             lab.faults.lose("POST", BINDING, ConnectionLost("injected"), carried_out=False)
             await lab.group("job")
             await lab.pod("job-0", "job", gpu=1, **spec)
-            await lab.pods.until(lambda _: overtaken(scheduler) == 1, 10)
-            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
+            await lab.pods.wait_until(lambda _: overtaken(scheduler) == 1, 10)
+            await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
             assert not lab.placed("job")
             await lab.client.delete(resources.PODS, "foreign", "default", grace_s=0)
             await lab.until_bound("job", 1)
@@ -106,18 +106,18 @@ async def test_a_pod_is_not_bound_to_a_node_that_went_or_came_back_smaller(comes
             async def it_goes() -> None:
                 node = await lab.client.get_raw(resources.NODES, "a")
                 await lab.client.delete(resources.NODES, "a")
-                await scheduler.intake.nodes.until(lambda store: "a" not in store, 10)
+                await scheduler.intake.nodes.wait_until(lambda store: "a" not in store, 10)
                 if comes_back:
                     node["status"]["allocatable"][names.NVIDIA_GPU] = "1"
                     smaller = {"metadata": {"name": "a"}, "status": node["status"]}
                     await lab.client.create(resources.NODES, smaller)
-                    await scheduler.intake.nodes.until(lambda store: "a" in store, 10)
+                    await scheduler.intake.nodes.wait_until(lambda store: "a" in store, 10)
 
             before(lab, BINDING, it_goes)
             lab.faults.lose("POST", BINDING, ConnectionLost("injected"), carried_out=False)
             await lab.gang("job", pods=1, gpu=2)
-            await lab.pods.until(lambda _: overtaken(scheduler) == 1, 10)
-            await lab.pods.until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
+            await lab.pods.wait_until(lambda _: overtaken(scheduler) == 1, 10)
+            await lab.pods.wait_until(lambda _: lab.condition("job-0")[1] == "Unschedulable", 10)
             assert not lab.placed("job")
         # The server would have taken the bind: it does not look whether there is such a node.
         assert len(lab.faults.written("POST", BINDING)) == 1
@@ -136,7 +136,7 @@ async def test_a_gang_does_not_begin_when_one_of_its_places_was_taken() -> None:
 
             before(lab, PLAN, others_come)
             await lab.gang("train", pods=2, gpu=1)
-            await lab.pods.until(lambda _: overtaken(scheduler) == 2, 10)
+            await lab.pods.wait_until(lambda _: overtaken(scheduler) == 2, 10)
             await lab.until_no_records()
             assert not lab.faults.written("POST", BINDING)
             lab.faults.on_write = None
@@ -166,7 +166,7 @@ async def test_a_gang_whose_pod_finds_no_other_place_gives_its_nodes_back() -> N
         async with running(scheduler):
             await lose_one_place(lab, scheduler)
             assert "others came to node" in await lab.until_told(names.EVENT_GANG_BROKEN, "train")
-            await lab.pods.until(lambda _: all(going(lab, name) for name in lab.placed("train")), 10)
+            await lab.pods.wait_until(lambda _: all(going(lab, name) for name in lab.placed("train")), 10)
 
 
 def going(lab: Lab, name: str) -> bool:
@@ -192,7 +192,7 @@ async def lose_one_place(lab: Lab, scheduler: Scheduler) -> None:
     lab.faults.lose("POST", BINDING, ConnectionLost("injected"), carried_out=False)
     await lab.gang("train", pods=2, gpu=1)
     await lab.until_bound("train", 1)
-    await lab.pods.until(lambda _: overtaken(scheduler) == 1, 10)
+    await lab.pods.wait_until(lambda _: overtaken(scheduler) == 1, 10)
 
 
 async def test_a_shared_gpu_needs_a_whole_one_that_nobody_took() -> None:
@@ -208,5 +208,5 @@ async def test_a_shared_gpu_needs_a_whole_one_that_nobody_took() -> None:
             before(lab, REQUESTS, others_come)
             lab.faults.lose("POST", REQUESTS, ConnectionLost("injected"), carried_out=False)
             await lab.gang("share", pods=1, annotations={names.GPU_FRACTION_ANNOTATION: "0.5"})
-            await lab.pods.until(lambda _: overtaken(scheduler) == 1, 10)
+            await lab.pods.wait_until(lambda _: overtaken(scheduler) == 1, 10)
             assert len(lab.requests) == 0

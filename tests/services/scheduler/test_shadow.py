@@ -16,7 +16,7 @@ from pykai.kube import resources
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import Forbidden
-from pykai.kube.readonly import ReadOnly
+from pykai.kube.readonly import ReadOnlyTransport
 from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags
 from pykai.scheduler.service import Scheduler
@@ -67,7 +67,7 @@ async def shadow(lab: Lab, patience_s: float = 3600.0, **flags: Any) -> AsyncIte
     """A shadow at work; whatever it does, nothing was written in the end but by the test."""
     async with lab.scheduler(shadow="true", **flags) as scheduler:
         assert isinstance(scheduler.dispatcher, Shadow)
-        scheduler.dispatcher.patience_s = patience_s
+        scheduler.dispatcher.assumption_timeout_s = patience_s
         yield scheduler
         # Writers run behind; they get the time they would need.
         await scheduler.writes.flush()
@@ -241,8 +241,8 @@ async def test_cycles_that_fail_and_tables_built_anew_repeat_nothing(said: pytes
             await until_said(said, "would bind", 2)
             told = lines(said, "would bind")
             old = scheduler.intake.tables
-            async with scheduler.loop.engine:
-                scheduler.intake.start_over()
+            async with scheduler.loop.engine_lock:
+                scheduler.intake.rebuild_tables()
             assert scheduler.intake.tables is not old
             assert isinstance(scheduler.intake.tables, core_tables.Tables)
             await cycles(scheduler)
@@ -285,7 +285,7 @@ async def test_it_takes_no_lease(said: pytest.LogCaptureFixture) -> None:
 
 async def test_its_client_cannot_write() -> None:
     async with api_server(Clock()) as server:
-        guard = ReadOnly(server.transport())
+        guard = ReadOnlyTransport(server.transport())
         client = Client(guard)
         pods = resources.PODS
         for write in (
@@ -299,7 +299,7 @@ async def test_its_client_cannot_write() -> None:
                 await write
         with pytest.raises(Forbidden):
             guard.stream(Request("POST", "/api/v1/pods"))
-        assert guard.refused == 6
+        assert guard.refused_writes == 6
         assert await client.list_raw(resources.NAMESPACES)
 
 

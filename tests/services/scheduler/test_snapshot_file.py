@@ -20,7 +20,7 @@ from pykai.core.schedule import schedule
 from pykai.kube import resources
 from pykai.kube.transport import Request
 from pykai.scheduler.flags import read_flags
-from pykai.scheduler.snapshotfile import SnapshotError, newest_ns, read_snapshot, snapshot_zip
+from pykai.scheduler.snapshotfile import SnapshotError, newest_timestamp_ns, read_snapshot, snapshot_zip
 from tests.services.scheduler.schedulercluster import Rule, cluster
 from tests.services.scheduler.test_evictions import an_unfair_cluster
 
@@ -41,12 +41,12 @@ async def test_a_snapshot_taken_live_replays_to_the_live_decisions() -> None:
         await lab.create(resources.CONFIG_MAPS, {"metadata": {"name": "secret"}, "data": {"password": "hunter2"}})
         scheduler = lab.make_scheduler(update_pod_eviction_condition=True, default_staleness_grace_period="90s")
         await scheduler._runtime.caches.start()
-        scheduler.intake.follow_claims("v1")
-        await scheduler.intake.synced()
+        scheduler.intake.watch_claims("v1")
+        await scheduler.intake.wait_for_sync()
         data = await scheduler.snapshot_file()
         recording = read_snapshot(data)
         # The first cycle of the live scheduler sees what is in the file.
-        scheduler.intake.digest(scheduler.intake.take())
+        scheduler.intake.apply_operations(scheduler.intake.take_operations())
         snapshot = scheduler.intake.tables.snapshot(recording.now_ns)
         live = schedule(snapshot, scheduler.loop.policy)
         again = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
@@ -71,7 +71,7 @@ async def test_groups_that_may_evict_nobody_are_in_the_file() -> None:
         await an_unfair_cluster(lab)
         scheduler = lab.make_scheduler()
         await scheduler._runtime.caches.start()
-        await scheduler.intake.synced()
+        await scheduler.intake.wait_for_sync()
         recording = read_snapshot(await scheduler.snapshot_file())
         plan = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
         assert len(plan.evictions) == 1
@@ -159,7 +159,7 @@ def test_a_file_of_upstream_is_read() -> None:
     assert recording.flags.shard.node_pool == "blue"
     assert recording.flags.max_consolidation_preemptees == 3
     assert recording.policy.actions == ("allocate",)
-    assert recording.now_ns == newest_ns(recording.objects) == 1_772_323_205_000_000_000
+    assert recording.now_ns == newest_timestamp_ns(recording.objects) == 1_772_323_205_000_000_000
     plan = schedule(recording.tables().snapshot(recording.now_ns), recording.policy)
     assert [(bind.pod, bind.node) for bind in plan.binds] == [("p", "n")]
 
@@ -283,7 +283,7 @@ async def test_a_flood_of_snapshots_is_worked_out_a_few_times_and_cycles_go_on()
 
         lab.faults.rules.append(Rule("GET", "^/version$", after=count))
         async with lab.scheduler() as scheduler, ClientSession(connector=TCPConnector(limit=0)) as http:
-            await scheduler.intake.nodes.until(lambda store: len(store) == 1, 10)
+            await scheduler.intake.nodes.wait_until(lambda store: len(store) == 1, 10)
             plugins = scheduler.plugin_endpoint("127.0.0.1:0")
             base = f"http://127.0.0.1:{await plugins.start()}"
 

@@ -11,7 +11,7 @@ from pykai.api.timestamp import parse_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.lab import objects
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.scheduler.status.startstamps import earliest_bind_ns, longest_ns, without_start
+from pykai.scheduler.status.startstamps import earliest_bind_ns, groups_without_start, longest_min_runtime_ns
 
 SECOND = 1_000_000_000
 FIRST, SECOND_ONE = "2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z"
@@ -40,10 +40,10 @@ def test_a_pod_that_was_not_bound_tells_nothing() -> None:
 def test_the_longest_minimum_run_time_is_that_of_any_queue(field: str) -> None:
     policy = default_configuration().policy
     tables = Tables(None, [objects.queue("department"), objects.queue("team", parent="department")])
-    assert longest_ns(policy, tables.snapshot(0)) == 0
+    assert longest_min_runtime_ns(policy, tables.snapshot(0)) == 0
     team = objects.queue("team", parent="department")
     tables.apply(replace(team, spec=replace(team.spec, **{field: "90s"})))
-    assert longest_ns(policy, tables.snapshot(0)) == 90 * SECOND
+    assert longest_min_runtime_ns(policy, tables.snapshot(0)) == 90 * SECOND
 
 
 def test_groups_that_run_without_a_start_are_found_with_their_pods() -> None:
@@ -59,4 +59,4 @@ def test_groups_that_run_without_a_start_are_found_with_their_pods() -> None:
             objects.pod("waits-0", group="waits", gpus=1),
         ],
     )
-    assert without_start(tables.snapshot(0)) == {"default/runs": ("default/runs-0",)}
+    assert groups_without_start(tables.snapshot(0)) == {"default/runs": ("default/runs-0",)}

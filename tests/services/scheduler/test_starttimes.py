@@ -11,7 +11,7 @@ from pykai.api import names
 from pykai.api.timestamp import format_timestamp, parse_timestamp
 from pykai.core.cluster.tables import Tables
 from pykai.kube import resources
-from pykai.scheduler.sanitising.starttimes import minimum_ns, starts_of
+from pykai.scheduler.sanitising.starttimes import minimum_running_since_ns, starts_by_subgroup
 from pykai.scheduler.snapshotfile import read_snapshot, snapshot_zip
 from pykai.scheduler.status.statusevents import now_ns
 from tests.services.scheduler.schedulercluster import Lab, cluster
@@ -59,7 +59,7 @@ class Diary(Feed):
     @property
     def doubts(self) -> list[str]:
         """What is wrong with the PodGroup."""
-        return [str(problem) for problem in self.intake.doubts.get("PodGroup/default/g", ())]
+        return [str(problem) for problem in self.intake.sanitising_problems.get("PodGroup/default/g", ())]
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ async def test_a_group_that_comes_again_is_judged_again(diary: Diary) -> None:
 async def test_our_own_stamp_is_judged_like_any_other(diary: Diary) -> None:
     diary.starts("p", TEN)
     diary.digest()
-    diary.intake.lay_over("default/g", "annotations", {START: NOON})
+    diary.intake.overlay_group("default/g", "annotations", {START: NOON})
     assert diary.start == TEN
 
 
@@ -192,7 +192,7 @@ async def test_subgroups_have_their_say_in_the_minimum(
     diary.says(FAR, **tree)
     group = diary.intake.groups.get("default/g")
     assert group is not None
-    begun = minimum_ns(group, starts_of(diary.intake.pods_of("default/g")))
+    begun = minimum_running_since_ns(group, starts_by_subgroup(diary.intake.pods_of_group("default/g")))
     assert begun == (parse_timestamp(moment) if moment else None)
     # Where the minimum does not run, the first pod tells: a group is stamped before any of its pods starts.
     assert diary.start == (moment or TEN)
@@ -258,7 +258,7 @@ async def test_a_snapshot_file_is_replayed_as_it_was_decided() -> None:
         await lab.client.patch(resources.PODS, "greedy-0", {"status": status}, "default", subresource="status")
         await lab.client.patch(resources.POD_GROUPS, "greedy", {"metadata": {"annotations": {START: FAR}}}, "default")
         async with lab.scheduler() as scheduler:
-            await scheduler.intake.synced()
+            await scheduler.intake.wait_for_sync()
             objects = list(scheduler.intake.objects())
             data = snapshot_zip(objects, scheduler.loop._flags, {}, now_ns(lab.clock))
         recording = read_snapshot(data)

@@ -18,7 +18,14 @@ from pykai.core.report.decisions import Plan
 from pykai.core.schedule import schedule
 from pykai.lab import objects as build
 from pykai.scheduler.config.configuration import default_configuration
-from pykai.scheduler.status.statusdiff import CALM_NS, GATHERING_NS, HEARTBEAT_NS, SWEEP_NS, News, StatusBook
+from pykai.scheduler.status.statusdiff import (
+    GATHERING_GRACE_NS,
+    MIN_TEXT_INTERVAL_NS,
+    REPEAT_EVENT_NS,
+    SWEEP_NS,
+    StatusDiff,
+    StatusTracker,
+)
 
 NOW_NS = 1_767_225_600_000_000_000
 SECOND = 1_000_000_000
@@ -32,16 +39,16 @@ class Cluster:
         self.tables = Tables(None, [parent, build.queue("team", parent="department"), *objects])
         self.memory = CycleMemory()
         self.policy = default_configuration().policy
-        self.book = StatusBook()
+        self.book = StatusTracker()
         self.conditioned: frozenset[str] = frozenset()
 
     def cycle(self, after_s: float = 0.0) -> tuple[Plan, Snapshot]:
         snapshot = self.tables.snapshot(NOW_NS + int(after_s * SECOND))
         return schedule(snapshot, self.policy, self.memory), snapshot
 
-    def news(self, after_s: float = 0.0, *, protected_s: int = 0) -> News:
+    def news(self, after_s: float = 0.0, *, protected_s: int = 0) -> StatusDiff:
         plan, snapshot = self.cycle(after_s)
-        return self.book.digest(plan, snapshot, self.conditioned, protected_ns=protected_s * SECOND)
+        return self.book.diff(plan, snapshot, self.conditioned, protected_ns=protected_s * SECOND)
 
 
 def crowded(pods: int = 1) -> Cluster:
@@ -76,8 +83,8 @@ def test_refusals_that_are_equal_are_no_news() -> None:
 def test_silence_ends_with_a_heartbeat() -> None:
     cluster = crowded()
     cluster.news()
-    assert not cluster.news((HEARTBEAT_NS - SECOND) / SECOND).groups
-    (group,) = cluster.news(HEARTBEAT_NS / SECOND + SWEEP_NS / SECOND).groups
+    assert not cluster.news((REPEAT_EVENT_NS - SECOND) / SECOND).groups
+    (group,) = cluster.news(REPEAT_EVENT_NS / SECOND + SWEEP_NS / SECOND).groups
     assert group.event
     assert group.pods[0].event
 
@@ -87,7 +94,7 @@ def test_figures_that_move_are_told_now_and_then_only() -> None:
     cluster.news()
     cluster.tables.apply(build.node("b", gpus=0))
     assert not cluster.news(1).groups
-    (group,) = cluster.news(CALM_NS / SECOND + SWEEP_NS / SECOND).groups
+    (group,) = cluster.news(MIN_TEXT_INTERVAL_NS / SECOND + SWEEP_NS / SECOND).groups
     assert group.event
     assert "1 node(s) didn't have enough resources: GPUs" in group.text or "2 node(s)" in group.text
 
@@ -104,14 +111,14 @@ def test_a_new_pod_of_a_waiting_group_is_told_and_the_others_are_not_told_again(
     cluster = crowded()
     cluster.news()
     cluster.tables.apply(build.pod("waits-9", namespace="ns", group="waits", gpus=1))
-    (group,) = cluster.news(CALM_NS / SECOND + 1).groups
+    (group,) = cluster.news(MIN_TEXT_INTERVAL_NS / SECOND + 1).groups
     assert [pod.key for pod in group.pods if pod.event][-1] == "ns/waits-9"
 
 
 def test_a_group_that_pauses_after_a_refused_bind_was_told_why_already() -> None:
     cluster = crowded()
     plan, snapshot = cluster.cycle()
-    assert not cluster.book.digest(plan, snapshot, frozenset(), {"ns/waits"}).groups
+    assert not cluster.book.diff(plan, snapshot, frozenset(), {"ns/waits"}).groups
 
 
 def incomplete(*more: Any) -> Cluster:
@@ -134,7 +141,7 @@ def test_pods_of_an_incomplete_gang_say_so_with_a_reason_of_their_own() -> None:
     assert (group.reason, group.text, group.event) == ("NotReady", NOT_READY.format(1, 0), True)
     assert (group.pods, group.reasons) == ((), None)
     assert not cluster.news(1).groups
-    (group,) = cluster.news(GATHERING_NS / SECOND).groups
+    (group,) = cluster.news(GATHERING_GRACE_NS / SECOND).groups
     assert (group.event, group.reasons) == (False, None)
     (pod,) = group.pods
     assert (pod.key, pod.text, pod.reason) == ("ns/half-0", NOT_READY.format(1, 0), "PodGroupNotReady")
@@ -149,7 +156,7 @@ def test_a_gang_that_arrives_in_one_go_costs_no_condition_a_pod() -> None:
         cluster.tables.apply(build.pod(f"half-{index}", namespace="ns", group="half", gpus=1))
     plan, snapshot = cluster.cycle(1)
     assert len(plan.binds) == 3
-    assert not cluster.book.digest(plan, snapshot, frozenset()).groups
+    assert not cluster.book.diff(plan, snapshot, frozenset()).groups
 
 
 def test_gated_pods_of_an_incomplete_gang_are_left_alone() -> None:
@@ -157,7 +164,7 @@ def test_gated_pods_of_an_incomplete_gang_are_left_alone() -> None:
     gated = changed(pod, spec=changed(pod.spec, scheduling_gates=[{"name": "later"}]))
     cluster = incomplete(gated)
     cluster.news()
-    (group,) = cluster.news(GATHERING_NS / SECOND).groups
+    (group,) = cluster.news(GATHERING_GRACE_NS / SECOND).groups
     assert [(each.key, each.text) for each in group.pods] == [("ns/half-0", NOT_READY.format(2, 1))]
 
 
@@ -165,14 +172,14 @@ def test_pods_of_an_incomplete_gang_are_not_marked_where_the_group_says_so() -> 
     group = build.pod_group("half", namespace="ns", queue="team", minimum=3)
     cluster = incomplete(changed(group, spec=changed(group.spec, mark_unschedulable=False)))
     cluster.news()
-    (told,) = cluster.news(GATHERING_NS / SECOND).groups
+    (told,) = cluster.news(GATHERING_GRACE_NS / SECOND).groups
     assert [pod.condition for pod in told.pods] == [False]
 
 
 def test_a_gang_that_becomes_complete_and_finds_no_room_is_unschedulable() -> None:
     cluster = incomplete()
     cluster.news()
-    cluster.news(GATHERING_NS / SECOND)
+    cluster.news(GATHERING_GRACE_NS / SECOND)
     for index in (1, 2):
         cluster.tables.apply(build.pod(f"half-{index}", namespace="ns", group="half", gpus=4))
     (group,) = cluster.news(5).groups
@@ -243,7 +250,7 @@ def test_conditions_go_when_nothing_waits_and_not_before() -> None:
     cluster.tables.remove("Pod", "ns", "runs-0")
     plan, snapshot = cluster.cycle(1)
     assert [bind.pod for bind in plan.binds] == ["waits-0"]
-    assert "ns/waits" not in cluster.book.digest(plan, snapshot, cluster.conditioned).cleared
+    assert "ns/waits" not in cluster.book.diff(plan, snapshot, cluster.conditioned).cleared
     bound = build.pod("waits-0", namespace="ns", group="waits", gpus=1, on="a")
     cluster.tables.apply(bound)
     assert "ns/waits" in cluster.news(2).cleared
@@ -273,19 +280,21 @@ def test_a_new_stale_gang_is_stamped_and_an_old_one_is_not() -> None:
         build.pod("broken-0", namespace="ns", group="broken", gpus=1, on="a"),
     )
     first = cluster.news()
-    assert first.stamps == {"ns/broken": {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}}
+    assert first.timestamp_annotations == {"ns/broken": {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}}
     assert [key for key, _ in first.stale] == ["ns/broken"]
     group = build.pod_group("broken", namespace="ns", queue="team", minimum=2)
     stamped = {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:00Z"}
     cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=stamped)))
     second = cluster.news(5)
-    assert (second.stamps, second.stale) == ({}, [])
+    assert (second.timestamp_annotations, second.stale) == ({}, [])
     forged = {names.STALE_TIMESTAMP_ANNOTATION: "2099-01-01T00:00:00Z"}
     cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=forged)))
-    assert cluster.news(6).stamps == {"ns/broken": {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:06Z"}}
+    assert cluster.news(6).timestamp_annotations == {
+        "ns/broken": {names.STALE_TIMESTAMP_ANNOTATION: "2026-01-01T00:00:06Z"}
+    }
     cluster.tables.apply(changed(group, metadata=changed(group.metadata, annotations=stamped)))
     evicting = cluster.news(90)
-    assert names.LAST_EVICTION_TIMESTAMP_ANNOTATION in evicting.stamps["ns/broken"]
+    assert names.LAST_EVICTION_TIMESTAMP_ANNOTATION in evicting.timestamp_annotations["ns/broken"]
 
 
 def test_a_pod_without_a_group_is_given_time() -> None:
@@ -312,7 +321,7 @@ def test_a_pod_without_a_group_is_told_once_the_grouper_has_had_its_time() -> No
     assert not cluster.news(after_s=1).pods
     assert [pod.key for pod in cluster.news(after_s=25).pods] == ["ns/alone"]
     assert not cluster.news(after_s=40).pods
-    assert cluster.news(after_s=25 + HEARTBEAT_NS / SECOND).pods
+    assert cluster.news(after_s=25 + REPEAT_EVENT_NS / SECOND).pods
 
 
 def test_who_has_just_begun_to_look_gives_the_grouper_its_time() -> None:
@@ -351,13 +360,15 @@ def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
         group = build.pod_group("job", namespace="ns", queue="team")
         return Cluster(build.node("a", gpus=1), group, build.pod("job-0", namespace="ns", group="job", gpus=1))
 
-    assert started().news().stamps == {}
-    assert started().news(protected_s=60).stamps == {"ns/job": {names.LAST_START_TIMESTAMP_ANNOTATION: moment()}}
+    assert started().news().timestamp_annotations == {}
+    assert started().news(protected_s=60).timestamp_annotations == {
+        "ns/job": {names.LAST_START_TIMESTAMP_ANNOTATION: moment()}
+    }
 
 
 def test_who_runs_without_a_stamp_is_found_when_the_minimum_run_time_grows() -> None:
     cluster = crowded()
-    assert not cluster.news().unstamped
+    assert not cluster.news().without_start_time
     for after_s, protected_s, found in ((1, 60, True), (2, 60, False), (3, 90, True), (4, 30, False), (5, 90, True)):
         news = cluster.news(after_s, protected_s=protected_s)
-        assert (news.unstamped == {"ns/runs": ("ns/runs-0",)}) is found
+        assert (news.without_start_time == {"ns/runs": ("ns/runs-0",)}) is found

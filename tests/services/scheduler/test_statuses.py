@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.api import names
 from pykai.api.scheduling import SchedulingCondition
 from pykai.kube import resources
-from pykai.scheduler.status.startstamps import longest_ns
+from pykai.scheduler.status.startstamps import longest_min_runtime_ns
 from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 from tests.services.scheduler.test_evictions import running_pod
 
@@ -20,8 +20,8 @@ async def test_a_pod_that_fits_nowhere_is_told_why() -> None:
         await running_pod(lab, "first-0", "first", "a", gpu=1)
         await lab.gang("big", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
-            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.wait_until(lambda _: lab.condition("big-0")[0] == "False", 10)
             why = await lab.until_told("Unschedulable", "big-0")
             group_why = await lab.until_told("Unschedulable", "big")
         status, reason, message = lab.condition("big-0")
@@ -46,7 +46,7 @@ async def test_a_queue_over_its_limit_gives_its_figures() -> None:
         await lab.queue("small", parent="department", limit=1)
         await lab.gang("big", pods=1, gpu=2, queue="small")
         async with lab.scheduler():
-            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "big")), 10)
         (reason,) = _conditions(lab, "big")[0].reasons
         assert reason.reason == "OverLimit"
         assert reason.details["queueDetails"]["name"] == "small"
@@ -68,7 +68,7 @@ async def test_nothing_is_written_twice_however_many_cycles_pass() -> None:
             await scheduler.writes.flush()
             assert len(lab.faults.written("PATCH", STATUS)) == before
         async with lab.scheduler() as scheduler:
-            await scheduler.intake.synced()
+            await scheduler.intake.wait_for_sync()
             await lab.until_told("Unschedulable", "big")
             while scheduler.loop.cycles < 2:
                 await scheduler.loop.cycle()
@@ -81,25 +81,25 @@ async def test_our_own_notes_start_no_cycle() -> None:
         await lab.node("a", gpus=1)
         await lab.gang("big", pods=1, gpu=8)
         async with lab.scheduler(schedule_period="1h") as scheduler:
-            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
-            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
-            await scheduler.intake.groups.until(
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.wait_until(lambda _: lab.condition("big-0")[0] == "False", 10)
+            await scheduler.intake.groups.wait_until(
                 lambda store: bool((found := store.get("default/big")) and found.status.scheduling_conditions), 10
             )
-            await scheduler.intake.pods.until(
+            await scheduler.intake.pods.wait_until(
                 lambda store: bool((found := store.get("default/big-0")) and found.status.conditions), 10
             )
-            assert scheduler.intake.waiting == 0
+            assert scheduler.intake.pending_operations == 0
 
 
 async def test_what_found_its_place_loses_its_conditions() -> None:
     async with cluster() as lab:
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.groups.until(lambda store: bool(_conditions(lab, "job")), 10)
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "job")), 10)
             await lab.node("a", gpus=1)
             await lab.until_bound("job", 1)
-            await lab.groups.until(lambda store: not _conditions(lab, "job"), 10)
+            await lab.groups.wait_until(lambda store: not _conditions(lab, "job"), 10)
         assert lab.condition("job-0")[0] == "True"
 
 
@@ -112,7 +112,7 @@ async def test_a_group_without_enough_pods_is_not_ready() -> None:
         async with lab.scheduler():
             text = await lab.until_told("NotReady", "half")
             assert text == "Job is not ready for scheduling. Waiting for 2 pods, currently 1 exist, 0 are gated"
-            await lab.pods.until(lambda _: lab.condition("half-0") == ("False", "PodGroupNotReady", text), 10)
+            await lab.pods.wait_until(lambda _: lab.condition("half-0") == ("False", "PodGroupNotReady", text), 10)
         assert not _conditions(lab, "half")
         assert not [event for event in lab.events.values() if event["involvedObject"]["kind"] == "Pod"]
 
@@ -124,8 +124,8 @@ async def test_an_elastic_group_says_why_its_rest_waits() -> None:
         await running_pod(lab, "grows-0", "grows", "a", gpu=1)
         await lab.pod("grows-1", "grows", gpu=1)
         async with lab.scheduler():
-            await lab.groups.until(lambda store: bool(_conditions(lab, "grows")), 10)
-            await lab.pods.until(lambda _: lab.condition("grows-1")[:2] == ("False", "Unschedulable"), 10)
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "grows")), 10)
+            await lab.pods.wait_until(lambda _: lab.condition("grows-1")[:2] == ("False", "Unschedulable"), 10)
         (condition,) = _conditions(lab, "grows")
         assert "node(s) didn't have enough resources: GPUs" in condition.message
 
@@ -147,7 +147,9 @@ async def test_a_start_is_stamped_where_a_minimum_run_time_counts() -> None:
         await lab.node("a", gpus=1)
         await lab.gang("job", pods=1, gpu=1)
         async with lab.scheduler():
-            await lab.groups.until(lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10)
+            await lab.groups.wait_until(
+                lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10
+            )
         assert len(lab.faults.written("PATCH", r"/podgroups/job$")) == 1
 
 
@@ -160,7 +162,9 @@ async def test_a_start_that_nobody_asks_for_is_stamped_once_somebody_does() -> N
             await lab.until_told("Scheduled", "job-0")
             assert not lab.faults.written("PATCH", r"/podgroups/job$")
             await lab.client.patch(resources.QUEUES, "team", {"spec": {"reclaimMinRuntime": "1h"}})
-            await lab.groups.until(lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10)
+            await lab.groups.wait_until(
+                lambda _: bool(lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION)), 10
+            )
             pod = lab.pods.get("default/job-0")
             assert pod is not None
             bound = next(each for each in pod.status.conditions if each.type == names.CONDITION_POD_SCHEDULED)
@@ -180,7 +184,10 @@ async def test_a_start_before_the_minimum_run_time_is_not_worth_a_stamp() -> Non
         async with lab.scheduler() as scheduler:
             await lab.gang("other", pods=1)
             await lab.until_bound("other", 1)
-            assert await scheduler.loop.ask_engine(lambda snapshot, policy: longest_ns(policy, snapshot)) == 60 * SECOND
+            assert (
+                await scheduler.loop.query_engine(lambda snapshot, policy: longest_min_runtime_ns(policy, snapshot))
+                == 60 * SECOND
+            )
         assert lab.annotation("job", names.LAST_START_TIMESTAMP_ANNOTATION) == ""
 
 
@@ -192,7 +199,7 @@ async def test_a_broken_gang_is_stamped_told_and_evicted_after_its_grace() -> No
         async with lab.scheduler():
             text = await lab.until_told("StaleJob", "train")
             assert text == "Job is stale. 1 pods are active, minMember is 2"
-            await lab.groups.until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
+            await lab.groups.wait_until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
             since = lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)
             assert "evicting remaining pod: default/train-0" in await lab.until_told("Evict", "train")
             assert lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION) in (since, "")
@@ -204,10 +211,10 @@ async def test_a_gang_that_recovers_loses_its_stamp() -> None:
         await lab.group("train", minimum=2)
         await running_pod(lab, "train-0", "train", "a", gpu=1)
         async with lab.scheduler():
-            await lab.groups.until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
+            await lab.groups.wait_until(lambda _: bool(lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION)), 10)
             await lab.pod("train-1", "train", gpu=1)
             await lab.until_bound("train", 2)
-            await lab.groups.until(lambda _: not lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION), 10)
+            await lab.groups.wait_until(lambda _: not lab.annotation("train", names.STALE_TIMESTAMP_ANNOTATION), 10)
 
 
 async def test_a_status_that_fails_is_written_later() -> None:
@@ -216,8 +223,8 @@ async def test_a_status_that_fails_is_written_later() -> None:
         lab.faults.refuse("PATCH", STATUS, refusal(500, "InternalError"), times=3)
         await lab.gang("big", pods=1, gpu=8)
         async with lab.scheduler():
-            await lab.groups.until(lambda store: bool(_conditions(lab, "big")), 10)
-            await lab.pods.until(lambda _: lab.condition("big-0")[0] == "False", 10)
+            await lab.groups.wait_until(lambda store: bool(_conditions(lab, "big")), 10)
+            await lab.pods.wait_until(lambda _: lab.condition("big-0")[0] == "False", 10)
 
 
 async def test_the_conditions_of_another_pool_stay() -> None:
@@ -236,7 +243,7 @@ async def test_the_conditions_of_another_pool_stay() -> None:
             resources.POD_GROUPS, "big", {"status": {"schedulingConditions": [other]}}, "default", subresource="status"
         )
         async with lab.scheduler():
-            await lab.groups.until(lambda store: len(_conditions(lab, "big")) == 2, 10)
+            await lab.groups.wait_until(lambda store: len(_conditions(lab, "big")) == 2, 10)
         assert [each.node_pool for each in _conditions(lab, "big")] == ["blue", "default"]
         assert _conditions(lab, "big")[1].transition_id == "8"
 

@@ -18,7 +18,7 @@ from pykai.kube.clock import Clock
 from pykai.kube.resources import PODS
 from pykai.kube.store import Change, Store
 from pykai.lab.apiserver.server import ApiServer
-from pykai.scheduler.sanitising.sharedgpus import Tenants
+from pykai.scheduler.sanitising.sharedgpus import SharedGpuSanitiser
 from tests.servers import ensure_namespace
 
 HELD = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: "g"}
@@ -33,12 +33,12 @@ class House:
     def __init__(self, client: Client, store: Store[Pod]) -> None:
         self._client = client
         self.store = store
-        self.tenants = Tenants(store, Shard())
+        self.tenants = SharedGpuSanitiser(store, Shard())
         self.again: list[str] = []
         store.subscribe(self._changed)
 
     def _changed(self, change: Change[Pod]) -> None:
-        self.again += [tenant.metadata.name for tenant in self.tenants.concerned(change)]
+        self.again += [tenant.metadata.name for tenant in self.tenants.affected_pods(change)]
 
     async def pod(
         self,
@@ -53,7 +53,7 @@ class House:
         meta = {"name": name, "namespace": namespace, "labels": labels, "annotations": HALF}
         await self._client.create(PODS, {"metadata": meta, "spec": {**spec, **({"nodeName": node} if node else {})}})
         await self._client.patch(PODS, name, {"status": {"phase": phase}}, namespace, subresource="status")
-        await self.store.until(lambda store: _phase(store, f"{namespace}/{name}") == phase)
+        await self.store.wait_until(lambda store: _phase(store, f"{namespace}/{name}") == phase)
 
     async def reservation(self, node: str = "n1", group: str = "g") -> None:
         """As the binder, ours or KAI's, makes it."""
@@ -62,19 +62,19 @@ class House:
 
     async def gone(self, name: str, namespace: str = "default") -> None:
         await self._client.delete(PODS, name, namespace, grace_s=0)
-        await self.store.until(lambda store: f"{namespace}/{name}" not in store)
+        await self.store.wait_until(lambda store: f"{namespace}/{name}" not in store)
 
     def seen(self, name: str, namespace: str = "default") -> Pod:
         """The pod as the engine gets it."""
         pod = self.store.get(f"{namespace}/{name}")
         assert pod is not None
-        return self.tenants.believable(pod)[0]
+        return self.tenants.sanitise(pod)[0]
 
     def judged(self, name: str) -> tuple[dict[str, str], str]:
         """The labels that are believed, and what is wrong."""
         pod = self.store.get(f"default/{name}")
         assert pod is not None
-        seen, problems = self.tenants.believable(pod)
+        seen, problems = self.tenants.sanitise(pod)
         return seen.metadata.labels, "".join(map(str, problems))
 
 
@@ -97,7 +97,7 @@ async def _house() -> AsyncIterator[House]:
     caches = Caches(client)
     store = caches.store(PODS, Pod)
     await caches.start()
-    await caches.synced()
+    await caches.wait_for_sync()
     try:
         yield House(client, store)
     finally:
@@ -141,7 +141,7 @@ async def test_a_pod_that_only_says_it_is_a_reservation_is_none(
     assert house.judged("tenant")[0] == {}
     fake = house.store.get(f"{namespace}/{name}")
     assert fake is not None
-    seen, problems = house.tenants.believable(fake)
+    seen, problems = house.tenants.sanitise(fake)
     assert seen.metadata.labels == {}
     assert "only pods in namespace kai-resource-reservation hold GPUs for others" in str(problems[0])
 

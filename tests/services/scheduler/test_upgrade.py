@@ -21,7 +21,7 @@ async def left_half_bound(lab: Lab, places: dict[str, str]) -> str:
     await lab.client.patch(resources.POD_GROUPS, "train", {"metadata": {"annotations": annotations}}, "default")
     pod, node = next(iter(places.items()))
     await lab.client.bind("default", pod, uid=uids[pod], node=node)
-    await lab.pods.until(lambda _: len(lab.placed("train")) == 1, 10)
+    await lab.pods.wait_until(lambda _: len(lab.placed("train")) == 1, 10)
     return text
 
 
@@ -57,7 +57,7 @@ async def test_one_of_which_bind_requests_were_written_becomes_whole() -> None:
         meta = {"name": "train-0", "ownerReferences": [owner]}
         await lab.create(resources.BIND_REQUESTS, {"metadata": meta, "spec": spec})
         async with lab.scheduler():
-            await lab.requests.until(lambda store: len(store) == 2, 10)
+            await lab.requests.wait_until(lambda store: len(store) == 2, 10)
         other = lab.requests.get("default/train-1")
         assert other is not None
         assert other.spec.selected_node == "a"
@@ -72,7 +72,7 @@ async def test_a_gang_that_cannot_become_whole_is_given_back() -> None:
             resources.PODS, "train-0", {"status": {"phase": "Running"}}, "default", subresource="status"
         )
         async with lab.scheduler():
-            await lab.pods.until(
+            await lab.pods.wait_until(
                 lambda store: (
                     (found := store.get("default/train-0")) is None or found.metadata.deletion_timestamp is not None
                 ),

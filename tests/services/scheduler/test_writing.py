@@ -30,10 +30,10 @@ from pykai.core.report.decisions import Bind
 from pykai.kube import resources
 from pykai.kube.client import Client
 from pykai.kube.errors import ConnectionLost
-from pykai.scheduler.dispatch.bindplan import PlanError, Planned, decode_plan, encode_plan, whole
+from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode_plan, encode_plan, has_minimum
 from pykai.scheduler.dispatch.bindrequests import label_value, needs_binder, request_object, request_spec
-from pykai.scheduler.status.conditions import pod_condition, unschedulable
-from pykai.scheduler.status.statuswrites import Patch, StatusWrites
+from pykai.scheduler.status.conditions import pod_condition_patch, unschedulable_conditions
+from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 from tests.services.scheduler.schedulercluster import Lab, cluster, refusal
 
 PLAIN = Bind("ns", "p", "uid", "ns/g", "a", names.RECEIVED_REGULAR, 1, "1.00")
@@ -45,7 +45,7 @@ def pod(**spec: Any) -> Pod:
 
 def test_a_plan_comes_back_as_it_went_out() -> None:
     request = msgspec.to_builtins(request_spec(PLAIN))
-    entries = [Planned("p0", "u0", "a"), Planned("p", "uid", "a", request, {"x": "y"})]
+    entries = [PendingBind("p0", "u0", "a"), PendingBind("p", "uid", "a", request, {"x": "y"})]
     text = encode_plan(entries)
     assert text == '[["p0","u0","a"],["p","uid","a"]]'
     assert decode_plan(text) == [("p0", "u0", "a"), ("p", "uid", "a")]
@@ -55,11 +55,11 @@ def test_a_large_plan_is_compressed_and_one_that_is_too_large_refused() -> None:
     """Uids do not compress well: as many pods as a node holds times 100 nodes fit."""
     dice = random.Random(1)
     places = [(f"train-{index}", str(UUID(bytes=dice.randbytes(16))), f"node-{index}") for index in range(11_000)]
-    text = encode_plan(Planned(*place) for place in places)
+    text = encode_plan(PendingBind(*place) for place in places)
     assert len(text) < 600_000
     assert decode_plan(text) == places
-    endless = [Planned(dice.randbytes(40).hex(), "u", "n") for _ in range(20_000)]
-    with pytest.raises(PlanError, match=r"for 20000 pods has .* bytes, .* compressed; a record holds 999000"):
+    endless = [PendingBind(dice.randbytes(40).hex(), "u", "n") for _ in range(20_000)]
+    with pytest.raises(BindPlanError, match=r"for 20000 pods has .* bytes, .* compressed; a record holds 999000"):
         encode_plan(endless)
 
 
@@ -68,7 +68,7 @@ def test_a_large_plan_is_compressed_and_one_that_is_too_large_refused() -> None:
     ["", "{}", "[[1]]", '[["p","","n"]]', "z!!", "zAAAA", '[["p","u","a",{}]]', '[["p","u","a"],["p","v","b"]]'],
 )
 def test_what_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(PlanError):
+    with pytest.raises(BindPlanError):
         decode_plan(text)
 
 
@@ -79,9 +79,9 @@ def test_a_plan_asks_for_the_minimum_of_every_subgroup() -> None:
         )
     )
     root, _ = build_subgroup_tree(group)
-    assert whole(root, {"head": 1, "workers": 2})
-    assert not whole(root, {"head": 1, "workers": 1})
-    assert not whole(root, {"workers": 5})
+    assert has_minimum(root, {"head": 1, "workers": 2})
+    assert not has_minimum(root, {"head": 1, "workers": 1})
+    assert not has_minimum(root, {"workers": 5})
 
 
 @pytest.mark.parametrize(
@@ -132,11 +132,11 @@ def test_a_pod_condition_is_written_when_something_changed() -> None:
         type="PodScheduled", status="False", reason="Unschedulable", message="why", last_transition_time="then"
     )
     one = Pod(status=PodStatus(conditions=(waits,)))
-    assert pod_condition(one, "PodScheduled", "False", "Unschedulable", "why", "now") is None
-    patch = pod_condition(one, "PodScheduled", "False", "Unschedulable", "because", "now")
+    assert pod_condition_patch(one, "PodScheduled", "False", "Unschedulable", "why", "now") is None
+    patch = pod_condition_patch(one, "PodScheduled", "False", "Unschedulable", "because", "now")
     assert patch is not None
     assert patch["status"]["conditions"][0]["lastTransitionTime"] == "then"
-    patch = pod_condition(one, "PodScheduled", "True", "", "", "now")
+    patch = pod_condition_patch(one, "PodScheduled", "True", "", "", "now")
     assert patch is not None
     assert patch["status"]["conditions"][0]["lastTransitionTime"] == "now"
 
@@ -172,7 +172,7 @@ def test_the_newest_word_of_a_pool_stands_last(
     existing: list[SchedulingCondition], expected: list[tuple[str, str]] | None
 ) -> None:
     """cycle:EXP-11, T-42."""
-    found = unschedulable(existing, pool="default", message="why", reasons=[], now="now")
+    found = unschedulable_conditions(existing, pool="default", message="why", reasons=[], now="now")
     assert (None if found is None else [(each.node_pool, each.transition_id) for each in found]) == expected
 
 
@@ -197,7 +197,7 @@ class Pool:
 
     def put(self, value: str, key: str = "k") -> None:
         content = {"metadata": {"annotations": {"x": value}}}
-        self.writes.put(key, lambda: Patch(resources.POD_GROUPS, "default", "g", content), self.done.append)
+        self.writes.put(key, lambda: StatusPatch(resources.POD_GROUPS, "default", "g", content), self.done.append)
 
     async def value(self) -> str:
         assert await self.writes.flush()
@@ -275,7 +275,7 @@ async def test_binds_go_first() -> None:
 async def test_a_content_that_cannot_be_made_harms_nobody() -> None:
     async with cluster() as lab, Pool(lab) as pool:
 
-        def broken() -> Patch:
+        def broken() -> StatusPatch:
             raise RuntimeError("no content")
 
         pool.writes.put("broken", broken)

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.quantity import SATURATED, QuantityError, RawQuantity, whole
+from pykai.api.quantity import SATURATED, QuantityError, RawQuantity, unit_value
 from pykai.api.storage import (
     CSIDriver,
     CSINode,
@@ -98,7 +98,7 @@ class Provisioning(NamedTuple):
 
 def _bytes(raw: RawQuantity | None) -> int | None:
     try:
-        return None if raw is None else max(0, whole(raw))
+        return None if raw is None else max(0, unit_value(raw))
     except QuantityError:
         return None
 
@@ -123,7 +123,7 @@ def size_problems(item: StorageObject) -> list[Problem]:
     problems: list[Problem] = []
     for path, raw in sizes:
         try:
-            whole(0 if raw is None else raw)
+            unit_value(0 if raw is None else raw)
         except QuantityError as error:
             problems.append(Problem(subject, path, f"{error}; {fallback}"))
     return problems

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykai.api.core import ConfigMap, Namespace, Node, Pod, PriorityClass
-from pykai.api.decode import Object
+from pykai.api.decode import WireObject
 from pykai.api.numa import NodeResourceTopology
 from pykai.api.scheduling import BindRequest, PodGroup, Queue
 from pykai.api.topology import MOST_LEVELS, Topology, alias_problems, validate_topology
@@ -53,7 +53,7 @@ _SHAPE_SLACK = 4096
 class Tables:
     """The model of a cluster.  One owner applies changes; a snapshot is valid until the next change (cycle:PERF-1)."""
 
-    def __init__(self, shard: Shard | None = None, objects: Iterable[Object] = ()) -> None:
+    def __init__(self, shard: Shard | None = None, objects: Iterable[WireObject] = ()) -> None:
         self.shard = shard or Shard()
         self.axes = Axes()
         self.shapes = ShapeRegister()
@@ -106,7 +106,7 @@ class Tables:
 
     # -- taking changes in ------------------------------------------------------------------------------------------
 
-    def apply(self, item: Object) -> None:
+    def apply(self, item: WireObject) -> None:
         """Take in one object as it is now.
 
         Kinds that change often without meaning anything here (heartbeats, conditions, figures in a status) are compared
@@ -131,7 +131,7 @@ class Tables:
             self._rest_token = object()
             self._apply_rare_kind(item)
 
-    def _apply_rare_kind(self, item: Object) -> None:
+    def _apply_rare_kind(self, item: WireObject) -> None:
         """Objects that hardly ever change without meaning it."""
         if isinstance(item, PriorityClass):
             self.priority_classes = {**self.priority_classes, item.metadata.name: item}

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykai.api import names
-from pykai.api.quantity import milli, whole
+from pykai.api.quantity import milli_value, unit_value
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ def is_tracked(name: str) -> bool:
 
 def amount(name: str, raw: str | int | float) -> int:
     """The amount in the unit of its axis: milli for cpu and unknown scalars, whole for the rest."""
-    value = whole(raw) if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name) else milli(raw)
+    value = unit_value(raw) if name in _WHOLE_UNITS or is_gpu(name) or is_mig(name) else milli_value(raw)
     return max(-MAX_AMOUNT, min(MAX_AMOUNT, value))
 
 

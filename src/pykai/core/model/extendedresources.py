@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from pykai.api import names
 from pykai.api.core import Container, PodSpec
-from pykai.api.quantity import QuantityError, whole
+from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.resource import DeviceClaim, DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec
 from pykai.api.scheduling import ContainerExtendedResourceRequest
 from pykai.api.timestamp import TimestampError, parse_timestamp
@@ -144,7 +144,7 @@ def _is_long_running(pod: PodSpec, number: int) -> bool:
 
 def _amount(container: Container, resource: str) -> int:
     try:
-        return whole(container.resources.requests.get(resource, 0))
+        return unit_value(container.resources.requests.get(resource, 0))
     except QuantityError:
         # Whoever reads the requests of the pod says so, and the pod waits.
         return 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pykai.api.core import Container, Pod, ResourceRequirements
-from pykai.api.quantity import QuantityError, RawQuantity, nano
+from pykai.api.quantity import QuantityError, RawQuantity, nano_value
 from pykai.core.model.axes import MAX_AMOUNT, amount, is_gpu, is_tracked
 
 #: What one unit needs: (resource, amount in axis units), amounts above zero, sorted by name.
@@ -122,5 +122,5 @@ def _all_guaranteed(parts: list[ResourceRequirements]) -> bool:
 
 
 def _exact(resources: Mapping[str, RawQuantity]) -> dict[str, int]:
-    found = {name: nano(resources[name]) for name in _QOS_RESOURCES if name in resources}
+    found = {name: nano_value(resources[name]) for name in _QOS_RESOURCES if name in resources}
     return {name: value for name, value in found.items() if value > 0}

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from pykai.kube.client import Client
 from pykai.kube.credentials import connect
-from pykai.kube.reflector import Follower, Selection
+from pykai.kube.reflector import Reflector, WatchSelection
 from pykai.kube.resources import BIND_REQUESTS, JOBS, NODES, POD_GROUPS, PODS, Resource
 from pykai.kube.store import Change, Store
 
@@ -70,7 +70,7 @@ async def record(client: Client, path: Path, stop: asyncio.Event) -> None:
     began_s = time.monotonic()
     with path.open("a", encoding="utf-8") as out:
         stores = [Recorded(resource, out, began_s) for resource in RECORDED]
-        tasks = [asyncio.create_task(Follower(client, Selection(each.resource), each).run()) for each in stores]
+        tasks = [asyncio.create_task(Reflector(client, WatchSelection(each.resource), each).run()) for each in stores]
         told = asyncio.create_task(stop.wait())
         try:
             for store in stores:

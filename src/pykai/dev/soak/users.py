@@ -12,7 +12,7 @@ from typing import Any
 from pykai.dev.soak import workload
 from pykai.dev.soak.invariants import is_complete
 from pykai.kube.client import Client
-from pykai.kube.errors import AlreadyExists, ConnectionLost, NotFound, ServerFailed, TooManyRequests
+from pykai.kube.errors import AlreadyExists, ConnectionLost, NotFound, ServerError, TooManyRequests
 from pykai.kube.resources import DEPLOYMENTS, JOBS, Resource
 
 _NAMESPACE = "default"
@@ -21,7 +21,7 @@ _LOOK_S = 0.5
 #: chances, at each look, that a running job is given up and that a service is scaled
 _GIVE_UP, _SCALE = 0.03, 0.08
 #: worth another try
-_PASSING = (ConnectionLost, ServerFailed, TooManyRequests)
+_PASSING = (ConnectionLost, ServerError, TooManyRequests)
 _AGAIN_S = 0.1
 
 

@@ -363,7 +363,7 @@ def _refused(webhook: Webhook, status: Mapping[str, Any]) -> errors.ApiError:
 
 def _failed(webhook: Webhook, text: str) -> errors.ApiError:
     message = f'Internal error occurred: failed calling webhook "{webhook.name}": {text}'
-    return errors.ServerFailed(500, "InternalError", message)
+    return errors.ServerError(500, "InternalError", message)
 
 
 def _labels(obj: JsonObject | None) -> Mapping[str, str]:

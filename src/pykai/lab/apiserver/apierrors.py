@@ -129,9 +129,9 @@ def expired(text: str = "The resourceVersion for the provided watch is too old."
     return errors.Gone(410, "Expired", text)
 
 
-def too_large_revision(asked: int, current: int) -> errors.ServerFailed:
+def too_large_revision(asked: int, current: int) -> errors.ServerError:
     """A revision that has not happened yet."""
-    return errors.ServerFailed(
+    return errors.ServerError(
         504,
         "Timeout",
         f"Timeout: Too large resource version: {asked}, current: {current}",

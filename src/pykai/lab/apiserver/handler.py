@@ -132,7 +132,7 @@ class Handler:
         except Exception as error:
             _log.exception("%s %s failed", request.method, request.path)
             text = f"{request.method} {request.path} failed in the server: {type(error).__name__}: {error}"
-            broken = errors.ServerFailed(500, "InternalError", text)
+            broken = errors.ServerError(500, "InternalError", text)
             answer = Response(500, encode(apierrors.status_object(broken)), _JSON)
         if warnings and isinstance(answer, Response):
             shown = ", ".join('299 - "' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in warnings)
@@ -219,7 +219,7 @@ class Handler:
         if call.kind.store == ("", "pods") and call.subresource in ("log", "exec", "attach", "portforward"):
             self._reader.record(call)
             what = "`kubectl logs`" if call.subresource == "log" else f"`{call.subresource}`"
-            return errors.ServerFailed(501, "NotImplemented", _NO_CONTAINER.format(what=what))
+            return errors.ServerError(501, "NotImplemented", _NO_CONTAINER.format(what=what))
         if call.kind.custom and call.name:
             return apierrors.not_found(call.kind.group, call.kind.plural, call.name)
         return apierrors.no_such_path()
@@ -299,7 +299,7 @@ class Handler:
             await self._storage.durable(deleted.record.revision)
             return _answered(201, _SUCCESS_CREATED)
         if pod and call.subresource in ("resize", "ephemeralcontainers") and call.verb in ("update", "patch"):
-            raise errors.ServerFailed(501, "NotImplemented", f"{call.subresource} of a running pod is not served here")
+            raise errors.ServerError(501, "NotImplemented", f"{call.subresource} of a running pod is not served here")
         raise self._no_subresource(call)
 
     async def _delete_collection(self, call: Call, request: Request, form: Form) -> Response:

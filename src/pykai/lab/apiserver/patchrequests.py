@@ -70,13 +70,13 @@ def _refused(call: Call, error: PatchError) -> errors.ApiError:
     return errors.ApiError(error.code, reason, error.message)
 
 
-def _untyped(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerFailed:
+def _untyped(call: Call, config: JsonObject, unknown: list[str]) -> errors.ServerError:
     """An apply of fields that nobody could own."""
     texts = [f".{path}: field not declared in schema" for path in unknown]
     listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
     namespace = (config.get("metadata") or {}).get("namespace") or ""
     what = f"{namespace}/{call.name}; {call.kind.group}/{call.kind.version}, Kind={call.kind.kind}"
-    return errors.ServerFailed(500, "", f"failed to create typed patch object ({what}): {listed}")
+    return errors.ServerError(500, "", f"failed to create typed patch object ({what}): {listed}")
 
 
 def _apply(call: Call, config: Any, now: Callable[[], str]) -> Callable[[JsonObject | None], JsonObject]:

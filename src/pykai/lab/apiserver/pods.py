@@ -152,10 +152,10 @@ def bound(writer: Writer, call: Call, binding: Mapping[str, Any]) -> Record:
     node = target.get("name")
     # A real server does not call these errors Invalid either.
     if not node or not isinstance(node, str):
-        raise errors.ServerFailed(500, "", "target.name: Required value")
+        raise errors.ServerError(500, "", "target.name: Required value")
     if target.get("kind") not in (None, "", "Node"):
         cause = apierrors.unsupported("target.kind", target.get("kind"), "Node", "<empty>")
-        raise errors.ServerFailed(500, "", f"{cause.field}: {cause.text}")
+        raise errors.ServerError(500, "", f"{cause.field}: {cause.text}")
     pod = record.object()
     meta, spec = pod["metadata"], pod["spec"]
 
@@ -204,7 +204,7 @@ def check_eviction(writer: Writer, pod: Record, *, dry_run: bool = False) -> Non
         if matches((budget.get("spec") or {}).get("selector"), pod.labels):
             found.append(budget)
     if len(found) > 1:
-        raise errors.ServerFailed(
+        raise errors.ServerError(
             500,
             "InternalError",
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",

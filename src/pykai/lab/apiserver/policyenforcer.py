@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pykai.api import guardedfields
-from pykai.api.guardedfields import CREATE, UPDATE, Closed, Field, Guard, Policy
+from pykai.api.guardedfields import CREATE, UPDATE, ClosedNamespaces, FieldGuard, FieldPolicy, GuardedField
 from pykai.kube import errors
 from pykai.lab.apiserver.apierrors import forbidden
 from pykai.lab.apiserver.calls import Call
@@ -33,18 +33,18 @@ BINDINGS: Final[StoreKey] = ("admissionregistration.k8s.io", "validatingadmissio
 _log = logging.getLogger(__name__)
 
 
-def touched(guard: Guard, operation: str, new: JsonObject, old: JsonObject | None) -> bool:
+def touched(guard: FieldGuard, operation: str, new: JsonObject, old: JsonObject | None) -> bool:
     """Whether a write sets, changes or removes a guarded field."""
     if operation == UPDATE and not guard.updating:
         return False
     if guard.scheduler and _at(new, ("spec", "schedulerName")) != guard.scheduler:
         return False
-    if guard.whole and operation == CREATE:
+    if guard.guards_creation and operation == CREATE:
         return True
     return any(_held(field, new) != _held(field, old or {}) for field in guard.fields)
 
 
-def _held(field: Field, obj: JsonObject) -> Any:
+def _held(field: GuardedField, obj: JsonObject) -> Any:
     """What an object has of a field, so that equal values mean that nothing was touched."""
     found = _at(obj, field.path)
     if not field.key:
@@ -70,9 +70,9 @@ class Guards:
     def __init__(self, storage: Storage, authorizer: Authorizer) -> None:
         self._storage = storage
         self._authorizer = authorizer
-        self._known = {policy.name: policy for policy in guardedfields.policies()}
-        self._by_resource: dict[tuple[str, str], list[Policy]] = {}
-        self._closed: Closed | None = None
+        self._known = {policy.name: policy for policy in guardedfields.field_policies()}
+        self._by_resource: dict[tuple[str, str], list[FieldPolicy]] = {}
+        self._closed: ClosedNamespaces | None = None
         self._unknown: set[str] = set()
         self._read()
         for store in (POLICIES, BINDINGS):
@@ -98,7 +98,7 @@ class Guards:
                 if touched(guard, operation, new, old) and not self._entitled(call, guard, operation):
                     raise _denied(call, policy.name, guard.message)
 
-    def _entitled(self, call: Call, guard: Guard, operation: str) -> bool:
+    def _entitled(self, call: Call, guard: FieldGuard, operation: str) -> bool:
         return any(
             self._authorizer.allowed(
                 call.user, right.verb, right.group, right.resource, namespace=right.namespace or call.namespace
@@ -123,7 +123,7 @@ class Guards:
         for name in sorted(bound & self._known.keys()):
             policy = self._known[name]
             self._by_resource.setdefault((policy.group, policy.resource), []).append(policy)
-        table = guardedfields.closed()
+        table = guardedfields.closed_namespaces()
         self._closed = None
         if table.name in bound:
             namespaces = _selected_namespaces(stored[table.name].object())

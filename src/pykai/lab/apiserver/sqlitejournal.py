@@ -145,9 +145,9 @@ class SqliteJournal:
             if len(self._batch) == 1:
                 self._condition.notify()
 
-    def _failure(self) -> errors.ServerFailed:
+    def _failure(self) -> errors.ServerError:
         text = f"the state file {self._path} cannot be written: {self._failed}; mend that and start the server again"
-        return errors.ServerFailed(500, "InternalError", text)
+        return errors.ServerError(500, "InternalError", text)
 
     def _rows(self, table: str, columns: str, rest: str = "", values: Iterable[str] = ()) -> Iterator[Any]:
         """Rows of a table, each as it was written; `StateError` for one that is not."""

@@ -25,7 +25,7 @@ from pykai.api.meta import LabelSelector, ObjectMeta, OwnerReference, Wire
 from pykai.kube.client import Client, PatchKind
 from pykai.kube.clock import Clock
 from pykai.kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import Resource, split_key
 from pykai.kube.runtime import Runtime
@@ -65,7 +65,7 @@ class Controller:
         """`feeds`: stores, the controller's own kind first, and what to do with changes; `also`: those only read."""
         self._name = name
         self.clock = runtime.clock
-        self.recorder = Recorder(runtime.client, component=name, clock=runtime.clock)
+        self.recorder = EventRecorder(runtime.client, component=name, clock=runtime.clock)
         self._reconcile = reconcile
         self._reconciler = Reconciler(name, self._try, clock=runtime.clock, workers=8, max_delay_s=30.0)
         self._feeds = feeds
@@ -123,7 +123,7 @@ class Controller:
     def _unreadable(self, key: str, problem: DecodeError | None) -> None:
         if problem is not None:
             resource = self._feeds[0][0].resource
-            about = Reference(resource.api_version, resource.kind, *split_key(key), problem.uid)
+            about = InvolvedObject(resource.api_version, resource.kind, *split_key(key), problem.uid)
             text = f"{problem}; nothing is done for it until this is mended"
             self.recorder.event(about, "Warning", names.EVENT_UNREADABLE, text)
 
@@ -201,10 +201,10 @@ def key_of(obj: Wire) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def reference(obj: Wire, resource: Resource) -> Reference:
+def reference(obj: Wire, resource: Resource) -> InvolvedObject:
     """The object as an event names it."""
     metadata = metadata_of(obj)
-    return Reference(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
+    return InvolvedObject(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
 
 
 def controller_of(obj: Wire) -> OwnerReference | None:

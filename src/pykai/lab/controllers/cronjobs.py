@@ -68,7 +68,7 @@ class CronJobs:
         cron = self._crons.get(key)
         if cron is None or cron.metadata.deletion_timestamp is not None:
             return None
-        owned = self._jobs.by(CONTROLLER, cron.metadata.uid)
+        owned = self._jobs.by_index(CONTROLLER, cron.metadata.uid)
         await self._forget_history(cron, [job for job in owned if job.metadata.deletion_timestamp is None])
         now_s = self.controller.now_s()
         scheduled_s: float | None = None
@@ -114,7 +114,7 @@ class CronJobs:
     def _active(self, cron: CronJob) -> list[Job]:
         return [
             job
-            for job in self._jobs.by(CONTROLLER, cron.metadata.uid)
+            for job in self._jobs.by_index(CONTROLLER, cron.metadata.uid)
             if finished(job) is None and job.metadata.deletion_timestamp is None
         ]
 
@@ -149,7 +149,7 @@ class CronJobs:
             patch["lastScheduleTime"] = stamp(scheduled_s)
         successes = [
             job.status.completion_time
-            for job in self._jobs.by(CONTROLLER, current.metadata.uid)
+            for job in self._jobs.by_index(CONTROLLER, current.metadata.uid)
             if job.status.completion_time is not None
         ]
         latest = max(successes, default=None)

@@ -101,14 +101,14 @@ class Deployments:
         return self._figures(self._sets.get(key_of(new)) or new)
 
     def _figures(self, one: ReplicaSet) -> Generation:
-        pods = self._pods.by(CONTROLLER, one.metadata.uid)
+        pods = self._pods.by_index(CONTROLLER, one.metadata.uid)
         there = sum(pod.status.phase not in ("Succeeded", "Failed") for pod in pods)
         replicas = 1 if one.spec.replicas is None else one.spec.replicas
         return Generation(one.metadata.name, replicas, one.status.available_replicas, there)
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
         """Its ReplicaSets, oldest first."""
-        owned = self._sets.by(CONTROLLER, deployment.metadata.uid)
+        owned = self._sets.by_index(CONTROLLER, deployment.metadata.uid)
         return sorted(
             (one for one in owned if one.metadata.deletion_timestamp is None),
             key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name),

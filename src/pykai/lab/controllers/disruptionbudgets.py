@@ -40,7 +40,7 @@ class Budgets:
         pod = change.new or change.old
         if pod is None:
             return
-        for budget in self._budgets.by(_IN_NAMESPACE, pod.metadata.namespace):
+        for budget in self._budgets.by_index(_IN_NAMESPACE, pod.metadata.namespace):
             if selects(budget.spec.selector, pod.metadata.labels):
                 self.controller.enqueue_soon(key_of(budget))
 

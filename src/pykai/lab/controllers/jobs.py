@@ -84,7 +84,7 @@ class Jobs:
         if job is None or is_going_away(job):
             return None
         now_s = self.controller.now_s()
-        pods = self._pods.by(CONTROLLER, job.metadata.uid)
+        pods = self._pods.by_index(CONTROLLER, job.metadata.uid)
         over = finished(job)
         if over is not None:
             return await self._bury(job, over, pods, now_s)
@@ -124,7 +124,7 @@ class Jobs:
             return tally.back_off_until_s - now_s
         indexes: list[int | None] = [None] * count
         if is_indexed(job):
-            going = (pod for pod in self._pods.by(CONTROLLER, job.metadata.uid) if is_going(pod))
+            going = (pod for pod in self._pods.by_index(CONTROLLER, job.metadata.uid) if is_going(pod))
             indexes = list(missing_indexes(job, tally, going if waits_for_the_dead else (), count))
         for index in indexes[:_MOST_AT_ONCE]:
             if not await self._make(job, memory, index):
@@ -152,7 +152,7 @@ class Jobs:
         if current is None or current.metadata.uid != job.metadata.uid:
             return
         job = current
-        tally = tally_of(job, self._pods.by(CONTROLLER, job.metadata.uid), memory)
+        tally = tally_of(job, self._pods.by_index(CONTROLLER, job.metadata.uid), memory)
         status = status_of(job, tally, outcome, self.controller.now())
         if status:
             await self._write_job.patch_status(job, status)

@@ -59,7 +59,7 @@ class LostPods:
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._nodes.get(name)
-        pods = self._pods.by(_ON_NODE, name)
+        pods = self._pods.by_index(_ON_NODE, name)
         now_s = self.controller.now_s()
         if node is None:
             if not pods:
@@ -90,7 +90,7 @@ class LostPods:
 
     async def _drive_out(self, node: Node, now_s: float) -> float | None:
         waits: list[float] = []
-        for pod in self._pods.by(_ON_NODE, node.metadata.name):
+        for pod in self._pods.by_index(_ON_NODE, node.metadata.name):
             if is_finished(pod) or is_going(pod):
                 continue
             for taint in _driving(node):

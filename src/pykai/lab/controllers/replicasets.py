@@ -78,7 +78,7 @@ class ReplicaSets:
         if uid not in self._made:
             await self._adopt(owner)
             self._made[uid] = 0
-        active = [pod for pod in self._pods.by(CONTROLLER, uid) if is_active(pod)]
+        active = [pod for pod in self._pods.by_index(CONTROLLER, uid) if is_active(pod)]
         goal = replicas_of(owner)
         again_s: float | None = None
         if len(active) < goal:
@@ -122,7 +122,7 @@ class ReplicaSets:
         if current is None or current.metadata.uid != owner.metadata.uid:
             return None
         status, available_in_s = status_of(
-            current, self._pods.by(CONTROLLER, current.metadata.uid), self.controller.now_s()
+            current, self._pods.by_index(CONTROLLER, current.metadata.uid), self.controller.now_s()
         )
         if status:
             await self._write_set.patch_status(current, status)

@@ -68,7 +68,7 @@ class ResourceClaims:
 
     def _on_template(self, change: Change[ResourceClaimTemplate]) -> None:
         if change.new is not None:
-            for pod in self._pods.by(_TEMPLATE_USERS, change.key):
+            for pod in self._pods.by_index(_TEMPLATE_USERS, change.key):
                 self.controller.enqueue(_POD + key_of(pod))
 
     def _on_pod(self, change: Change[MachinePod]) -> None:
@@ -76,9 +76,9 @@ class ResourceClaims:
         if pod is None or not (pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None):
             return
         if change.new is None or is_finished(pod):
-            for claim in self._claims.by(_CONSUMER, pod.metadata.uid):
+            for claim in self._claims.by_index(_CONSUMER, pod.metadata.uid):
                 self.controller.enqueue(_CLAIM + key_of(claim))
-            for claim in self._claims.by(CONTROLLER, pod.metadata.uid):
+            for claim in self._claims.by_index(CONTROLLER, pod.metadata.uid):
                 self.controller.enqueue(_CLAIM + key_of(claim))
         elif _missing_templates(pod):
             self.controller.enqueue(_POD + change.key)
@@ -97,7 +97,7 @@ class ResourceClaims:
         known = {status.name for status in pod.status.resource_claim_statuses}
         existing = {
             claim.metadata.annotations.get(names.POD_CLAIM_NAME_ANNOTATION, ""): claim
-            for claim in self._claims.by(CONTROLLER, pod.metadata.uid)
+            for claim in self._claims.by_index(CONTROLLER, pod.metadata.uid)
         }
         made: list[Document] = []
         for wish in pod.spec.resource_claims:

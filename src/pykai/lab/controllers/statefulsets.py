@@ -90,7 +90,7 @@ class StatefulSets:
 
     def _ordinals(self, owner: StatefulSet) -> dict[int, MachinePod]:
         found: dict[int, MachinePod] = {}
-        for pod in self._pods.by(CONTROLLER, owner.metadata.uid):
+        for pod in self._pods.by_index(CONTROLLER, owner.metadata.uid):
             ordinal = pod.metadata.name.removeprefix(f"{owner.metadata.name}-")
             if ordinal.isdigit():
                 found[int(ordinal)] = pod
@@ -169,7 +169,7 @@ class StatefulSets:
 
     async def _revision(self, owner: StatefulSet) -> str:
         """The name of the revision of the current template, which is made where it is missing."""
-        kept = self._revisions.by(CONTROLLER, owner.metadata.uid)
+        kept = self._revisions.by_index(CONTROLLER, owner.metadata.uid)
         name = f"{owner.metadata.name}-{fingerprint(owner.spec.template)}"
         newest = 1 + max((one.revision for one in kept), default=0)
         for one in kept:
@@ -199,10 +199,10 @@ class StatefulSets:
 
     async def _forget_history(self, owner: StatefulSet, used: set[str]) -> None:
         limit = owner.spec.revision_history_limit
-        kept = self._revisions.by(CONTROLLER, owner.metadata.uid)
+        kept = self._revisions.by_index(CONTROLLER, owner.metadata.uid)
         used = used | {
             pod.metadata.labels.get(names.REVISION_HASH_LABEL, "")
-            for pod in self._pods.by(CONTROLLER, owner.metadata.uid)
+            for pod in self._pods.by_index(CONTROLLER, owner.metadata.uid)
         }
         unused = sorted((one for one in kept if one.metadata.name not in used), key=lambda one: one.revision)
         for one in unused[: max(0, len(unused) - (DEFAULT_HISTORY if limit is None else limit))]:

@@ -11,7 +11,7 @@ Every provisioner is simulated but `kubernetes.io/no-provisioner`.
 from __future__ import annotations
 
 from pykai.api import names
-from pykai.api.quantity import QuantityError, whole
+from pykai.api.quantity import QuantityError, unit_value
 from pykai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pykai.kube.runtime import Runtime, Service
@@ -43,7 +43,7 @@ class Volumes:
         )
 
     def _on_class(self, change: Change[StorageClass]) -> None:
-        for claim in (*self._claims.by(_OF_CLASS, change.key), *self._claims.by(_OF_CLASS, "")):
+        for claim in (*self._claims.by_index(_OF_CLASS, change.key), *self._claims.by_index(_OF_CLASS, "")):
             self.controller.enqueue(_CLAIM + key_of(claim))
 
     def _on_volume(self, change: Change[PersistentVolume]) -> None:
@@ -54,7 +54,7 @@ class Volumes:
         for key in _claim_key(volume):
             self.controller.enqueue(_CLAIM + key)
         if volume.spec.claim_ref is None:
-            for claim in self._claims.by(_OF_CLASS, volume.spec.storage_class_name):
+            for claim in self._claims.by_index(_OF_CLASS, volume.spec.storage_class_name):
                 self.controller.enqueue(_CLAIM + key_of(claim))
 
     def _on_claim(self, change: Change[PersistentVolumeClaim]) -> None:
@@ -62,7 +62,7 @@ class Volumes:
             if change.new.status.phase != "Bound":
                 self.controller.enqueue(_CLAIM + change.key)
             return
-        for volume in self._volumes.by(_FOR_CLAIM, change.key):
+        for volume in self._volumes.by_index(_FOR_CLAIM, change.key):
             self.controller.enqueue(_VOLUME + key_of(volume))
 
     async def _reconcile(self, key: str) -> float | None:
@@ -106,7 +106,7 @@ class Volumes:
             volume = self._volumes.get(claim.spec.volume_name)
             taken = volume.spec.claim_ref if volume is not None else None
             return volume if taken is None or _names(taken.namespace, taken.name, taken.uid, claim) else None
-        for volume in self._volumes.by(_FOR_CLAIM, key_of(claim)):
+        for volume in self._volumes.by_index(_FOR_CLAIM, key_of(claim)):
             chosen = volume.spec.claim_ref
             if chosen is not None and _names(chosen.namespace, chosen.name, chosen.uid, claim):
                 return volume
@@ -116,7 +116,7 @@ class Volumes:
         wanted = _size(claim.spec.resources.requests.get(names.STORAGE, 0))
         fitting = [
             (_size(volume.spec.capacity.get(names.STORAGE, 0)), volume.metadata.name, volume)
-            for volume in self._volumes.by(_OF_CLASS, class_of(claim))
+            for volume in self._volumes.by_index(_OF_CLASS, class_of(claim))
             if volume.spec.claim_ref is None
             and volume.metadata.deletion_timestamp is None
             and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
@@ -237,6 +237,6 @@ def _names(namespace: str, name: str, uid: str, claim: PersistentVolumeClaim) ->
 
 def _size(quantity: str | int | float) -> int:
     try:
-        return whole(quantity)
+        return unit_value(quantity)
     except QuantityError:
         return 0

@@ -32,7 +32,7 @@ from pykai.api.storage import PersistentVolumeClaim
 from pykai.api.workloads import MachinePod
 from pykai.kube.client import PatchKind
 from pykai.kube.errors import Conflict, NotFound
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.reconcile import Reconciler
 from pykai.kube.resources import (
     CONFIG_MAPS,
@@ -103,7 +103,7 @@ class Machines:
         self._next_address = 0
         self._reconciler = Reconciler(self.name, self._reconcile, clock=runtime.clock, workers=64, max_delay_s=10.0)
         self._joining = Reconciler("nodes", self._join, clock=runtime.clock, workers=8)
-        self._recorder = Recorder(runtime.client, component="kubelet", clock=runtime.clock)
+        self._recorder = EventRecorder(runtime.client, component="kubelet", clock=runtime.clock)
         #: whether the server has shown that it takes annotations with a status
         self._annotations_ride = False
         self._ready = False
@@ -142,7 +142,7 @@ class Machines:
         name, node = change.key, change.new
         if node is None or not self._simulates(node):
             self._machines.pop(name, None)
-            for pod in self._pods.by("node", name):
+            for pod in self._pods.by_index("node", name):
                 self._drop(_key(pod))
             return
         machine = self._machines.get(name)
@@ -152,7 +152,7 @@ class Machines:
         if _has_no_kubelet(node):
             self._joining.enqueue(name)
         if change.old is None:
-            for pod in sorted(self._pods.by("node", name), key=_arrival):
+            for pod in sorted(self._pods.by_index("node", name), key=_arrival):
                 self._take(pod)
 
     def _simulates(self, node: Node) -> bool:
@@ -348,7 +348,7 @@ class Machines:
 
     def _tell(self, pod: MachinePod, reason: str, message: str) -> None:
         metadata = pod.metadata
-        about = Reference("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
+        about = InvolvedObject("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
         self._recorder.event(about, "Warning", reason, message)
 
     def _now_s(self) -> float:

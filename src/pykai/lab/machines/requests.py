@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.api import names
-from pykai.api.quantity import QuantityError, RawQuantity, milli, whole
+from pykai.api.quantity import QuantityError, RawQuantity, milli_value, unit_value
 from pykai.api.workloads import MachinePod
 
 #: Resource name to amount.
@@ -24,7 +24,7 @@ Asks = dict[str, int]
 def amount(resource: str, quantity: RawQuantity) -> int:
     """A quantity in the units of the books; what cannot be read is nothing, for the API server refuses it anyway."""
     try:
-        return max(0, milli(quantity) if resource == names.CPU else whole(quantity))
+        return max(0, milli_value(quantity) if resource == names.CPU else unit_value(quantity))
     except QuantityError:
         return 0
 

@@ -34,45 +34,49 @@ def read_budgets(value: object, report: ProblemReporter) -> SearchBudgets:
         if key not in _KEYS:
             report(Problem(_SUBJECT, f"{_PATH}.{key}", f"unknown key; known are {', '.join(_KEYS)}; ignored"))
 
-    def one(key: str, default: int | None) -> int | None:
+    def read_one(key: str, default: int | None) -> int | None:
         return _units(value[key], f"{_PATH}.{key}", default, report) if key in value else default
 
-    actions = _table(value, "maxActionSearchDuration", _ACTIONS, {_DEFAULT: built_in.default_action}, report)
-    ways = _table(
+    actions = _read_durations(value, "maxActionSearchDuration", _ACTIONS, {_DEFAULT: built_in.default_action}, report)
+    generators = _read_durations(
         value,
         "maxGeneratorSearchDuration",
         tuple(GENERATORS),
         {**built_in.generators, _DEFAULT: built_in.default_generator},
         report,
     )
-    job = one("maxJobSearchDuration", built_in.job)
-    least = one("minJobSearchDuration", 0) or 0
-    if job is not None and least >= job:
+    job = read_one("maxJobSearchDuration", built_in.job)
+    minimum = read_one("minJobSearchDuration", 0) or 0
+    if job is not None and minimum >= job:
         text = "expected less than maxJobSearchDuration; the built-in values of both are used"
         report(Problem(_SUBJECT, f"{_PATH}.minJobSearchDuration", text))
-        job, least = built_in.job, built_in.job_minimum
-    default_action, default_generator = actions.pop(_DEFAULT), ways.pop(_DEFAULT)
-    return SearchBudgets(actions, default_action, job, least, ways, default_generator)
+        job, minimum = built_in.job, built_in.job_minimum
+    default_action, default_generator = actions.pop(_DEFAULT), generators.pop(_DEFAULT)
+    return SearchBudgets(actions, default_action, job, minimum, generators, default_generator)
 
 
 # An unknown key costs that key only (cycle:CYC-4).
-def _table(
-    value: Mapping[Any, Any], key: str, known: Collection[str], built_in: dict[str, int | None], report: ProblemReporter
+def _read_durations(
+    value: Mapping[Any, Any],
+    key: str,
+    allowed: Collection[str],
+    built_in: dict[str, int | None],
+    report: ProblemReporter,
 ) -> dict[str, int | None]:
-    found = dict(built_in)
-    given = value.get(key)
-    if given is None:
-        return found
-    if not isinstance(given, Mapping):
+    budgets = dict(built_in)
+    durations = value.get(key)
+    if durations is None:
+        return budgets
+    if not isinstance(durations, Mapping):
         report(Problem(_SUBJECT, f"{_PATH}.{key}", "expected a mapping of durations; the built-in ones are used"))
-        return found
-    for name, duration in given.items():
+        return budgets
+    for name, duration in durations.items():
         path = f"{_PATH}.{key}.{name}"
-        if name != _DEFAULT and name not in known:
-            report(Problem(_SUBJECT, path, f"unknown key; known are {', '.join((_DEFAULT, *known))}; ignored"))
+        if name != _DEFAULT and name not in allowed:
+            report(Problem(_SUBJECT, path, f"unknown key; known are {', '.join((_DEFAULT, *allowed))}; ignored"))
             continue
-        found[name] = _units(duration, path, found.get(name, found[_DEFAULT]), report)
-    return found
+        budgets[name] = _units(duration, path, budgets.get(name, budgets[_DEFAULT]), report)
+    return budgets
 
 
 def _units(value: object, path: str, default: int | None, report: ProblemReporter) -> int | None:

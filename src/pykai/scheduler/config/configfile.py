@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from pykai.core.plugins import DEFAULT_ACTIONS, DEFAULT_PROFILE, PROFILES
-from pykai.scheduler.config.configuration import Configuration, ConfigurationError, LastGood
+from pykai.scheduler.config.configuration import Configuration, ConfigurationError, LastGoodConfiguration
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +27,17 @@ class ConfigurationFile:
     def __init__(self, path: str = "", profile: str = "", *, strict: bool = False) -> None:
         self.path = Path(path) if path else None
         self.profile = profile
-        self._text = self._first_text()
-        self._mark = self._seen()
+        self._text = self._read_initial_text()
+        self._file_state = self._read_file_state()
         try:
-            self._good = LastGood(self._text, profile, strict=strict)
+            self._last_good = LastGoodConfiguration(self._text, profile, strict=strict)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}" if path else str(error)) from None
         #: why the file as it is now is not in use; "" when it is
-        self._refused = ""
-        self._report()
+        self._rejection = ""
+        self._log_problems()
 
-    def _first_text(self) -> str:
+    def _read_initial_text(self) -> str:
         if self.path is None:
             return ""
         try:
@@ -50,62 +50,62 @@ class ConfigurationFile:
     @property
     def current(self) -> Configuration:
         """The configuration in use; the same object as long as nothing changes."""
-        return self._good.current
+        return self._last_good.current
 
     @property
-    def complaints(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """What of the file is not in use, a sentence each; empty when all of it is."""
-        found = tuple(map(str, self.current.problems))
-        return (f"{self.path}: {self._refused}", *found) if self._refused else found
+        skipped = tuple(map(str, self.current.problems))
+        return (f"{self.path}: {self._rejection}", *skipped) if self._rejection else skipped
 
     def refresh(self) -> bool:
         """Look at the file; True when another configuration is in use now."""
-        mark = self._seen()
-        if self.path is None or mark == self._mark:
+        file_state = self._read_file_state()
+        if self.path is None or file_state == self._file_state:
             return False
-        self._mark = mark
+        self._file_state = file_state
         try:
             text = self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            self._refuse(f"cannot be read: {error}; the last good configuration stays in use")
+            self._reject(f"cannot be read: {error}; the last good configuration stays in use")
             return False
         if text == self._text:
-            self._refused = ""
+            self._rejection = ""
             return False
-        if not self._good.reload(text, self._refuse):
+        if not self._last_good.reload(text, self._reject):
             return False
-        self._refused = ""
+        self._rejection = ""
         self._text = text
         log.info("%s was read again", self.path)
-        self._report()
+        self._log_problems()
         return True
 
-    def _refuse(self, why: str) -> None:
-        self._refused = why
+    def _reject(self, why: str) -> None:
+        self._rejection = why
         log.error("%s: %s", self.path, why)
 
     def content(self) -> dict[str, Any]:
         """The configuration as upstream's tools read it: the file, or what is built in."""
-        written = yaml.safe_load(self._text) if self._text else None
-        if isinstance(written, dict) and written:
-            return written
+        document = yaml.safe_load(self._text) if self._text else None
+        if isinstance(document, dict) and document:
+            return document
         plugins = PROFILES.get(self.profile or DEFAULT_PROFILE, PROFILES[DEFAULT_PROFILE])
         listed = [{"name": name, "arguments": dict(arguments)} for name, arguments in plugins]
         return {"actions": ", ".join(DEFAULT_ACTIONS), "tiers": [{"plugins": listed}]}
 
-    def _seen(self) -> tuple[int, int, int] | None:
+    def _read_file_state(self) -> tuple[int, int, int] | None:
         if self.path is None:
             return None
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
-    def _report(self) -> None:
-        for problem in self._good.current.problems:
+    def _log_problems(self) -> None:
+        for problem in self._last_good.current.problems:
             log.error("%s", problem)
-        if self._good.current.usage is not None:
+        if self._last_good.current.usage is not None:
             log.warning(
                 "usageDBConfig: historical usage is not queried in this version; shares are those of the moment"
             )

@@ -6,8 +6,8 @@ that the file names or, before that, the flag `--profile`.  There are two grades
 - An unknown plugin, plugin argument or key is reported with its path and skipped, as upstream does (cycle:CYC-3,
   queues:Q-308), so that a file for a newer version still runs.
 - An unknown action (cycle:CFG-1), an unknown profile and a wrong value of one of the file's own keys are errors, as is
-  a file that is no YAML mapping at all: at start-up they stop the program, in a running service `LastGood` keeps the
-  configuration that worked.  With `--strict` the first grade counts as the second.
+  a file that is no YAML mapping at all: at start-up they stop the program, in a running service `LastGoodConfiguration`
+  keeps the configuration that worked.  With `--strict` the first grade counts as the second.
 
 `read_configuration` itself raises nothing: a snapshot file is replayed as far as it can be.
 
@@ -87,7 +87,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.doubles: list[Problem] = []
+        self.duplicate_keys: list[Problem] = []
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """The mapping; of a key given twice the last value counts, as everywhere in YAML, but not unnoticed."""
@@ -96,10 +96,12 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     line = f"line {key.start_mark.line + 1}"
-                    self.doubles.append(Problem(_SUBJECT, line, f"{key.value!r} is given twice; the last one counts"))
+                    self.duplicate_keys.append(
+                        Problem(_SUBJECT, line, f"{key.value!r} is given twice; the last one counts")
+                    )
                 seen.add(key.value)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -125,7 +127,7 @@ def load_configuration(text: str, profile: str = "") -> Configuration:
     if not isinstance(content, dict):
         raise ConfigurationError(f"the configuration must be a mapping with the keys {', '.join(_KEYS)}")
     read = read_configuration(content, profile)
-    return replace(read, problems=(*loader.doubles, *read.problems))
+    return replace(read, problems=(*loader.duplicate_keys, *read.problems))
 
 
 def default_configuration(profile: str = "") -> Configuration:
@@ -165,14 +167,14 @@ def _actions(value: object, refuse: ProblemReporter) -> tuple[str, ...]:
     if not isinstance(value, str):
         refuse(Problem(_SUBJECT, "actions", "expected names separated by commas"))
         return DEFAULT_ACTIONS
-    found = []
+    actions = []
     for index, name in enumerate(part.strip() for part in value.split(",")):
         if name in ACTIONS:
-            found.append(name)
+            actions.append(name)
         elif name:
             text = f"unknown action {name!r}; known are {', '.join(ACTIONS)}{did_you_mean(name, ACTIONS)}"
             refuse(Problem(_SUBJECT, f"actions[{index}]", text))
-    return tuple(found)
+    return tuple(actions)
 
 
 # Actions that do not run have no depth (cycle:CFG-6).
@@ -254,13 +256,13 @@ def _arguments(value: object, path: str, report: ProblemReporter) -> dict[str, s
     if not isinstance(value, dict):
         report(Problem(_SUBJECT, path, "expected a mapping; ignored"))
         return {}
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for key, item in value.items():
         if isinstance(item, dict | list):
             report(Problem(_SUBJECT, f"{path}.{key}", "expected a text or a number; ignored"))
         else:
-            found[str(key)] = "" if item is None else str(item).lower() if isinstance(item, bool) else str(item)
-    return found
+            arguments[str(key)] = "" if item is None else str(item).lower() if isinstance(item, bool) else str(item)
+    return arguments
 
 
 def _plugin(name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter) -> Iterator[NamedPlugin]:
@@ -269,17 +271,19 @@ def _plugin(name: str, arguments: Mapping[str, str], path: str, report: ProblemR
         yield NamedPlugin(name, plugin)
     elif name not in ACCEPTED_WITHOUT_EFFECT:
         # Those decide nothing: `/get-snapshot` and `/get-job-order`, which they switch on upstream, are always there.
-        yield from _foreign(name, arguments, path, report)
+        yield from _third_party_plugin(name, arguments, path, report)
 
 
-def _foreign(name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter) -> Iterator[NamedPlugin]:
+def _third_party_plugin(
+    name: str, arguments: Mapping[str, str], path: str, report: ProblemReporter
+) -> Iterator[NamedPlugin]:
     """A plugin installed beside us; one that fails to load is reported and skipped, whatever it raises."""
     points = sorted(entry_points(group=ENTRY_POINT_GROUP, name=name), key=lambda point: point.value)
     if not points:
-        known = plugin_names()
+        built_in_names = plugin_names()
         text = (
-            f"unknown plugin {name!r}; built in are {', '.join(known)}; no installed package offers another; skipped"
-            f"{did_you_mean(name, known)}"
+            f"unknown plugin {name!r}; built in are {', '.join(built_in_names)}; "
+            f"no installed package offers another; skipped{did_you_mean(name, built_in_names)}"
         )
         report(Problem(_SUBJECT, path, text))
         return
@@ -289,9 +293,9 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Problem
         report(Problem(_SUBJECT, path, f"several packages offer {name!r}: {offers}; the first is used"))
     subject = f"plugin {name}"
     try:
-        kind = point.load()
-        table = getattr(kind, "ARGUMENTS", {})
-        plugin = kind(**read_arguments(table, arguments, subject, f"{path}.arguments", report))
+        plugin_type = point.load()
+        table = getattr(plugin_type, "ARGUMENTS", {})
+        plugin = plugin_type(**read_arguments(table, arguments, subject, f"{path}.arguments", report))
     except (Exception, SystemExit) as error:
         text = f"{point.value} failed to load: {type(error).__name__}: {error}; skipped"
         report(Problem(subject, path, text))
@@ -302,7 +306,7 @@ def _foreign(name: str, arguments: Mapping[str, str], path: str, report: Problem
     yield NamedPlugin(name, plugin, third_party=True)
 
 
-class LastGood:
+class LastGoodConfiguration:
     """The configuration of a running service: a file with errors changes nothing.
 
     `strict` makes an error of everything that would be skipped.

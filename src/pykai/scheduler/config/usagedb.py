@@ -41,7 +41,7 @@ class UsageConfig:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Wrong(ValueError):
+class _UsageConfigError(ValueError):
     """A field that makes the whole block useless: path and text."""
 
     def __init__(self, path: str, text: str) -> None:
@@ -55,29 +55,33 @@ def read_usage(value: object, report: ProblemReporter) -> UsageConfig | None:
         return None
     try:
         if not isinstance(value, Mapping):
-            raise _Wrong("", "expected a mapping")
+            raise _UsageConfigError("", "expected a mapping")
         for key in value:
             if key not in _KEYS:
                 report(Problem(_SUBJECT, f"{_PATH}.{key}", f"unknown key; known are {', '.join(_KEYS)}; ignored"))
         return _read(value, report)
-    except _Wrong as wrong:
-        path = f"{_PATH}.{wrong.path}" if wrong.path else _PATH
-        report(Problem(_SUBJECT, path, f"{wrong}; historical usage is not taken into account"))
+    except _UsageConfigError as error:
+        path = f"{_PATH}.{error.path}" if error.path else _PATH
+        report(Problem(_SUBJECT, path, f"{error}; historical usage is not taken into account"))
         return None
 
 
 def _read(value: Mapping[Any, Any], report: ProblemReporter) -> UsageConfig:
     client_type = str(value.get("clientType") or "")
     if not client_type:
-        raise _Wrong("clientType", "client type cannot be empty")
+        raise _UsageConfigError("clientType", "client type cannot be empty")
     if client_type not in CLIENT_TYPES:
-        raise _Wrong("clientType", f"unknown client type {client_type!r}; supported are {', '.join(CLIENT_TYPES)}")
+        raise _UsageConfigError(
+            "clientType", f"unknown client type {client_type!r}; supported are {', '.join(CLIENT_TYPES)}"
+        )
     connection, variable = str(value.get("connectionString") or ""), str(value.get("connectionStringEnvVar") or "")
     if client_type != BUILT_IN and bool(connection) == bool(variable):
-        raise _Wrong("connectionString", "exactly one of connectionString and connectionStringEnvVar must be set")
+        raise _UsageConfigError(
+            "connectionString", "exactly one of connectionString and connectionStringEnvVar must be set"
+        )
     params = value.get("usageParams") or {}
     if not isinstance(params, Mapping):
-        raise _Wrong("usageParams", "expected a mapping")
+        raise _UsageConfigError("usageParams", "expected a mapping")
     fetch = _span(params, "fetchInterval", MINUTE)
     extra = params.get("extraParams") or {}
     return UsageConfig(
@@ -97,16 +101,20 @@ def _read(value: Mapping[Any, Any], report: ProblemReporter) -> UsageConfig:
 def _window(params: Mapping[Any, Any]) -> UsageWindow:
     kind = str(params.get("windowType") or SLIDING)
     if kind not in (SLIDING, TUMBLING, CRON):
-        raise _Wrong("usageParams.windowType", f"unknown window type {kind!r}; known are sliding, tumbling and cron")
+        raise _UsageConfigError(
+            "usageParams.windowType", f"unknown window type {kind!r}; known are sliding, tumbling and cron"
+        )
     size = _span(params, "windowSize", UsageWindow().size_ns, extended=True)
     if size <= 0:
-        raise _Wrong("usageParams.windowSize", "expected more than nothing")
+        raise _UsageConfigError("usageParams.windowSize", "expected more than nothing")
     start_ns, cron = 0, None
     if kind == TUMBLING:
         try:
             start_ns = parse_timestamp(str(params.get("tumblingWindowStartTime") or ""))
         except TimestampError as error:
-            raise _Wrong("usageParams.tumblingWindowStartTime", f"{error}; tumbling windows need it") from None
+            raise _UsageConfigError(
+                "usageParams.tumblingWindowStartTime", f"{error}; tumbling windows need it"
+            ) from None
     if kind == CRON:
         cron = _cron(params)
     return UsageWindow(kind, size, start_ns, cron, max(0, _span(params, "halfLifePeriod", 0)))
@@ -116,7 +124,7 @@ def _cron(params: Mapping[Any, Any]) -> CronSchedule:
     try:
         return parse_cron(str(params.get("cronString") or ""))
     except CronError as error:
-        raise _Wrong("usageParams.cronString", str(error)) from None
+        raise _UsageConfigError("usageParams.cronString", str(error)) from None
 
 
 def _span(params: Mapping[Any, Any], key: str, default: int, *, extended: bool = False) -> int:
@@ -126,4 +134,4 @@ def _span(params: Mapping[Any, Any], key: str, default: int, *, extended: bool =
     try:
         return (parse_extended_duration if extended else parse_duration)(str(value))
     except DurationError as error:
-        raise _Wrong(f"usageParams.{key}", str(error)) from None
+        raise _UsageConfigError(f"usageParams.{key}", str(error)) from None

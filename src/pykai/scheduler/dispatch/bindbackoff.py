@@ -17,7 +17,7 @@ _FIRST_S = 1.0
 _LONGEST_S = 60.0
 
 
-class Pauses:
+class BindBackoff:
     """Holds pods back, and lets them go in time."""
 
     def __init__(self, intake: Intake, clock: Clock) -> None:
@@ -44,13 +44,13 @@ class Pauses:
         self._pods.clear()
         self._groups.clear()
 
-    def begin(self, key: str, uid: str, group: str, times: int = 0) -> None:
+    def start(self, key: str, uid: str, group: str, group_failures: int = 0) -> None:
         """Hold a pod back whose bind failed, for the n-th time in its group."""
-        own = self._failures[uid] = self._failures.get(uid, 0) + 1
-        pause_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(max(own, times) - 1, 10))
+        pod_failures = self._failures[uid] = self._failures.get(uid, 0) + 1
+        backoff_s = min(_LONGEST_S, _FIRST_S * 2.0 ** min(max(pod_failures, group_failures) - 1, 10))
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._clock.wall_s(pause_s)
-        self._hold(key, until_s)
+        until_s = loop.time() + self._clock.wall_s(backoff_s)
+        self._hold_until(key, until_s)
         if group:
             if group in self._groups:
                 self._groups[group].cancel()
@@ -59,10 +59,10 @@ class Pauses:
     def inherit(self, key: str, group: str) -> None:
         """Hold a new pod of a group back as long as the last of its pauses lasts."""
         if group in self._groups:
-            self._hold(key, self._groups[group].when())
+            self._hold_until(key, self._groups[group].when())
 
-    def _hold(self, key: str, until_s: float) -> None:
-        self._intake.hold_back(key)
+    def _hold_until(self, key: str, until_s: float) -> None:
+        self._intake.assume_gated(key)
         if key in self._pods:
             self._pods[key].cancel()
         self._pods[key] = asyncio.get_running_loop().call_at(until_s, self.end, key)
@@ -72,7 +72,7 @@ class Pauses:
         timer = self._pods.pop(key, None)
         if timer is not None:
             timer.cancel()
-            self._intake.let_go(key)
+            self._intake.forget_assumed_status(key)
 
     def forget(self, pod: Pod) -> None:
         """A pod is gone for good."""

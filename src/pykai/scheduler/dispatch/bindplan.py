@@ -23,21 +23,21 @@ import msgspec
 from pykai.api.scheduling import BindRequestSpec
 from pykai.core.model.groups import Branch, Leaf
 from pykai.core.resume import PlannedBind
-from pykai.scheduler.dispatch.records import MOST_CHARACTERS
+from pykai.scheduler.dispatch.records import MAX_RECORD_CHARACTERS
 
 #: Characters of a plan that is not compressed, and of any plan: the record holds a few names besides.
 _PLAIN_LIMIT = 300_000
-_LIMIT = MOST_CHARACTERS - 1000
+_LIMIT = MAX_RECORD_CHARACTERS - 1000
 _COMPRESSED = "z"
 #: No scheduler writes a plan of this many bytes; keeps a broken record from filling the memory.
-_MOST_BYTES = 32_000_000
+_MAX_BYTES = 32_000_000
 
 
-class PlanError(ValueError):
+class BindPlanError(ValueError):
     """The text holds no plan that can be read, or the plan no record can hold."""
 
 
-class Planned(msgspec.Struct, frozen=True, gc=False):
+class PendingBind(msgspec.Struct, frozen=True, gc=False):
     """One pod that is to be bound."""
 
     pod: str
@@ -58,16 +58,16 @@ class Planned(msgspec.Struct, frozen=True, gc=False):
 _DECODER = msgspec.json.Decoder(list[tuple[str, str, str]])
 
 
-def encode_plan(entries: Iterable[Planned]) -> str:
+def encode_plan(entries: Iterable[PendingBind]) -> str:
     """The text of a plan; raises PlanError when even the compressed plan is too large."""
-    listed = [(entry.pod, entry.uid, entry.node) for entry in entries]
-    text = msgspec.json.encode(listed)
+    binds = [(entry.pod, entry.uid, entry.node) for entry in entries]
+    text = msgspec.json.encode(binds)
     if len(text) <= _PLAIN_LIMIT:
         return text.decode()
     packed = _COMPRESSED + base64.b64encode(zlib.compress(text, 6)).decode()
     if len(packed) > _LIMIT:
-        raise PlanError(
-            f"the plan for {len(listed)} pods has {len(text)} bytes, {len(packed)} compressed; a record "
+        raise BindPlanError(
+            f"the plan for {len(binds)} pods has {len(text)} bytes, {len(packed)} compressed; a record "
             f"holds {_LIMIT}; split the PodGroup"
         )
     return packed
@@ -79,25 +79,25 @@ def decode_plan(text: str) -> list[PlannedBind]:
         raw = text.encode()
         if text.startswith(_COMPRESSED):
             unpacking = zlib.decompressobj()
-            raw = unpacking.decompress(base64.b64decode(raw[1:], validate=True), _MOST_BYTES)
+            raw = unpacking.decompress(base64.b64decode(raw[1:], validate=True), _MAX_BYTES)
             if unpacking.unconsumed_tail:
-                raise PlanError(f"the plan has more than {_MOST_BYTES} bytes")
+                raise BindPlanError(f"the plan has more than {_MAX_BYTES} bytes")
         places = [PlannedBind(*each) for each in _DECODER.decode(raw)]
     except (msgspec.DecodeError, binascii.Error, zlib.error, UnicodeError, RecursionError) as error:
-        raise PlanError(f"not a plan: {error}") from None
+        raise BindPlanError(f"not a plan: {error}") from None
     if not all(all(place) for place in places):
-        raise PlanError("an entry lacks its pod, uid or node")
+        raise BindPlanError("an entry lacks its pod, uid or node")
     if len({place.pod for place in places}) < len(places):
-        raise PlanError("a pod is planned twice")
+        raise BindPlanError("a pod is planned twice")
     return places
 
 
-def whole(root: Branch, active: Mapping[str, int] | Counter[str]) -> bool:
+def has_minimum(root: Branch, active: Mapping[str, int] | Counter[str]) -> bool:
     """Whether so many active pods by subgroup satisfy the minimums of a group (cycle:PG-5)."""
-    return sum(_satisfied(child, active) for child in root.children) >= root.min_children
+    return sum(_is_satisfied(child, active) for child in root.children) >= root.min_children
 
 
-def _satisfied(node: Branch | Leaf, active: Mapping[str, int]) -> bool:
+def _is_satisfied(node: Branch | Leaf, active: Mapping[str, int]) -> bool:
     if isinstance(node, Leaf):
         return active.get(node.name, 0) >= node.minimum
-    return sum(_satisfied(child, active) for child in node.children) >= node.min_children
+    return sum(_is_satisfied(child, active) for child in node.children) >= node.min_children

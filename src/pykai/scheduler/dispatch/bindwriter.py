@@ -36,11 +36,11 @@ from pykai.kube.errors import (
     ConnectionLost,
     KubeError,
     NotFound,
-    ServerFailed,
+    ServerError,
     TooManyRequests,
 )
-from pykai.kube.limits import Slots
-from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.kube.limits import FairSemaphore
+from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request, request_object
 from pykai.scheduler.intake.intake import same_placement
 from pykai.scheduler.sanitising.requestverifier import same_decision
@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 #: answers that the server itself failed, before a bind is given up
-_FAILURES = 8
+_MAX_SERVER_FAILURES = 8
 #: the same of answers that the server has too much to do now
-_PUT_OFF = 48
+_MAX_THROTTLED = 48
 #: answers that say nothing about the pod: who we are is not known, there is too much to do, the server is not up
-_NOT_THE_POD = frozenset((401, 429, 502, 503, 504))
+_NOT_ABOUT_THE_POD = frozenset((401, 429, 502, 503, 504))
 
 
-class Outcome(Enum):
+class BindOutcome(Enum):
     """What became of a bind."""
 
     PLACED = "placed"
@@ -66,23 +66,23 @@ class Outcome(Enum):
     REFUSED = "refused"
 
 
-class Result(NamedTuple):
+class BindResult(NamedTuple):
     """An outcome, and why if it is not what was wanted."""
 
-    outcome: Outcome
+    outcome: BindOutcome
     why: str = ""
     #: whether it was refused for what the pod is, and will be again; not for the state the server or we are in
-    counts: bool = False
+    is_permanent: bool = False
 
 
-_PLACED = Result(Outcome.PLACED)
-_GONE = Result(Outcome.GONE, "the pod is gone")
-_Attempt = Callable[[], Awaitable[Result]]
+_PLACED = BindResult(BindOutcome.PLACED)
+_GONE = BindResult(BindOutcome.GONE, "the pod is gone")
+_WriteAttempt = Callable[[], Awaitable[BindResult]]
 #: what became of a write with this answer; None = it was not carried out and may be repeated
-_Look = Callable[[KubeError], Awaitable[Result | None]]
+_DoubtResolver = Callable[[KubeError], Awaitable[BindResult | None]]
 
 
-class Binding:
+class BindWriter:
     """Writes binds, a bounded number at a time, of which no namespace can take all (cycle:PERF-11)."""
 
     def __init__(
@@ -96,77 +96,79 @@ class Binding:
         self._client = client
         self._shard = shard
         self._pause = pause
-        self._slots = Slots(in_flight)
+        self._slots = FairSemaphore(in_flight)
 
-    async def place(
-        self, namespace: str, entry: Planned, labels: dict[str, str], obstacle: Callable[[], str] = str
-    ) -> Result:
+    async def write(
+        self, namespace: str, entry: PendingBind, labels: dict[str, str], fit_error: Callable[[], str] = str
+    ) -> BindResult:
         """Bind a pod, or ask the binder for it; returns when the outcome is known.
 
         `obstacle` is asked right before each write, and what it says keeps the pod from being bound.
         """
         if entry.request is None:
-            return await self._insist(
+            return await self._write_until_known(
                 namespace,
                 lambda: self._bind(namespace, entry, labels),
-                lambda error: self._look(namespace, entry, error),
-                obstacle,
+                lambda error: self._resolve_bind(namespace, entry, error),
+                fit_error,
             )
-        wanted = assumed_request(namespace, entry.uid, entry.spec())
-        return await self._insist(
+        expected = assumed_request(namespace, entry.uid, entry.spec())
+        return await self._write_until_known(
             namespace,
-            lambda: self._request(namespace, entry, wanted),
-            lambda error: self._look_at_request(namespace, entry, wanted, error),
-            obstacle,
+            lambda: self._create_request(namespace, entry, expected),
+            lambda error: self._resolve_request(namespace, entry, expected, error),
+            fit_error,
         )
 
-    async def _insist(self, namespace: str, attempt: _Attempt, look: _Look, obstacle: Callable[[], str]) -> Result:
+    async def _write_until_known(
+        self, namespace: str, attempt: _WriteAttempt, resolve_doubt: _DoubtResolver, fit_error: Callable[[], str]
+    ) -> BindResult:
         """Try until the outcome is known; a server that fails is given some time, an unreachable one all it needs."""
-        failures = tries = put_off = 0
+        failures = tries = throttled = 0
         #: why we do not know whether the last write was carried out
         doubt: KubeError | None = None
         while True:
-            least_s = 0.0
+            min_pause_s = 0.0
             try:
-                async with self._slots.of(namespace):
+                async with self._slots.slot(namespace):
                     if doubt is not None:
-                        if (found := await look(doubt)) is not None:
-                            return found
+                        if (resolved := await resolve_doubt(doubt)) is not None:
+                            return resolved
                         failed, doubt = doubt, None
-                        if failures >= _FAILURES:
+                        if failures >= _MAX_SERVER_FAILURES:
                             return _refused(failed)
-                    if why := obstacle():
-                        return Result(Outcome.OVERTAKEN, why)
+                    if why := fit_error():
+                        return BindResult(BindOutcome.OVERTAKEN, why)
                     try:
                         result = await attempt()
-                    except (ConnectionLost, ServerFailed, Conflict, AlreadyExists) as error:
+                    except (ConnectionLost, ServerError, Conflict, AlreadyExists) as error:
                         doubt = error
                         raise
                     # A transport within the process answers without ever waiting; others have a right to their turn.
                     await asyncio.sleep(0)
                 return result
             except TooManyRequests as error:
-                put_off += 1
-                least_s = error.retry_after_s or 0.0
-                if put_off >= _PUT_OFF and doubt is None:
+                throttled += 1
+                min_pause_s = error.retry_after_s or 0.0
+                if throttled >= _MAX_THROTTLED and doubt is None:
                     return _refused(error)
-            except ServerFailed as error:
+            except ServerError as error:
                 failures += 1
-                if failures >= _FAILURES and doubt is None:
+                if failures >= _MAX_SERVER_FAILURES and doubt is None:
                     return _refused(error)
             except (ConnectionLost, Conflict, AlreadyExists) as error:
                 log.debug("a bind is in doubt: %s", error)
             except DecodeError as error:
-                return Result(Outcome.REFUSED, str(error))
+                return BindResult(BindOutcome.REFUSED, str(error))
             except KubeError as error:
                 if doubt is None:
                     return _refused(error)
                 # A server that has just started knows no roles yet and forbids to look. That is no answer.
                 log.warning("what became of a bind cannot be seen: %s", error)
             tries += 1
-            await self._pause(max(least_s, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))))
+            await self._pause(max(min_pause_s, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))))
 
-    async def _bind(self, namespace: str, entry: Planned, labels: dict[str, str]) -> Result:
+    async def _bind(self, namespace: str, entry: PendingBind, labels: dict[str, str]) -> BindResult:
         try:
             await self._client.bind(
                 namespace,
@@ -180,7 +182,7 @@ class Binding:
             return _GONE
         return _PLACED
 
-    async def _look(self, namespace: str, entry: Planned, error: KubeError) -> Result | None:
+    async def _resolve_bind(self, namespace: str, entry: PendingBind, error: KubeError) -> BindResult | None:
         """Whether a bind with a doubtful answer was carried out."""
         try:
             pod = await self._client.get(resources.PODS, entry.pod, namespace, into=Pod)
@@ -193,40 +195,42 @@ class Binding:
         if not isinstance(error, Conflict) and not pod.spec.node_name:
             return None
         if pod.spec.node_name:
-            return Result(Outcome.REFUSED, f"it is on node {pod.spec.node_name}")
+            return BindResult(BindOutcome.REFUSED, f"it is on node {pod.spec.node_name}")
         return _refused(error)
 
-    async def _request(self, namespace: str, entry: Planned, wanted: BindRequest) -> Result:
-        content = request_object(namespace, entry.uid, wanted.spec, entry.annotations, self._shard)
+    async def _create_request(self, namespace: str, entry: PendingBind, expected: BindRequest) -> BindResult:
+        content = request_object(namespace, entry.uid, expected.spec, entry.annotations, self._shard)
         try:
             await self._client.create(resources.BIND_REQUESTS, content, namespace, brief=True, once=True)
         except NotFound:
             return _GONE
         return _PLACED
 
-    async def _look_at_request(
-        self, namespace: str, entry: Planned, wanted: BindRequest, error: KubeError
-    ) -> Result | None:
+    async def _resolve_request(
+        self, namespace: str, entry: PendingBind, expected: BindRequest, error: KubeError
+    ) -> BindResult | None:
         """Whether a request of this name is ours; an old one of the name that leads nowhere is cleared away."""
         try:
-            found = await self._client.get(resources.BIND_REQUESTS, entry.pod, namespace, into=BindRequest)
+            existing = await self._client.get(resources.BIND_REQUESTS, entry.pod, namespace, into=BindRequest)
         except NotFound:
             # Never carried out, or the old one has just gone: once more.
             return None
-        ours = same_placement(found, wanted) and same_decision(found.spec, wanted.spec)
-        if ours and found.status.phase != names.BIND_FAILED:
+        is_ours = same_placement(existing, expected) and same_decision(existing.spec, expected.spec)
+        if is_ours and existing.status.phase != names.BIND_FAILED:
             return _PLACED
         if not isinstance(error, AlreadyExists):
             return None
-        if found.status.phase == names.BIND_FAILED or entry.uid not in {
-            owner.uid for owner in found.metadata.owner_references
+        if existing.status.phase == names.BIND_FAILED or entry.uid not in {
+            owner.uid for owner in existing.metadata.owner_references
         }:
             with contextlib.suppress(NotFound, Conflict):
-                await self._client.delete(resources.BIND_REQUESTS, entry.pod, namespace, uid=found.metadata.uid)
+                await self._client.delete(resources.BIND_REQUESTS, entry.pod, namespace, uid=existing.metadata.uid)
             return None
-        why = f"a BindRequest of this name leads to node {found.spec.selected_node}"
-        return Result(Outcome.REFUSED, why, counts=True)
+        why = f"a BindRequest of this name leads to node {existing.spec.selected_node}"
+        return BindResult(BindOutcome.REFUSED, why, is_permanent=True)
 
 
-def _refused(error: KubeError) -> Result:
-    return Result(Outcome.REFUSED, str(error), isinstance(error, ApiError) and error.code not in _NOT_THE_POD)
+def _refused(error: KubeError) -> BindResult:
+    return BindResult(
+        BindOutcome.REFUSED, str(error), isinstance(error, ApiError) and error.code not in _NOT_ABOUT_THE_POD
+    )

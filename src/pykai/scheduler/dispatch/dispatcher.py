@@ -35,21 +35,21 @@ from pykai.kube.client import Client
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
-from pykai.kube.yielding import in_turns
-from pykai.scheduler.dispatch.bindbackoff import Pauses
-from pykai.scheduler.dispatch.bindplan import Planned
+from pykai.kube.yielding import yielding_to_loop
+from pykai.scheduler.dispatch.bindbackoff import BindBackoff
+from pykai.scheduler.dispatch.bindplan import PendingBind
 from pykai.scheduler.dispatch.bindrequests import assumed_request, needs_binder, request_spec
-from pykai.scheduler.dispatch.bindwriter import Binding, Outcome
-from pykai.scheduler.dispatch.deletions import Removals
-from pykai.scheduler.dispatch.failedbinds import MOST_FAILURES, FailedBinds
-from pykai.scheduler.dispatch.gangbinding import Consult, GangBinding, group_key
-from pykai.scheduler.dispatch.gangplans import GangPlan, given_up
-from pykai.scheduler.dispatch.noderecheck import Room
-from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, Records
+from pykai.scheduler.dispatch.bindwriter import BindOutcome, BindWriter
+from pykai.scheduler.dispatch.deletions import Deletions
+from pykai.scheduler.dispatch.failedbinds import MAX_BIND_FAILURES, FailedBinds
+from pykai.scheduler.dispatch.gangbinding import EngineQuery, GangBinding, group_key
+from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up
+from pykai.scheduler.dispatch.noderecheck import NodeRecheck
+from pykai.scheduler.dispatch.records import BIND_PLAN, FAILED_BINDS, HandoverRecords
 from pykai.scheduler.intake.intake import Intake, owner_uid
-from pykai.scheduler.intake.pendingevictions import beneficiary
+from pykai.scheduler.intake.pendingevictions import preemptor_reference
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status.statusevents import Announcer, is_waiting, now_ns
+from pykai.scheduler.status.statusevents import StatusEvents, is_waiting, now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,9 +64,9 @@ class Dispatcher:
     def __init__(
         self,
         client: Client,
-        records: Records,
+        records: HandoverRecords,
         intake: Intake,
-        announcer: Announcer,
+        status_events: StatusEvents,
         metrics: SchedulerMetrics,
         shard: Shard,
         clock: Clock,
@@ -77,46 +77,53 @@ class Dispatcher:
     ) -> None:
         self._records = records
         self._intake = intake
-        self._announcer = announcer
+        self._status_events = status_events
         self._metrics = metrics
         self._clock = clock
         self._fast_bind = fast_bind
-        self._binding = Binding(client, shard, in_flight=in_flight)
-        self._removals = Removals(
-            client, intake, clock, mark=mark_evicted, stuck_after_ns=shard.stuck_after_ns, in_flight=in_flight
+        self._binding = BindWriter(client, shard, in_flight=in_flight)
+        self._deletions = Deletions(
+            client,
+            intake,
+            clock,
+            mark_disruption=mark_evicted,
+            stuck_after_ns=shard.stuck_after_ns,
+            in_flight=in_flight,
         )
         self._tasks: set[asyncio.Task[object]] = set()
         #: pod key -> the write that binds it
-        self._binds: dict[str, asyncio.Task[object]] = {}
-        self._pauses = Pauses(intake, clock)
-        self._room = Room(intake)
-        self._gangs = GangBinding(records, intake, announcer, metrics, self._removals, self._room, clock, self)
-        self._failed = FailedBinds(records, intake, announcer, self.start)
+        self._bind_tasks: dict[str, asyncio.Task[object]] = {}
+        self._backoff = BindBackoff(intake, clock)
+        self._recheck = NodeRecheck(intake)
+        self._gang_binding = GangBinding(
+            records, intake, status_events, metrics, self._deletions, self._recheck, clock, self
+        )
+        self._failed_binds = FailedBinds(records, intake, status_events, self.start_task)
         self._leading = False
         intake.pods.subscribe(self._on_pod)
-        intake.groups.subscribe(self._failed.saw_group)
+        intake.groups.subscribe(self._failed_binds.on_group_change)
         intake.requests.subscribe(self._on_request)
 
     @property
-    def busy(self) -> bool:
+    def has_binds_in_flight(self) -> bool:
         """Whether binds are going out."""
-        return bool(self._binds)
+        return bool(self._bind_tasks)
 
     @property
-    def open_plans(self) -> int:
+    def unsettled_gangs(self) -> int:
         """Gangs that are not settled."""
-        return len(self._gangs)
+        return len(self._gang_binding)
 
-    def held_back(self) -> set[str]:
+    def groups_backing_off(self) -> set[str]:
         """Groups with a pod that pauses after a refused bind."""
         groups = set()
-        for key in self._pauses.pods():
+        for key in self._backoff.pods():
             pod = self._intake.pods.get(key)
             if pod is not None:
                 groups.add(group_key(pod))
         return groups
 
-    async def settle(self, timeout_s: float = 10.0) -> bool:
+    async def drain(self, timeout_s: float = 10.0) -> bool:
         """Wait for the writes that are going out; False when that took too long."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -129,166 +136,166 @@ class Dispatcher:
     def stop(self) -> None:
         """Start nothing more, and end what is under way: whoever leads now will find it."""
         self._leading = False
-        self._pauses.stop()
+        self._backoff.stop()
         # The watches go on for a while; what they bring is for the next leader to answer.
-        self._gangs.stop()
-        self._failed.stop()
+        self._gang_binding.stop()
+        self._failed_binds.stop()
         for task in self._tasks:
             task.cancel()
 
-    def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+    def start_task(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         """Work in the background; what it raises is logged."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
         return task
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
+    def _on_task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("%s failed", task.get_name(), exc_info=task.exception())
 
     # -- a plan -----------------------------------------------------------------------------------------------------
 
-    async def carry_out(self, plan: Plan, as_of: int = 0) -> None:
-        """Assume what was decided, and start to write it; `as_of` counts the arrivals that the cycle has seen."""
-        groups: dict[str, list[Planned]] = {}
-        short: set[str] = set()
-        async for bind in in_turns(plan.binds):
-            entry = self.planned(bind)
+    async def dispatch(self, plan: Plan, seen_generation: int = 0) -> None:
+        """Assume what was decided, and start to write it; the cycle has seen nodes up to `seen_generation`."""
+        groups: dict[str, list[PendingBind]] = {}
+        incomplete: set[str] = set()
+        async for bind in yielding_to_loop(plan.binds):
+            entry = self.make_pending_bind(bind)
             if entry is None:
-                short.add(bind.group)
+                incomplete.add(bind.group)
             else:
                 self._intake.assume_bind(assumed_request(bind.namespace, bind.uid, request_spec(bind)))
                 groups.setdefault(bind.group, []).append(entry)
-        async for eviction in in_turns(plan.evictions):
+        async for eviction in yielding_to_loop(plan.evictions):
             key = f"{eviction.namespace}/{eviction.pod}"
-            self._intake.assume_evicted(key, eviction.uid, beneficiary(eviction))
-        async for key, decided in in_turns(groups.items()):
+            self._intake.assume_eviction(key, eviction.uid, preemptor_reference(eviction))
+        async for key, decided in yielding_to_loop(groups.items()):
             namespace = key.partition("/")[0]
             entries = [entry for entry in decided if self._can_be_bound(f"{namespace}/{entry.pod}", entry.uid)]
             if len(entries) < len(decided):
-                short.add(key)
-            if key in short and not self._gangs.can_be_whole(key):
+                incomplete.add(key)
+            if key in incomplete and not self._gang_binding.can_reach_minimum(key):
                 log.info("gang %s does not begin: one of its pods went while it was decided", key)
                 for entry in entries:
-                    self._intake.give_up_bind(f"{namespace}/{entry.pod}")
-            elif len(entries) == 1 and key not in self._gangs:
-                self.place(namespace, entries[0], None, as_of)
+                    self._intake.forget_bind(f"{namespace}/{entry.pod}")
+            elif len(entries) == 1 and key not in self._gang_binding:
+                self.start_bind(namespace, entries[0], None, seen_generation)
             elif entries:
-                self._gangs.open(key, entries, as_of)
-        async for eviction in in_turns(plan.evictions):
-            self.start(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
+                self._gang_binding.bind_gang(key, entries, seen_generation)
+        async for eviction in yielding_to_loop(plan.evictions):
+            self.start_task(self._evict(eviction), f"eviction of {eviction.namespace}/{eviction.pod}")
 
     def _can_be_bound(self, key: str, uid: str) -> bool:
         """False when the pod has gone or was bound since it was decided; the change waits for the next cycle."""
         pod = self._intake.pods.get(key)
         return pod is not None and pod.metadata.uid == uid and not pod.spec.node_name
 
-    def planned(self, bind: Bind) -> Planned | None:
+    def make_pending_bind(self, bind: Bind) -> PendingBind | None:
         """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
         key = f"{bind.namespace}/{bind.pod}"
         pod = self._intake.pods.get(key)
         if pod is None or not self._can_be_bound(key, bind.uid):
             return None
         if self._fast_bind and not needs_binder(bind, pod):
-            return Planned(bind.pod, bind.uid, bind.node)
+            return PendingBind(bind.pod, bind.uid, bind.node)
         request = request_content(bind)
-        return Planned(bind.pod, bind.uid, bind.node, request, dict(bind.annotations))
+        return PendingBind(bind.pod, bind.uid, bind.node, request, dict(bind.annotations))
 
-    def place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
+    def start_bind(self, namespace: str, entry: PendingBind, plan: GangPlan | None, seen_generation: int) -> None:
         """Start the write that binds a pod."""
         key = f"{namespace}/{entry.pod}"
         if plan is not None:
             plan.unwritten.discard(entry.pod)
-        task = self.start(self._bind(namespace, entry, plan, as_of), f"bind of {key}")
-        self._binds[key] = task
-        task.add_done_callback(partial(self._bind_ended, key))
+        task = self.start_task(self._bind(namespace, entry, plan, seen_generation), f"bind of {key}")
+        self._bind_tasks[key] = task
+        task.add_done_callback(partial(self._on_bind_done, key))
 
-    def _bind_ended(self, key: str, task: asyncio.Task[object]) -> None:
-        if self._binds.get(key) is task:
-            del self._binds[key]
+    def _on_bind_done(self, key: str, task: asyncio.Task[object]) -> None:
+        if self._bind_tasks.get(key) is task:
+            del self._bind_tasks[key]
 
-    async def _bind(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
+    async def _bind(self, namespace: str, entry: PendingBind, plan: GangPlan | None, seen_generation: int) -> None:
         key = f"{namespace}/{entry.pod}"
-        labels = self._announcer.pool_label()
+        labels = self._status_events.node_pool_label()
         started_s = asyncio.get_running_loop().time()
-        obstacle = partial(self._room.obstacle, namespace, entry, as_of)
-        result = await self._binding.place(namespace, entry, labels, obstacle)
-        if result.outcome is Outcome.OVERTAKEN:
-            self._overtaken(key, entry, plan, result.why)
+        fit_error = partial(self._recheck.fit_error, namespace, entry, seen_generation)
+        result = await self._binding.write(namespace, entry, labels, fit_error)
+        if result.outcome is BindOutcome.OVERTAKEN:
+            self._on_overtaken(key, entry, plan, result.why)
             return
-        if result.outcome is Outcome.PLACED:
-            self._metrics.bound(asyncio.get_running_loop().time() - started_s, self._waited_s(key))
-            self._announcer.scheduled(key, entry.uid, entry.node)
+        if result.outcome is BindOutcome.PLACED:
+            self._metrics.observe_bind(asyncio.get_running_loop().time() - started_s, self._pod_age_s(key))
+            self._status_events.pod_scheduled(key, entry.uid, entry.node)
             if entry.request is not None:
-                self._announcer.label_pool(key, entry.uid)
+                self._status_events.label_node_pool(key, entry.uid)
             if plan is not None:
                 # The watch may have been quicker than the answer.
-                plan.saw_pod(entry.pod, self._intake.pods.get(key))
+                plan.on_pod(entry.pod, self._intake.pods.get(key))
         else:
-            self._intake.give_up_place(key, entry.uid, entry.node)
-            if result.outcome is Outcome.REFUSED:
-                self._metrics.bind_refused()
+            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            if result.outcome is BindOutcome.REFUSED:
+                self._metrics.count_refused_bind()
                 log.warning("pod %s was not bound to node %s: %s", key, entry.node, result.why)
-                self._announcer.binding_failed(key, entry.uid, entry.node, result.why)
+                self._status_events.binding_failed(key, entry.uid, entry.node, result.why)
                 pod = self._intake.pods.get(key)
-                if result.counts and pod is not None and pod.metadata.uid == entry.uid:
-                    self._failed.count(pod, group_key(pod), result.why, entry.node, plan)
-                self.pause(key, entry.uid)
+                if result.is_permanent and pod is not None and pod.metadata.uid == entry.uid:
+                    self._failed_binds.count_failure(pod, group_key(pod), result.why, entry.node, plan)
+                self.back_off(key, entry.uid)
             if plan is not None:
-                plan.lose(entry, result.why)
+                plan.mark_failed(entry, result.why)
         if plan is not None:
-            self._gangs.check(plan)
+            self._gang_binding.finish_if_settled(plan)
 
-    def _overtaken(self, key: str, entry: Planned, plan: GangPlan | None, why: str) -> None:
+    def _on_overtaken(self, key: str, entry: PendingBind, plan: GangPlan | None, why: str) -> None:
         """Others were quicker: the pod waits again.  One of a gang has some time to find another place."""
-        self._metrics.bind_overtaken()
+        self._metrics.count_overtaken_bind()
         log.info("pod %s is not bound to node %s: %s", key, entry.node, why)
-        self._intake.give_up_place(key, entry.uid, entry.node)
+        self._intake.forget_bind_to(key, entry.uid, entry.node)
         if plan is not None:
             wait_s = self._clock.wall_s(_SECOND_CHANCE_S)
-            asyncio.get_running_loop().call_later(wait_s, self._no_other_place, plan, entry, why)
+            asyncio.get_running_loop().call_later(wait_s, self._fail_if_unplaced, plan, entry, why)
 
-    def _no_other_place(self, plan: GangPlan, entry: Planned, why: str) -> None:
-        if self._leading and plan.open.get(entry.pod) is entry:
-            plan.lose(entry, why)
-            self._gangs.check(plan)
+    def _fail_if_unplaced(self, plan: GangPlan, entry: PendingBind, why: str) -> None:
+        if self._leading and plan.in_flight.get(entry.pod) is entry:
+            plan.mark_failed(entry, why)
+            self._gang_binding.finish_if_settled(plan)
 
-    def _waited_s(self, key: str) -> float | None:
+    def _pod_age_s(self, key: str) -> float | None:
         pod = self._intake.pods.get(key)
         return None if pod is None else age_s(pod, self._clock)
 
-    def pause(self, key: str, uid: str) -> None:
+    def back_off(self, key: str, uid: str) -> None:
         """Keep a pod out of the cycles for a while, unless it has another place by now, or has gone."""
         pod = self._intake.pods.get(key)
-        if self._intake.assumes_bind(key) or pod is None or pod.metadata.uid != uid:
+        if self._intake.is_bind_assumed(key) or pod is None or pod.metadata.uid != uid:
             return
         group = group_key(pod)
-        self._pauses.begin(key, uid, group, self._failed.times(group))
+        self._backoff.start(key, uid, group, self._failed_binds.failure_count(group))
 
-    def _given_up(self, request: BindRequest) -> None:
+    def _on_binder_gave_up(self, request: BindRequest) -> None:
         """The binder may have given up on a request: count that, and let the pod pause, once for each request."""
         key = f"{request.metadata.namespace}/{request.spec.pod_name}"
         pod = self._intake.pods.get(key)
-        if pod is None or pod.spec.node_name or not given_up(request):
+        if pod is None or pod.spec.node_name or not binder_gave_up(request):
             return
         uid = pod.metadata.uid
         if owner_uid(request) == uid:
             why, node = request.status.reason or "the binder gave up", request.spec.selected_node
-            plan = self._gangs.plan_of(key)
-            self._failed.count(pod, group_key(pod), why, node, plan, request.metadata.uid)
-        if key not in self._pauses:
-            self.pause(key, uid)
+            plan = self._gang_binding.plan_of_pod(key)
+            self._failed_binds.count_failure(pod, group_key(pod), why, node, plan, request.metadata.uid)
+        if key not in self._backoff:
+            self.back_off(key, uid)
 
     # -- what the watches bring ----------------------------------------------------------------------------------------
 
-    async def take_over(self, consult: Consult) -> None:
+    async def take_over(self, query_engine: EngineQuery) -> None:
         """Become responsible: plans left behind are finished before anything else is decided."""
-        records = await self._records.found()
+        records = await self._records.list_records()
         self._leading = True
-        self._failed.take_over(each for each in records if each.kind == FAILED_BINDS)
-        await self._gangs.take_over([each for each in records if each.kind == BIND_PLAN], consult)
+        self._failed_binds.take_over(each for each in records if each.kind == FAILED_BINDS)
+        await self._gang_binding.take_over([each for each in records if each.kind == BIND_PLAN], query_engine)
 
     def _covers(self, item: PodGroup | BindRequest) -> bool:
         return self._intake.tables.shard.covers(item.metadata)
@@ -296,30 +303,30 @@ class Dispatcher:
     def _on_pod(self, change: Change[Pod]) -> None:
         pod = change.new
         if change.old is not None and (pod is None or pod.metadata.uid != change.old.metadata.uid):
-            self._pauses.forget(change.old)
-        if change.key in self._pauses and (pod is None or not is_waiting(pod)):
-            self._pauses.end(change.key)
-        self._gangs.saw_pod(change)
+            self._backoff.forget(change.old)
+        if change.key in self._backoff and (pod is None or not is_waiting(pod)):
+            self._backoff.end(change.key)
+        self._gang_binding.on_pod_change(change)
         for group in dict.fromkeys(group_key(each) for each in (change.old, pod) if each is not None):
-            self._failed.saw_pod(change, group)
+            self._failed_binds.on_pod_change(change, group)
         if pod is not None and is_waiting(pod) and (change.old is None or change.old.metadata.uid != pod.metadata.uid):
-            if self._failed.times(group_key(pod)) >= MOST_FAILURES:
-                self._pauses.inherit(change.key, group_key(pod))
+            if self._failed_binds.failure_count(group_key(pod)) >= MAX_BIND_FAILURES:
+                self._backoff.inherit(change.key, group_key(pod))
 
     def _on_request(self, change: Change[BindRequest]) -> None:
         request = change.new
         if request is not None and self._leading and self._covers(request) and not self._intake.is_withdrawn(request):
             # At once: the next cycle would decide about the pod again before it takes the request away.
-            self._given_up(request)
+            self._on_binder_gave_up(request)
         if request is not None:
-            self._gangs.saw_request(request)
-        elif change.key not in self._binds and not self._intake.assumes_bind(change.key):
+            self._gang_binding.on_request_change(request)
+        elif change.key not in self._bind_tasks and not self._intake.is_bind_assumed(change.key):
             # The end of an older request of the name says nothing about the one that we write or have written.
-            self._gangs.lose(change.key, "its BindRequest was deleted")
+            self._gang_binding.fail_pod(change.key, "its BindRequest was deleted")
 
     # -- what leads nowhere, and evictions --------------------------------------------------------------------------
 
-    def clear_away(self, keys: Iterable[str]) -> None:
+    def delete_dead_requests(self, keys: Iterable[str]) -> None:
         """Delete BindRequests that nobody waits for (cycle:SNP-8); their pods pause before they are tried again.
 
         Statements: gpu:B-5.
@@ -332,56 +339,58 @@ class Dispatcher:
             pod_key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(pod_key)
             if pod is not None and not pod.spec.node_name:
-                self._gangs.lose(pod_key, request.status.reason or f"node {request.spec.selected_node} is gone")
-                self._given_up(request)
-            self.start(self._removals.request(key, request.metadata.uid), f"end of BindRequest {key}")
+                self._gang_binding.fail_pod(
+                    pod_key, request.status.reason or f"node {request.spec.selected_node} is gone"
+                )
+                self._on_binder_gave_up(request)
+            self.start_task(self._deletions.delete_request(key, request.metadata.uid), f"end of BindRequest {key}")
 
     async def _evict(self, eviction: Evict) -> None:
         """Take a pod off its node (cycle:16.2, OUT-4)."""
         key = f"{eviction.namespace}/{eviction.pod}"
-        under_way = self._binds.get(key)
-        if under_way is not None:
-            await asyncio.wait([under_way])
+        bind_task = self._bind_tasks.get(key)
+        if bind_task is not None:
+            await asyncio.wait([bind_task])
         pod = self._intake.pods.get(key)
         if pod is None or pod.metadata.uid != eviction.uid or pod.status.phase in ("Succeeded", "Failed"):
             log.info("received an eviction attempt for a terminated task: %s", key)
-            self._intake.let_go(key)
+            self._intake.forget_assumed_status(key)
             return
-        self._announcer.evicted(eviction)
-        self._metrics.evicted(eviction, self._intake.groups.get(eviction.group), self._announcer.pool)
+        self._status_events.pod_evicted(eviction)
+        self._metrics.count_eviction(eviction, self._intake.groups.get(eviction.group), self._status_events.node_pool)
         if eviction.unbound and not pod.spec.node_name and await self._withdraw(key, eviction.uid):
-            self._intake.let_go(key)
+            self._intake.forget_assumed_status(key)
             return
-        await self._removals.pod(key, eviction.uid, eviction.message)
+        await self._deletions.delete_pod(key, eviction.uid, eviction.message)
 
     async def _withdraw(self, key: str, uid: str) -> bool:
         """Take a pod that is on its way back by its BindRequest; False when it is bound already."""
-        plan = self._gangs.plan_of(key)
-        entry = plan.open.get(split_key(key)[1]) if plan is not None else None
+        plan = self._gang_binding.plan_of_pod(key)
+        entry = plan.in_flight.get(split_key(key)[1]) if plan is not None else None
         if plan is not None and entry is not None and entry.pod in plan.unwritten:
-            self._intake.give_up_place(key, entry.uid, entry.node)
-            plan.lose(entry, "it made room for others")
-            self._gangs.check(plan)
+            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            plan.mark_failed(entry, "it made room for others")
+            self._gang_binding.finish_if_settled(plan)
             return True
         request = self._intake.requests.get(key)
-        if request is None and self._intake.assumes_bind(key):
-            request = await self._removals.look(resources.BIND_REQUESTS, key, BindRequest)
+        if request is None and self._intake.is_bind_assumed(key):
+            request = await self._deletions.read_live(resources.BIND_REQUESTS, key, BindRequest)
             if request is None:
                 # Bound directly, and the watch has not shown it yet.
                 return False
         if request is None:
             return True
-        self._intake.doubt_withdrawal(key)
-        if await self._removals.request(key, request.metadata.uid):
-            pod = await self._removals.look(resources.PODS, key, Pod)
+        self._intake.mark_withdrawal_in_doubt(key)
+        if await self._deletions.delete_request(key, request.metadata.uid):
+            pod = await self._deletions.read_live(resources.PODS, key, Pod)
             if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
                 # The binder was quicker, and the watch has not shown it yet.
                 return False
             self._intake.assume_withdrawn(key, request.metadata.uid)
-            self._intake.give_up_bind(key)
-            self._gangs.lose(key, "its BindRequest was withdrawn")
+            self._intake.forget_bind(key)
+            self._gang_binding.fail_pod(key, "its BindRequest was withdrawn")
         else:
-            self._intake.trust_request(key)
+            self._intake.end_withdrawal_doubt(key)
         return True
 
 

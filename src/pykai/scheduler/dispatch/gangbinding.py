@@ -33,16 +33,16 @@ from pykai.core.resume import PlannedBind, ResumedBinds, UnfinishedBinds, resume
 from pykai.kube.clock import Clock
 from pykai.kube.resources import split_key
 from pykai.kube.store import Change
-from pykai.kube.yielding import in_turns
-from pykai.scheduler.dispatch.bindplan import PlanError, Planned, decode_plan
+from pykai.kube.yielding import yielding_to_loop
+from pykai.scheduler.dispatch.bindplan import BindPlanError, PendingBind, decode_plan
 from pykai.scheduler.dispatch.bindrequests import assumed_request
-from pykai.scheduler.dispatch.deletions import Removals
-from pykai.scheduler.dispatch.gangplans import GangPlan, given_up, holds_node, is_whole
-from pykai.scheduler.dispatch.noderecheck import Room
-from pykai.scheduler.dispatch.records import BIND_PLAN, Record, Records
+from pykai.scheduler.dispatch.deletions import Deletions
+from pykai.scheduler.dispatch.gangplans import GangPlan, binder_gave_up, is_bound_and_active, reaches_minimum
+from pykai.scheduler.dispatch.noderecheck import NodeRecheck
+from pykai.scheduler.dispatch.records import BIND_PLAN, HandoverRecord, HandoverRecords
 from pykai.scheduler.intake.intake import Intake, owner_uid
 from pykai.scheduler.metrics import SchedulerMetrics
-from pykai.scheduler.status.statusevents import WARNING, Announcer, now_ns
+from pykai.scheduler.status.statusevents import WARNING, StatusEvents, now_ns
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,30 +51,30 @@ _QUEUE = "queue"
 _PODS = "pods"
 
 
-class Carrier(Protocol):
+class BindStarter(Protocol):
     """Who writes the binds."""
 
-    def start(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
+    def start_task(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         """Work in the background; what it raises is logged."""
         ...
 
-    def place(self, namespace: str, entry: Planned, plan: GangPlan | None, as_of: int) -> None:
+    def start_bind(self, namespace: str, entry: PendingBind, plan: GangPlan | None, seen_generation: int) -> None:
         """Start the write that binds a pod."""
         ...
 
-    def planned(self, bind: Bind) -> Planned | None:
+    def make_pending_bind(self, bind: Bind) -> PendingBind | None:
         """How a bind is to be written; None when the pod has gone or was bound since it was decided."""
         ...
 
-    def pause(self, key: str, uid: str) -> None:
+    def back_off(self, key: str, uid: str) -> None:
         """Keep a pod out of the cycles for a while."""
         ...
 
 
-class Consult(Protocol):
+class EngineQuery(Protocol):
     """Asks the engine about the cluster as it is now; also how many arrivals it has seen (`room`)."""
 
-    def __call__(self, question: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
+    def __call__(self, query: Callable[[Snapshot, Policy], T], /) -> Awaitable[tuple[T, int]]:
         """The answer."""
         ...
 
@@ -84,26 +84,26 @@ class GangBinding:
 
     def __init__(
         self,
-        records: Records,
+        records: HandoverRecords,
         intake: Intake,
-        announcer: Announcer,
+        status_events: StatusEvents,
         metrics: SchedulerMetrics,
-        removals: Removals,
-        room: Room,
+        deletions: Deletions,
+        recheck: NodeRecheck,
         clock: Clock,
-        carrier: Carrier,
+        bind_starter: BindStarter,
     ) -> None:
         self._records = records
         self._intake = intake
-        self._announcer = announcer
+        self._status_events = status_events
         self._metrics = metrics
-        self._removals = removals
-        self._room = room
+        self._deletions = deletions
+        self._recheck = recheck
         self._clock = clock
-        self._carrier = carrier
+        self._bind_starter = bind_starter
         self._plans: dict[str, GangPlan] = {}
         #: PodGroup key -> held while its record is written
-        self._writing: dict[str, asyncio.Lock] = {}
+        self._record_locks: dict[str, asyncio.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -115,140 +115,140 @@ class GangBinding:
         """Forget what is under way: it is for the next leader to finish."""
         self._plans.clear()
 
-    def can_be_whole(self, key: str) -> bool:
+    def can_reach_minimum(self, key: str) -> bool:
         """Whether a group reaches its minimum with what is bound and what is on its way."""
         group = self._intake.groups.get(key)
-        pods = self._intake.pods_of(key)
-        return group is None or is_whole(group, pods, lambda pod: self._intake.assumes_bind(_key(pod)))
+        pods = self._intake.pods_of_group(key)
+        return group is None or reaches_minimum(group, pods, lambda pod: self._intake.is_bind_assumed(_key(pod)))
 
-    def open(self, key: str, entries: list[Planned], as_of: int) -> None:
+    def bind_gang(self, key: str, entries: list[PendingBind], seen_generation: int) -> None:
         """Bind several pods of a group, or more of a gang that is on its way."""
         group = self._intake.groups.get(key)
         if group is None:
             for entry in entries:
-                self._intake.give_up_bind(f"{key.partition('/')[0]}/{entry.pod}")
+                self._intake.forget_bind(f"{key.partition('/')[0]}/{entry.pod}")
             return
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = GangPlan(key, group.metadata.uid)
         plan.add(entries)
-        self._carrier.start(self._begin(plan, entries, as_of), f"plan of gang {key}")
+        self._bind_starter.start_task(self._persist_and_bind(plan, entries, seen_generation), f"plan of gang {key}")
 
-    async def _begin(self, plan: GangPlan, entries: list[Planned], as_of: int) -> None:
+    async def _persist_and_bind(self, plan: GangPlan, entries: list[PendingBind], seen_generation: int) -> None:
         """Persist the plan, then bind."""
         why = await self._persist(plan)
-        if not why and (taken := self._room.keeps_back(plan, entries, as_of)):
-            log.info("gang %s does not begin: %s", plan.key, taken)
+        if not why and (fit_error := self._recheck.gang_fit_error(plan, entries, seen_generation)):
+            log.info("gang %s does not begin: %s", plan.key, fit_error)
             for entry in entries:
-                self._metrics.bind_overtaken()
-                self._intake.give_up_place(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
-                plan.lose(entry, taken)
-            self.check(plan)
+                self._metrics.count_overtaken_bind()
+                self._intake.forget_bind_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                plan.mark_failed(entry, fit_error)
+            self.finish_if_settled(plan)
             return
         for entry in entries:
             key = f"{plan.namespace}/{entry.pod}"
             if not why:
-                if plan.open.get(entry.pod) is entry:
-                    self._carrier.place(plan.namespace, entry, plan, as_of)
+                if plan.in_flight.get(entry.pod) is entry:
+                    self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
                 continue
-            plan.lose(entry, why)
-            self._intake.give_up_place(key, entry.uid, entry.node)
-            self._announcer.binding_failed(key, entry.uid, entry.node, why)
-            self._carrier.pause(key, entry.uid)
+            plan.mark_failed(entry, why)
+            self._intake.forget_bind_to(key, entry.uid, entry.node)
+            self._status_events.binding_failed(key, entry.uid, entry.node, why)
+            self._bind_starter.back_off(key, entry.uid)
         if why:
-            self.check(plan)
+            self.finish_if_settled(plan)
 
     async def _persist(self, plan: GangPlan) -> str:
         """Keep what is open in the record; why that failed, "" when it is there."""
-        async with self._writing.setdefault(plan.key, asyncio.Lock()):
+        async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
             group = self._intake.groups.get(plan.key)
             if group is None:
                 return "the PodGroup is gone"
             try:
-                text = plan.encoded()
-            except PlanError as error:
+                text = plan.encode()
+            except BindPlanError as error:
                 return str(error)
-            if text == plan.text:
+            if text == plan.recorded_text:
                 return ""
             # What failed may be there all the same: an earlier try without an answer was carried out.
-            plan.recorded = True
+            plan.may_be_recorded = True
             data = {_QUEUE: group.spec.queue, _PODS: text}
             why = await self._records.put(BIND_PLAN, plan.key, plan.uid, data)
             if not why:
-                plan.text = text
+                plan.recorded_text = text
             return f"the plan of the gang could not be kept: {why}" if why else ""
 
-    def check(self, plan: GangPlan) -> None:
+    def finish_if_settled(self, plan: GangPlan) -> None:
         """Finish a plan of which nothing is open."""
-        if plan.settled and self._plans.get(plan.key) is plan:
+        if plan.is_settled and self._plans.get(plan.key) is plan:
             del self._plans[plan.key]
-            self._carrier.start(self._close(plan), f"end of the plan of gang {plan.key}")
+            self._bind_starter.start_task(self._finish(plan), f"end of the plan of gang {plan.key}")
 
-    async def _close(self, plan: GangPlan) -> None:
+    async def _finish(self, plan: GangPlan) -> None:
         """Give back what was bound if the gang is not whole, then delete the record."""
         group = self._intake.groups.get(plan.key)
-        if plan.lost and group is not None and group.metadata.uid == plan.uid:
-            await self._mend(plan, group)
-        async with self._writing.setdefault(plan.key, asyncio.Lock()):
+        if plan.failed and group is not None and group.metadata.uid == plan.uid:
+            await self._evict_if_below_minimum(plan, group)
+        async with self._record_locks.setdefault(plan.key, asyncio.Lock()):
             # A new plan of the group may have been written meanwhile; it is not ours to remove.
-            following = self._plans.get(plan.key)
-            if plan.recorded and (following is None or following.uid != plan.uid):
+            next_plan = self._plans.get(plan.key)
+            if plan.may_be_recorded and (next_plan is None or next_plan.uid != plan.uid):
                 await self._records.remove(self._records.name_of(BIND_PLAN, plan.uid))
-            if following is None:
-                self._writing.pop(plan.key, None)
+            if next_plan is None:
+                self._record_locks.pop(plan.key, None)
 
-    async def _mend(self, plan: GangPlan, group: PodGroup) -> None:
+    async def _evict_if_below_minimum(self, plan: GangPlan, group: PodGroup) -> None:
         """A gang of which pods were lost on the way keeps its nodes only if its minimum is there."""
-        if self.can_be_whole(plan.key):
+        if self.can_reach_minimum(plan.key):
             return
-        bound = [pod for pod in self._intake.pods_of(plan.key) if holds_node(pod)]
+        bound = [pod for pod in self._intake.pods_of_group(plan.key) if is_bound_and_active(pod)]
         if not bound or group.metadata.deletion_timestamp is not None:
             return
-        name, why = min(plan.lost.items())
+        name, why = min(plan.failed.items())
         text = (
             f"The gang cannot be completed: pod {plan.namespace}/{name} was not bound ({why}). "
             f"The {len(bound)} pods that were bound are evicted"
         )
         log.warning("gang %s: %s", plan.key, text)
-        self._announcer.group_event(plan.key, WARNING, names.EVENT_GANG_BROKEN, text)
-        self._metrics.gang_broken()
-        stamp = format_timestamp(now_ns(self._clock))
-        self._announcer.stamp(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: stamp})
+        self._status_events.group_event(plan.key, WARNING, names.EVENT_GANG_BROKEN, text)
+        self._metrics.count_broken_gang()
+        timestamp = format_timestamp(now_ns(self._clock))
+        self._status_events.annotate_group(plan.key, {names.LAST_EVICTION_TIMESTAMP_ANNOTATION: timestamp})
         for pod in bound:
-            self._intake.assume_evicted(_key(pod), pod.metadata.uid)
-        await asyncio.gather(*(self._removals.pod(_key(pod), pod.metadata.uid, text) for pod in bound))
+            self._intake.assume_eviction(_key(pod), pod.metadata.uid)
+        await asyncio.gather(*(self._deletions.delete_pod(_key(pod), pod.metadata.uid, text) for pod in bound))
 
     # -- plans of others --------------------------------------------------------------------------------------------
 
-    async def take_over(self, records: Iterable[Record], consult: Consult) -> None:
+    async def take_over(self, records: Iterable[HandoverRecord], query_engine: EngineQuery) -> None:
         """Go on with the plans that another scheduler left, as far as the engine finds them right now."""
         plans: list[GangPlan] = []
         unfinished: list[UnfinishedBinds] = []
-        async for record in in_turns(records):
-            read = self._read(record)
-            if read is None:
-                self._carrier.start(self._records.remove(record.name), f"end of record {record.name}")
+        async for record in yielding_to_loop(records):
+            plan_and_places = self._read_plan(record)
+            if plan_and_places is None:
+                self._bind_starter.start_task(self._records.remove(record.name), f"end of record {record.name}")
                 continue
-            plan, places = read
-            log.info("gang %s: going on with a plan of %d pods", plan.key, len(plan.open))
+            plan, places = plan_and_places
+            log.info("gang %s: going on with a plan of %d pods", plan.key, len(plan.in_flight))
             plans.append(plan)
             # At once, so that what happens while the engine is asked is not missed.
             self._plans[plan.key] = plan
             if places:
                 unfinished.append(UnfinishedBinds(plan.key, plan.uid, record.data.get(_QUEUE, ""), places))
-        resumed, as_of = ResumedBinds((), {}), 0
+        resumed, seen_generation = ResumedBinds((), {}), 0
         if unfinished:
             try:
-                resumed, as_of = await consult(partial(resume, unfinished=unfinished))
+                resumed, seen_generation = await query_engine(partial(resume, unfinished=unfinished))
             except Exception:
                 log.exception("the plans that were left behind cannot be checked; none of their binds is made")
         binds: dict[str, list[Bind]] = {}
         for bind in resumed.binds:
             binds.setdefault(bind.group, []).append(bind)
         for plan in plans:
-            self._go_on(plan, binds.get(plan.key, ()), resumed.refused, as_of)
+            self._resume_plan(plan, binds.get(plan.key, ()), resumed.refused, seen_generation)
 
-    def _read(self, record: Record) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
+    def _read_plan(self, record: HandoverRecord) -> tuple[GangPlan, tuple[PlannedBind, ...]] | None:
         """The plan in a record, and the places of it that nothing was written for; None when it is of no use."""
         group = self._intake.groups.get(record.group)
         if group is None or group.metadata.uid != record.uid or not self._covers(group):
@@ -256,82 +256,84 @@ class GangBinding:
             return None
         try:
             places = decode_plan(record.data.get(_PODS, ""))
-        except PlanError as error:
+        except BindPlanError as error:
             log.warning("the plan of gang %s is deleted: %s", record.group, error)
             return None
-        plan = GangPlan(record.group, record.uid, recorded=True)
-        return plan, tuple(place for place in places if self._is_unwritten(plan, place))
+        plan = GangPlan(record.group, record.uid, may_be_recorded=True)
+        return plan, tuple(place for place in places if self._adopt_place(plan, place))
 
-    def _is_unwritten(self, plan: GangPlan, place: PlannedBind) -> bool:
+    def _adopt_place(self, plan: GangPlan, place: PlannedBind) -> bool:
         """Take a pod into a plan; whether it waits and nothing is under way for it."""
         key = f"{plan.namespace}/{place.pod}"
         request = self._intake.requests.get(key)
-        if request is not None and self._intake.counts(request) and owner_uid(request) == place.uid:
-            entry = Planned(*place, request=msgspec.to_builtins(request.spec))
+        if request is not None and self._intake.is_effective(request) and owner_uid(request) == place.uid:
+            entry = PendingBind(*place, request=msgspec.to_builtins(request.spec))
             plan.add([entry])
             plan.unwritten.discard(entry.pod)
-            plan.saw_pod(entry.pod, self._intake.pods.get(key))
-            plan.saw_request(request)
+            plan.on_pod(entry.pod, self._intake.pods.get(key))
+            plan.on_request(request)
             if request.spec.selected_node != place.node:
-                plan.lose(entry, f"its BindRequest leads to node {request.spec.selected_node}")
+                plan.mark_failed(entry, f"its BindRequest leads to node {request.spec.selected_node}")
             return False
-        plan.add([Planned(*place)])
-        plan.saw_pod(place.pod, self._intake.pods.get(key))
-        return place.pod in plan.open
+        plan.add([PendingBind(*place)])
+        plan.on_pod(place.pod, self._intake.pods.get(key))
+        return place.pod in plan.in_flight
 
-    def _go_on(self, plan: GangPlan, binds: Iterable[Bind], refused: Mapping[str, str], as_of: int) -> None:
+    def _resume_plan(
+        self, plan: GangPlan, binds: Iterable[Bind], refused: Mapping[str, str], seen_generation: int
+    ) -> None:
         """Bind what the engine has placed again, unless the gang cannot be whole with it."""
-        again = {bind.pod: bind for bind in binds}
-        entries: list[Planned] = []
-        for name in sorted(plan.unwritten & plan.open.keys()):
-            old = plan.open[name]
-            bind = again.get(name)
-            entry = self._carrier.planned(bind) if bind is not None else None
+        rebinds = {bind.pod: bind for bind in binds}
+        entries: list[PendingBind] = []
+        for name in sorted(plan.unwritten & plan.in_flight.keys()):
+            old = plan.in_flight[name]
+            bind = rebinds.get(name)
+            entry = self._bind_starter.make_pending_bind(bind) if bind is not None else None
             if entry is None or bind is None:
                 why = refused.get(f"{plan.namespace}/{name}", "its place could not be checked")
                 log.warning("pod %s/%s of a plan is not bound to node %s: %s", plan.namespace, name, old.node, why)
-                plan.lose(old, why)
+                plan.mark_failed(old, why)
                 continue
             plan.add([entry])
             self._intake.assume_bind(assumed_request(plan.namespace, entry.uid, entry.spec()))
             entries.append(entry)
-        begins = not plan.lost or self._will_be_whole(plan)
-        without = "without pod {} the gang is not whole: {}".format(*min(plan.lost.items())) if not begins else ""
+        can_complete = not plan.failed or self._will_reach_minimum(plan)
+        loss = "without pod {} the gang is not whole: {}".format(*min(plan.failed.items())) if not can_complete else ""
         for entry in entries:
-            if begins:
-                self._carrier.place(plan.namespace, entry, plan, as_of)
+            if can_complete:
+                self._bind_starter.start_bind(plan.namespace, entry, plan, seen_generation)
             else:
-                self._intake.give_up_place(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
-                plan.lose(entry, without)
-        self.check(plan)
+                self._intake.forget_bind_to(f"{plan.namespace}/{entry.pod}", entry.uid, entry.node)
+                plan.mark_failed(entry, loss)
+        self.finish_if_settled(plan)
 
-    def _will_be_whole(self, plan: GangPlan) -> bool:
+    def _will_reach_minimum(self, plan: GangPlan) -> bool:
         group = self._intake.groups.get(plan.key)
-        pods = self._intake.pods_of(plan.key)
-        return group is not None and is_whole(group, pods, lambda pod: pod.metadata.name in plan.open)
+        pods = self._intake.pods_of_group(plan.key)
+        return group is not None and reaches_minimum(group, pods, lambda pod: pod.metadata.name in plan.in_flight)
 
     def _covers(self, group: PodGroup) -> bool:
         return self._intake.tables.shard.covers(group.metadata)
 
     # -- pods of plans ----------------------------------------------------------------------------------------------
 
-    def plan_of(self, pod_key: str) -> GangPlan | None:
+    def plan_of_pod(self, pod_key: str) -> GangPlan | None:
         """The open plan of a pod's group."""
         pod = self._intake.pods.get(pod_key)
         return self._plans.get(group_key(pod)) if pod is not None else None
 
-    def lose(self, pod_key: str, why: str) -> None:
+    def fail_pod(self, pod_key: str, why: str) -> None:
         """A pod that went by a BindRequest will not be bound."""
-        plan = self.plan_of(pod_key)
+        plan = self.plan_of_pod(pod_key)
         if plan is not None:
-            entry = plan.open.get(split_key(pod_key)[1])
+            entry = plan.in_flight.get(split_key(pod_key)[1])
             if entry is not None and entry.request is not None:
-                plan.lose(entry, why)
-                self.check(plan)
+                plan.mark_failed(entry, why)
+                self.finish_if_settled(plan)
 
     # -- what the watches bring -------------------------------------------------------------------------------------
 
-    def saw_pod(self, change: Change[Pod]) -> None:
+    def on_pod_change(self, change: Change[Pod]) -> None:
         """News of any pod."""
         if not self._plans:
             return
@@ -341,18 +343,18 @@ class GangBinding:
         for key in dict.fromkeys((before, group)):
             plan = self._plans.get(key)
             if plan is not None:
-                plan.saw_pod(split_key(change.key)[1], pod)
-                if key != group and (entry := plan.open.get(split_key(change.key)[1])) is not None:
-                    plan.lose(entry, "the pod has left the group")
-                self.check(plan)
+                plan.on_pod(split_key(change.key)[1], pod)
+                if key != group and (entry := plan.in_flight.get(split_key(change.key)[1])) is not None:
+                    plan.mark_failed(entry, "the pod has left the group")
+                self.finish_if_settled(plan)
 
-    def saw_request(self, request: BindRequest) -> None:
+    def on_request_change(self, request: BindRequest) -> None:
         """News of any BindRequest."""
-        if self._plans and given_up(request):
-            plan = self.plan_of(f"{request.metadata.namespace}/{request.spec.pod_name}")
+        if self._plans and binder_gave_up(request):
+            plan = self.plan_of_pod(f"{request.metadata.namespace}/{request.spec.pod_name}")
             if plan is not None:
-                plan.saw_request(request)
-                self.check(plan)
+                plan.on_request(request)
+                self.finish_if_settled(plan)
 
 
 def _key(item: Pod | PodGroup) -> str:

@@ -18,7 +18,7 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import BindRequest, PodGroup
 from pykai.core.model.groups import build_subgroup_tree
-from pykai.scheduler.dispatch.bindplan import Planned, encode_plan, whole
+from pykai.scheduler.dispatch.bindplan import PendingBind, encode_plan, has_minimum
 
 
 @dataclass(slots=True)
@@ -29,93 +29,95 @@ class GangPlan:
     key: str
     uid: str
     #: pod name -> its place, while it is not settled
-    open: dict[str, Planned] = field(default_factory=dict)
+    in_flight: dict[str, PendingBind] = field(default_factory=dict)
     #: names of open pods of which nothing has been written yet
     unwritten: set[str] = field(default_factory=set)
     #: pods on their nodes
-    bound: dict[str, Planned] = field(default_factory=dict)
+    bound: dict[str, PendingBind] = field(default_factory=dict)
     #: pod name -> why it will not be bound
-    lost: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     #: what the record says, as far as we know; "" = there is none
-    text: str = ""
+    recorded_text: str = ""
     #: whether there may be a record
-    recorded: bool = False
+    may_be_recorded: bool = False
     #: what binds of this plan have failed for, each counted once (`failedbinds`)
-    causes: set[str] = field(default_factory=set)
+    counted_causes: set[str] = field(default_factory=set)
 
     @property
     def namespace(self) -> str:
         """The namespace of the group and its pods."""
         return self.key.partition("/")[0]
 
-    def add(self, entries: Iterable[Planned]) -> None:
+    def add(self, entries: Iterable[PendingBind]) -> None:
         """More pods of the group."""
         for entry in entries:
-            self.open[entry.pod] = entry
+            self.in_flight[entry.pod] = entry
             self.unwritten.add(entry.pod)
             self.bound.pop(entry.pod, None)
-            self.lost.pop(entry.pod, None)
+            self.failed.pop(entry.pod, None)
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """What the record should say."""
-        return encode_plan(self.open.values())
+        return encode_plan(self.in_flight.values())
 
-    def placed(self, name: str) -> None:
+    def mark_bound(self, name: str) -> None:
         """A pod is on its node."""
-        entry = self.open.pop(name, None)
+        entry = self.in_flight.pop(name, None)
         if entry is not None:
             self.bound[name] = entry
 
-    def lose(self, entry: Planned, why: str) -> None:
+    def mark_failed(self, entry: PendingBind, why: str) -> None:
         """A pod will not be bound as planned, unless it has another place by now."""
-        if self.open.get(entry.pod) is entry:
-            del self.open[entry.pod]
-            self.lost[entry.pod] = why
+        if self.in_flight.get(entry.pod) is entry:
+            del self.in_flight[entry.pod]
+            self.failed[entry.pod] = why
 
-    def saw_pod(self, name: str, pod: Pod | None) -> None:
+    def on_pod(self, name: str, pod: Pod | None) -> None:
         """News of a pod, None when it is gone."""
-        entry = self.open.get(name)
+        entry = self.in_flight.get(name)
         if entry is None:
             return
         if pod is None or pod.metadata.uid != entry.uid:
-            self.lose(entry, "the pod is gone")
+            self.mark_failed(entry, "the pod is gone")
         elif pod.spec.node_name == entry.node:
-            self.placed(name)
+            self.mark_bound(name)
         elif pod.spec.node_name:
-            self.lose(entry, f"the pod is on node {pod.spec.node_name}")
+            self.mark_failed(entry, f"the pod is on node {pod.spec.node_name}")
 
-    def saw_request(self, request: BindRequest) -> None:
+    def on_request(self, request: BindRequest) -> None:
         """News of a BindRequest."""
-        entry = self.open.get(request.spec.pod_name)
-        if entry is not None and entry.request is not None and given_up(request):
+        entry = self.in_flight.get(request.spec.pod_name)
+        if entry is not None and entry.request is not None and binder_gave_up(request):
             owners = {owner.uid for owner in request.metadata.owner_references}
             if entry.uid in owners and request.spec.selected_node == entry.node:
-                self.lose(entry, request.status.reason or "the binder gave up")
+                self.mark_failed(entry, request.status.reason or "the binder gave up")
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether nothing is open."""
-        return not self.open
+        return not self.in_flight
 
 
-def given_up(request: BindRequest) -> bool:
+def binder_gave_up(request: BindRequest) -> bool:
     """Whether the binder has given up on a request (cycle:SNP-7)."""
     limit = request.spec.backoff_limit
     return request.status.phase == names.BIND_FAILED and (limit is None or request.status.failed_attempts >= limit)
 
 
-def holds_node(pod: Pod) -> bool:
+def is_bound_and_active(pod: Pod) -> bool:
     """Whether a pod is on a node to stay."""
     return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase != "Succeeded"
 
 
-def is_whole(group: PodGroup, pods: Iterable[Pod], on_its_way: Callable[[Pod], bool] = lambda _: False) -> bool:
+def reaches_minimum(
+    group: PodGroup, pods: Iterable[Pod], is_being_bound: Callable[[Pod], bool] = lambda _: False
+) -> bool:
     """Whether the pods of a group that have a node reach its minimum; one that has finished part of its work does."""
     active: Counter[str] = Counter()
     for pod in pods:
         if pod.status.phase == "Succeeded":
             return True
-        if holds_node(pod) or on_its_way(pod):
+        if is_bound_and_active(pod) or is_being_bound(pod):
             active[pod.metadata.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP] += 1
     root, _ = build_subgroup_tree(group)
-    return whole(root, active)
+    return has_minimum(root, active)

@@ -23,82 +23,85 @@ from pykai.api.scheduling import BindRequest
 from pykai.core.model.shapes import ShapeRegister
 from pykai.core.model.tasks import has_ended
 from pykai.core.placing.nodeload import NodeLoad, shape_or_empty
-from pykai.scheduler.dispatch.bindplan import Planned
-from pykai.scheduler.dispatch.gangplans import GangPlan, is_whole
+from pykai.scheduler.dispatch.bindplan import PendingBind
+from pykai.scheduler.dispatch.gangplans import GangPlan, reaches_minimum
 from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.sanitising.nodes import believable
-from pykai.scheduler.sanitising.standins import PODS_ON
+from pykai.scheduler.sanitising.nodes import sanitise_node
+from pykai.scheduler.sanitising.standins import PODS_BY_NODE
 
-_REQUESTS_FOR = "requests by node"
+_REQUESTS_BY_NODE = "requests by node"
 
 
-class Room:
+class NodeRecheck:
     """Says whether nodes still have room for what was decided a while ago."""
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self._register = ShapeRegister()
-        intake.requests.index(_REQUESTS_FOR, _selected_node)
+        intake.requests.index(_REQUESTS_BY_NODE, _selected_node)
 
-    def obstacle(self, namespace: str, entry: Planned, as_of: int) -> str:
+    def fit_error(self, namespace: str, entry: PendingBind, seen_generation: int) -> str:
         """Why a pod that was given its node as of then does not fit there any more, "" when it does."""
         node = self._intake.nodes.get(entry.node)
         if node is None:
             return f"node {entry.node} is gone"
-        if self._intake.came_to(entry.node) <= as_of:
+        if self._intake.node_generation(entry.node) <= seen_generation:
             return ""
         pod = self._intake.pods.get(f"{namespace}/{entry.pod}")
         if pod is None:
             # Whoever binds will be told.
             return ""
-        return self._missing(entry, pod, believable(node)[0])
+        return self._shortage(entry, pod, sanitise_node(node)[0])
 
-    def keeps_back(self, plan: GangPlan, entries: Iterable[Planned], as_of: int) -> str:
+    def gang_fit_error(self, plan: GangPlan, entries: Iterable[PendingBind], seen_generation: int) -> str:
         """Why a gang of which nothing is bound yet cannot be whole any more, "" when it can."""
-        found = {entry.pod: self.obstacle(plan.namespace, entry, as_of) for entry in entries}
+        fit_errors = {entry.pod: self.fit_error(plan.namespace, entry, seen_generation) for entry in entries}
         group = self._intake.groups.get(plan.key)
-        if plan.bound or group is None or not any(found.values()):
+        if plan.bound or group is None or not any(fit_errors.values()):
             return ""
 
-        def comes(pod: Pod) -> bool:
+        def will_be_bound(pod: Pod) -> bool:
             name = pod.metadata.name
-            return not found.get(name) and self._intake.assumes_bind(f"{plan.namespace}/{name}")
+            return not fit_errors.get(name) and self._intake.is_bind_assumed(f"{plan.namespace}/{name}")
 
-        whole = is_whole(group, self._intake.pods_of(plan.key), comes)
-        return "" if whole else next(why for why in found.values() if why)
+        has_minimum = reaches_minimum(group, self._intake.pods_of_group(plan.key), will_be_bound)
+        return "" if has_minimum else next(why for why in fit_errors.values() if why)
 
-    def _missing(self, entry: Planned, pod: Pod, node: Node) -> str:
+    def _shortage(self, entry: PendingBind, pod: Pod, node: Node) -> str:
         load = NodeLoad(self._register)
-        held: set[str] = set()
-        for other in self._intake.pods.by(PODS_ON, entry.node):
+        reserved_groups: set[str] = set()
+        for other in self._intake.pods.by_index(PODS_BY_NODE, entry.node):
             if not has_ended(other):
                 load.add(other)
                 if group := self._intake.reserved_group(other):
-                    held.add(group)
-        coming: set[str] = set()
-        for request in self._on_the_way(entry):
+                    reserved_groups.add(group)
+        incoming_groups: set[str] = set()
+        for request in self._incoming_binds(entry):
             other_pod = self._intake.pods.get(f"{request.metadata.namespace}/{request.spec.pod_name}")
             if other_pod is not None:
                 load.add(other_pod)
-                coming.update(request.spec.selected_gpu_groups)
-        load.used[names.NVIDIA_GPU] += len(coming - held)
+                incoming_groups.update(request.spec.selected_gpu_groups)
+        load.used[names.NVIDIA_GPU] += len(incoming_groups - reserved_groups)
         spec = entry.spec()
         shape = shape_or_empty(pod, self._register)
         served = spec.extended_resource_claim_allocation is not None
-        wanted = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
-        wanted[names.NVIDIA_GPU] += len(set(spec.selected_gpu_groups) - held - coming)
-        why = load.shortage(node, wanted, shape)
+        requested = Counter({each: asked for each, asked in shape.requests if not (served and "/" in each)})
+        requested[names.NVIDIA_GPU] += len(set(spec.selected_gpu_groups) - reserved_groups - incoming_groups)
+        why = load.shortage(node, requested, shape)
         return f"others came to node {entry.node}: {why}" if why else ""
 
-    def _on_the_way(self, entry: Planned) -> Iterator[BindRequest]:
+    def _incoming_binds(self, entry: PendingBind) -> Iterator[BindRequest]:
         """The binds of others to the node that have not been seen there yet."""
         seen = set()
-        for request in (*self._intake.binds_to(entry.node), *self._intake.requests.by(_REQUESTS_FOR, entry.node)):
+        for request in (
+            *self._intake.assumed_binds_on(entry.node),
+            *self._intake.requests.by_index(_REQUESTS_BY_NODE, entry.node),
+        ):
             key = f"{request.metadata.namespace}/{request.spec.pod_name}"
             pod = self._intake.pods.get(key)
             if key in seen or pod is None:
                 continue
-            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.counts(request):
+            if not pod.spec.node_name and pod.metadata.uid != entry.uid and self._intake.is_effective(request):
                 seen.add(key)
                 yield request
 

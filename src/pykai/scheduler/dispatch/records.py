@@ -30,11 +30,11 @@ from pykai.kube.errors import (
     ConnectionLost,
     KubeError,
     NotFound,
-    ServerFailed,
+    ServerError,
     TooManyRequests,
 )
 from pykai.scheduler.dispatch.bindrequests import label_value
-from pykai.scheduler.dispatch.deletions import FAILURES, retry_s
+from pykai.scheduler.dispatch.deletions import MAX_SERVER_FAILURES, retry_delay_s
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ BIND_PLAN = "bind-plan"
 FAILED_BINDS = "failed-binds"
 
 #: Characters a record may hold; the API server admits 1 MiB for all data of a ConfigMap.
-MOST_CHARACTERS = 1_000_000
+MAX_RECORD_CHARACTERS = 1_000_000
 
 _GROUP = "podGroup"
 _UID = "podGroupUid"
 
 
-class Record(NamedTuple):
+class HandoverRecord(NamedTuple):
     """A record as it was found."""
 
     kind: str
@@ -61,7 +61,7 @@ class Record(NamedTuple):
     data: Mapping[str, str]
 
 
-class Records:
+class HandoverRecords:
     """Writes and reads the records of one shard."""
 
     def __init__(self, client: Client, shard: Shard, namespace: str) -> None:
@@ -72,19 +72,19 @@ class Records:
             names.RECORD_POOL_LABEL: label_value(shard.node_pool),
         }
         whose = f"{shard.scheduler_name}/{shard.node_pool}"
-        self._mark = hashlib.sha256(whose.encode()).hexdigest()[:8]
+        self._shard_hash = hashlib.sha256(whose.encode()).hexdigest()[:8]
         #: name -> uid of the ConfigMaps that exist, as far as we know
         self._uids: dict[str, str] = {}
 
     def name_of(self, kind: str, uid: str) -> str:
         """The name of the record about the PodGroup with this uid."""
-        return f"kai-{kind}-{uid}-{self._mark}"
+        return f"kai-{kind}-{uid}-{self._shard_hash}"
 
     async def put(self, kind: str, group: str, uid: str, data: Mapping[str, str]) -> str:
         """Keep a record, in the place of an older one; why that failed, "" when it is kept."""
         size = sum(len(text.encode()) for text in data.values())
-        if size > MOST_CHARACTERS:
-            return f"it has {size} bytes; a ConfigMap holds {MOST_CHARACTERS}"
+        if size > MAX_RECORD_CHARACTERS:
+            return f"it has {size} bytes; a ConfigMap holds {MAX_RECORD_CHARACTERS}"
         name = self.name_of(kind, uid)
         content = {
             "metadata": {"name": name, "labels": {names.RECORD_LABEL: kind, **self._labels}},
@@ -94,7 +94,7 @@ class Records:
         failures = tries = 0
         while True:
             try:
-                made = await self._write(name, content, exists=exists)
+                answer = await self._write(name, content, exists=exists)
             except AlreadyExists:
                 exists = True
             except NotFound:
@@ -102,19 +102,19 @@ class Records:
                 if not exists:
                     return f"there is no namespace {self._namespace}; create it, or name another with --namespace"
                 exists = False
-            except (ServerFailed, TooManyRequests) as error:
+            except (ServerError, TooManyRequests) as error:
                 failures += 1
-                if failures >= FAILURES:
+                if failures >= MAX_SERVER_FAILURES:
                     return str(error)
             except ConnectionLost:
                 pass
             except KubeError as error:
                 return str(error)
             else:
-                self._uids[name] = str(made["metadata"].get("uid") or "")
+                self._uids[name] = str(answer["metadata"].get("uid") or "")
                 return ""
             tries += 1
-            await asyncio.sleep(retry_s(tries))
+            await asyncio.sleep(retry_delay_s(tries))
 
     async def _write(self, name: str, content: Mapping[str, Any], *, exists: bool) -> dict[str, Any]:
         if exists:
@@ -133,44 +133,44 @@ class Records:
                 return
             except ConnectionLost:
                 pass
-            except (Conflict, ServerFailed, TooManyRequests) as error:
+            except (Conflict, ServerError, TooManyRequests) as error:
                 if isinstance(error, Conflict) and uid:
                     # Another ConfigMap of the name.
                     return
                 failures += 1
-                if failures >= FAILURES:
+                if failures >= MAX_SERVER_FAILURES:
                     log.warning("record %s stays: %s", name, error)
                     return
             except KubeError as error:
                 log.warning("record %s stays: %s", name, error)
                 return
             tries += 1
-            await asyncio.sleep(retry_s(tries))
+            await asyncio.sleep(retry_delay_s(tries))
 
-    async def found(self) -> list[Record]:
+    async def list_records(self) -> list[HandoverRecord]:
         """All records of this shard; those without a PodGroup, or under a name that is not theirs, are deleted."""
-        owned = ",".join(f"{key}={value}" for key, value in self._labels.items())
+        selector = ",".join(f"{key}={value}" for key, value in self._labels.items())
         tries = 0
         while True:
             try:
-                listed = await self._client.list_raw(
-                    resources.CONFIG_MAPS, namespace=self._namespace, label_selector=f"{names.RECORD_LABEL},{owned}"
+                config_maps = await self._client.list_raw(
+                    resources.CONFIG_MAPS, namespace=self._namespace, label_selector=f"{names.RECORD_LABEL},{selector}"
                 )
                 break
-            except (ConnectionLost, ServerFailed, TooManyRequests) as error:
+            except (ConnectionLost, ServerError, TooManyRequests) as error:
                 # Nothing else can be done without the server either.
                 log.warning("the records of the last leader cannot be read yet: %s", error)
             except KubeError as error:
                 log.error("the records of the last leader cannot be read, gangs it left are not finished: %s", error)
                 return []
             tries += 1
-            await asyncio.sleep(retry_s(tries))
+            await asyncio.sleep(retry_delay_s(tries))
         records = []
-        for item in listed:
+        for item in config_maps:
             meta, data = item["metadata"], item.get("data") or {}
             self._uids[meta["name"]] = meta["uid"]
             kind = meta["labels"][names.RECORD_LABEL]
-            record = Record(kind, meta["name"], data.get(_GROUP, ""), data.get(_UID, ""), data)
+            record = HandoverRecord(kind, meta["name"], data.get(_GROUP, ""), data.get(_UID, ""), data)
             if kind in (BIND_PLAN, FAILED_BINDS) and record.name == self.name_of(kind, record.uid):
                 records.append(record)
             else:

@@ -27,16 +27,16 @@ from pykai.core.model.problems import Problem
 log = logging.getLogger(__name__)
 
 #: One change of the tables: what to do, and with what.
-Operation = tuple[str, Any]
+TableOperation = tuple[str, Any]
 
 #: What the pods of a namespace may cost a cycle as they come in: some 50 ms of work.
-ALLOWANCE = 6_000
+NAMESPACE_ALLOWANCE = 6_000
 #: Terms and names that cost nothing: every pod has some.
-_FREE = 16
+_FREE_UNITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class ApplyResult:
     """What applying a batch came to."""
 
     operations: int
@@ -47,68 +47,68 @@ class Digest:
 class Backlog:
     """Lets changes pass, and holds back what one namespace has too much of."""
 
-    def __init__(self, allowance: int = ALLOWANCE) -> None:
+    def __init__(self, allowance: int = NAMESPACE_ALLOWANCE) -> None:
         self._allowance = allowance
         #: namespace -> key of a pod -> its changes, oldest first
-        self._held: dict[str, dict[str, list[Operation]]] = {}
-        self._begun = False
+        self._deferred: dict[str, dict[str, list[TableOperation]]] = {}
+        self._first_batch_admitted = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
+        return sum(map(len, self._deferred.values()))
 
     def clear(self) -> None:
         """Everything comes again, and passes."""
-        self._held.clear()
-        self._begun = False
+        self._deferred.clear()
+        self._first_batch_admitted = False
 
-    def admit(self, operations: list[Operation]) -> list[Operation]:
+    def admit(self, operations: list[TableOperation]) -> list[TableOperation]:
         """What is applied now: first what was held back, then the changes that came since."""
-        if not self._begun:
-            self._begun = bool(operations)
+        if not self._first_batch_admitted:
+            self._first_batch_admitted = bool(operations)
             return operations
-        if not self._held and not any(_burden(operation) for operation in operations):
+        if not self._deferred and not any(_intake_cost(operation) for operation in operations):
             return operations
-        spent: dict[str, int] = {}
-        admitted: list[Operation] = []
+        spent_units: dict[str, int] = {}
+        admitted: list[TableOperation] = []
         newer = {key for operation in operations if operation[0] == "apply" and (key := _pod_key(operation))}
         #: key of a pod -> what was assumed about it while it was held back
-        assumed: dict[str, list[Operation]] = {}
-        for namespace, held in list(self._held.items()):
-            for key in list(held):
+        assumed: dict[str, list[TableOperation]] = {}
+        for namespace, deferred in list(self._deferred.items()):
+            for key in list(deferred):
                 if key in newer:
-                    assumed[key] = held.pop(key)[1:]
+                    assumed[key] = deferred.pop(key)[1:]
                     continue
-                if not self._affords(spent, namespace, max(map(_burden, held[key]))):
+                if not self._charge(spent_units, namespace, max(map(_intake_cost, deferred[key]))):
                     break
-                admitted += held.pop(key)
-            if not held:
-                del self._held[namespace]
+                admitted += deferred.pop(key)
+            if not deferred:
+                del self._deferred[namespace]
         for operation in operations:
             key = _pod_key(operation)
             namespace = key.partition("/")[0]
-            held = self._held.get(namespace, {})
-            if operation[0] == "assume" and (waits := held.get(key, assumed.get(key))) is not None:
+            deferred = self._deferred.get(namespace, {})
+            if operation[0] == "assume" and (deferred_operations := deferred.get(key, assumed.get(key))) is not None:
                 # It follows what was assumed before, and the tables may not know the pod yet.
-                waits.append(operation)
+                deferred_operations.append(operation)
                 continue
             # After a deletion the tables pass over what was assumed of the pod.
-            since = [*held.pop(key, ())[1:], *assumed.pop(key, ())]
-            if (burden := _burden(operation)) and not self._affords(spent, namespace, burden):
-                self._held.setdefault(namespace, {})[key] = [operation, *since]
+            later_assumptions = [*deferred.pop(key, ())[1:], *assumed.pop(key, ())]
+            if (cost := _intake_cost(operation)) and not self._charge(spent_units, namespace, cost):
+                self._deferred.setdefault(namespace, {})[key] = [operation, *later_assumptions]
             else:
-                admitted += (operation, *since)
+                admitted += (operation, *later_assumptions)
         return admitted
 
-    def _affords(self, spent: dict[str, int], namespace: str, burden: int) -> bool:
+    def _charge(self, spent_units: dict[str, int], namespace: str, cost: int) -> bool:
         """Charge a namespace; one pod always passes, however large."""
-        before = spent.get(namespace, 0)
-        if before and before + burden > self._allowance:
+        before = spent_units.get(namespace, 0)
+        if before and before + cost > self._allowance:
             return False
-        spent[namespace] = before + burden
+        spent_units[namespace] = before + cost
         return True
 
 
-def _pod_key(operation: Operation) -> str:
+def _pod_key(operation: TableOperation) -> str:
     """The pod that a change is about, "" for other kinds."""
     what, payload = operation
     if what == "apply":
@@ -118,7 +118,7 @@ def _pod_key(operation: Operation) -> str:
     return payload[0] if what == "assume" else ""
 
 
-def _burden(operation: Operation) -> int:
+def _intake_cost(operation: TableOperation) -> int:
     """What it costs to take a waiting pod in; 0 for what is never held back."""
     what, pod = operation
     if what != "apply" or not isinstance(pod, Pod) or pod.spec.node_name:
@@ -131,10 +131,10 @@ def _burden(operation: Operation) -> int:
                 units += len(terms.required) + len(terms.preferred)
     for container in (*spec.containers, *spec.init_containers):
         units += len(container.resources.requests) + len(container.resources.limits)
-    return units if units > _FREE else 0
+    return units if units > _FREE_UNITS else 0
 
 
-def digest(tables: Tables, operations: Iterable[Operation]) -> Digest:
+def apply_operations(tables: Tables, operations: Iterable[TableOperation]) -> ApplyResult:
     """Apply changes to the tables; runs in the engine's thread while nothing else touches the tables."""
     problems: list[Problem] = []
     count = 0
@@ -152,7 +152,7 @@ def digest(tables: Tables, operations: Iterable[Operation]) -> Digest:
         except Exception as error:
             log.exception("a change could not be taken in: %s", what)
             problems.append(Problem(_subject(what, payload), "", f"{type(error).__name__}: {error}"))
-    return Digest(count, tuple(problems))
+    return ApplyResult(count, tuple(problems))
 
 
 def _subject(what: str, payload: Any) -> str:

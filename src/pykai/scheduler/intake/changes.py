@@ -14,7 +14,7 @@ from pykai.api.core import ConfigMap, Pod
 from pykai.api.meta import ObjectMeta
 from pykai.api.scheduling import PodGroup
 
-_STAMPS = (
+_TIMESTAMP_ANNOTATIONS = (
     names.STALE_TIMESTAMP_ANNOTATION,
     names.LAST_START_TIMESTAMP_ANNOTATION,
     names.LAST_EVICTION_TIMESTAMP_ANNOTATION,
@@ -58,10 +58,10 @@ def group_differs(old: PodGroup, new: PodGroup) -> bool:
     was, now = old.metadata, new.metadata
     if was.uid != now.uid or was.labels != now.labels or old.spec != new.spec:
         return True
-    if any(was.annotations.get(key) != now.annotations.get(key) for key in _STAMPS):
+    if any(was.annotations.get(key) != now.annotations.get(key) for key in _TIMESTAMP_ANNOTATIONS):
         return True
-    tries_for_ever = new.spec.scheduling_backoff in (None, names.BACKOFF_NONE)
-    return not tries_for_ever and old.status.scheduling_conditions != new.status.scheduling_conditions
+    retries_forever = new.spec.scheduling_backoff in (None, names.BACKOFF_NONE)
+    return not retries_forever and old.status.scheduling_conditions != new.status.scheduling_conditions
 
 
 def is_record(item: object) -> bool:
@@ -69,9 +69,9 @@ def is_record(item: object) -> bool:
     return isinstance(item, ConfigMap) and names.RECORD_LABEL in item.metadata.labels
 
 
-def _never(_: object, __: object) -> bool:
+def _never_differs(_: object, __: object) -> bool:
     return False
 
 
 #: kind -> whether two versions differ for the engine; the others by anything but the resource version
-MATTERS: Mapping[str, Callable[[Any, Any], bool]] = {"ConfigMap": _never}
+CHANGE_FILTERS: Mapping[str, Callable[[Any, Any], bool]] = {"ConfigMap": _never_differs}

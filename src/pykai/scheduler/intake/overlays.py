@@ -15,7 +15,7 @@ from pykai.api.scheduling import PodGroup, SchedulingCondition
 
 
 @dataclass(slots=True)
-class Overlay:
+class GroupOverlay:
     """What we wrote on a PodGroup and have not seen yet."""
 
     uid: str
@@ -23,12 +23,12 @@ class Overlay:
     annotations: dict[str, str | None] = field(default_factory=dict)
     conditions: list[SchedulingCondition] | None = None
     #: parts of the object on which a write is under way
-    open: set[str] = field(default_factory=set)
+    parts_in_flight: set[str] = field(default_factory=set)
     #: resource version of the last answer, 0 = none yet
-    seen_at: int = 0
+    written_version: int = 0
 
 
-def covered(group: PodGroup, overlay: Overlay | None) -> PodGroup:
+def apply_overlay(group: PodGroup, overlay: GroupOverlay | None) -> PodGroup:
     """A PodGroup with what was written on it."""
     if overlay is None:
         return group
@@ -41,8 +41,12 @@ def covered(group: PodGroup, overlay: Overlay | None) -> PodGroup:
     return group
 
 
-def caught_up(overlay: Overlay, meta: ObjectMeta) -> bool:
+def overlay_is_observed(overlay: GroupOverlay, meta: ObjectMeta) -> bool:
     """Whether a version of the object shows all that was written on it, or nothing will come of the writes."""
-    if overlay.open:
+    if overlay.parts_in_flight:
         return False
-    return not overlay.seen_at or not meta.resource_version.isdecimal() or int(meta.resource_version) >= overlay.seen_at
+    return (
+        not overlay.written_version
+        or not meta.resource_version.isdecimal()
+        or int(meta.resource_version) >= overlay.written_version
+    )

@@ -24,50 +24,50 @@ from pykai.core.report.decisions import Evict
 _SECOND = 1_000_000_000
 
 
-def beneficiary(eviction: Evict) -> str:
+def preemptor_reference(eviction: Evict) -> str:
     """The PodGroup that gets the place of a victim as namespace/name/uid, "" for none."""
     return f"{eviction.preemptor}/{eviction.preemptor_uid}" if eviction.preemptor_uid else ""
 
 
-def takes_long(pod: Pod, stuck_after_ns: int) -> bool:
+def outlasts_stuck_threshold(pod: Pod, stuck_after_ns: int) -> bool:
     """Whether a pod may leave later than others are called stuck."""
     return (pod.spec.termination_grace_period_seconds or 0) * _SECOND > stuck_after_ns
 
 
-class _Noted(NamedTuple):
+class _EvictionNote(NamedTuple):
     uid: str
     condition: Condition
 
 
-class Evictions:
+class PendingEvictions:
     """Pods that are evicted and have not gone."""
 
     def __init__(self) -> None:
-        self._noted: dict[str, _Noted] = {}
+        self._notes: dict[str, _EvictionNote] = {}
 
-    def note(self, key: str, uid: str, group: str) -> None:
+    def add(self, key: str, uid: str, preemptor: str) -> None:
         """A pod is evicted for a group (namespace/name/uid), or for none."""
         condition = Condition(
-            type=names.CONDITION_EVICTED_FOR, status="True", reason=names.CONDITION_REASON_PREEMPTION, message=group
+            type=names.CONDITION_EVICTED_FOR, status="True", reason=names.CONDITION_REASON_PREEMPTION, message=preemptor
         )
-        self._noted[key] = _Noted(uid, condition)
+        self._notes[key] = _EvictionNote(uid, condition)
 
     def forget(self, key: str) -> bool:
         """A pod has gone, or stays after all; whether anything was noted about it."""
-        return self._noted.pop(key, None) is not None
+        return self._notes.pop(key, None) is not None
 
-    def group_of(self, key: str, uid: str) -> str:
+    def preemptor_of(self, key: str, uid: str) -> str:
         """For which group a pod is evicted, as noted."""
-        noted = self._noted.get(key)
-        return noted.condition.message if noted is not None and noted.uid == uid else ""
+        note = self._notes.get(key)
+        return note.condition.message if note is not None and note.uid == uid else ""
 
-    def marked(self, pod: Pod) -> Pod:
+    def with_condition(self, pod: Pod) -> Pod:
         """The pod with what is noted about it; nearly always the pod itself."""
-        if not self._noted:
+        if not self._notes:
             return pod
         meta, status = pod.metadata, pod.status
-        noted = self._noted.get(f"{meta.namespace}/{meta.name}")
-        if noted is None or noted.uid != meta.uid:
+        note = self._notes.get(f"{meta.namespace}/{meta.name}")
+        if note is None or note.uid != meta.uid:
             return pod
         others = tuple(each for each in status.conditions if each.type != names.CONDITION_EVICTED_FOR)
-        return replace(pod, status=replace(status, conditions=(*others, noted.condition)))
+        return replace(pod, status=replace(status, conditions=(*others, note.condition)))

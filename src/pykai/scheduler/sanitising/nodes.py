@@ -15,18 +15,18 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Node
-from pykai.api.quantity import QuantityError, whole
+from pykai.api.quantity import QuantityError, unit_value
 from pykai.core.model.axes import is_gpu
 from pykai.core.model.problems import Problem
 
 #: Shared or sliced, a real machine offers some hundreds.
-MOST_GPUS = 4096
+MAX_GPUS_PER_NODE = 4096
 
 _DIGITS = re.compile(r"\+?[0-9]{1,18}")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
+def sanitise_node(node: Node) -> tuple[Node, tuple[Problem, ...]]:
     """The node without GPUs it cannot have, and what is wrong with them; nearly always the node itself."""
     problems = []
     dropped = set()
@@ -44,14 +44,18 @@ def believable(node: Node) -> tuple[Node, tuple[Problem, ...]]:
         if not is_gpu(resource):
             continue
         try:
-            count = whole(raw)
+            count = unit_value(raw)
         except QuantityError:
             continue
-        if not 0 <= count <= MOST_GPUS:
+        if not 0 <= count <= MAX_GPUS_PER_NODE:
             dropped.add(resource)
-            wrong = "is negative" if count < 0 else f"is more than the {MOST_GPUS} that any machine is believed to have"
+            reason = (
+                "is negative"
+                if count < 0
+                else f"is more than the {MAX_GPUS_PER_NODE} that any machine is believed to have"
+            )
             field = f"status.allocatable[{resource}]"
-            problems.append(Problem(f"Node/{node.metadata.name}", field, f"{raw} {wrong}; treated as absent"))
+            problems.append(Problem(f"Node/{node.metadata.name}", field, f"{raw} {reason}; treated as absent"))
     if not dropped:
         return node, tuple(problems)
     kept = {resource: raw for resource, raw in node.status.allocatable.items() if resource not in dropped}

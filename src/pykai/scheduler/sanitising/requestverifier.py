@@ -32,11 +32,11 @@ from pykai.core.model.shard import Shard
 from pykai.core.placing.nodeload import shape_or_empty
 from pykai.kube.store import Store
 
-_UNDECIDED = "the scheduler has not decided it"
+_NOT_DECIDED = "the scheduler has not decided it"
 _CHANGED = "it says something else than the scheduler decided"
 
 
-class OwnRequests:
+class BindRequestVerifier:
     """What was decided about pods that are on their way, or came there by a request that is still there."""
 
     def __init__(self, pods: Store[Pod], groups: Store[PodGroup], nodes: Store[Node], shard: Shard) -> None:
@@ -45,23 +45,23 @@ class OwnRequests:
         self._nodes = nodes
         self._shard = shard
         self._scheduler = shard.scheduler_name
-        self._judging = False
+        self._verifying = False
         #: key of a pod -> what was decided about it
         self._decided: dict[str, BindRequestSpec] = {}
 
-    def begin(self, found: Iterable[BindRequest]) -> None:
+    def start(self, existing: Iterable[BindRequest]) -> None:
         """From now on only what we decide counts, and what is there already if it could have been decided."""
-        self._judging = True
-        self._decided = {key_of(request): request.spec for request in found if self._plausible(request)}
+        self._verifying = True
+        self._decided = {pod_key_of(request): request.spec for request in existing if self._could_be_ours(request)}
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Others decide: requests are taken as they are."""
-        self._judging = False
+        self._verifying = False
         self._decided = {}
 
-    def decide(self, key: str, spec: BindRequestSpec) -> None:
+    def record_decision(self, key: str, spec: BindRequestSpec) -> None:
         """A pod will go by a request, or without one."""
-        if self._judging:
+        if self._verifying:
             self._decided[key] = spec
 
     def forget(self, key: str) -> None:
@@ -70,23 +70,23 @@ class OwnRequests:
 
     def objection(self, request: BindRequest) -> str:
         """Why a request does not count, "" when it does."""
-        if not self._judging or not self._concerns_us(request):
+        if not self._verifying or not self._is_of_this_shard(request):
             return ""
         if request.metadata.name != request.spec.pod_name:
             return "it does not have the name of its pod"
-        key = key_of(request)
+        key = pod_key_of(request)
         decided = self._decided.get(key)
         if decided is None:
             # Without its pod it says nothing; once the pod is there it is looked at again.
-            return _UNDECIDED if key in self._pods else ""
+            return _NOT_DECIDED if key in self._pods else ""
         return "" if same_decision(decided, request.spec) else _CHANGED
 
-    def misleads(self, request: BindRequest) -> bool:
+    def would_bind_own_pod(self, request: BindRequest) -> bool:
         """Whether a request that does not count would bring a waiting pod of ours somewhere."""
-        pod = self._pods.get(key_of(request))
+        pod = self._pods.get(pod_key_of(request))
         return pod is not None and pod.spec.scheduler_name == self._scheduler and not pod.spec.node_name
 
-    def _concerns_us(self, request: BindRequest) -> bool:
+    def _is_of_this_shard(self, request: BindRequest) -> bool:
         """Whether it leads to a node of this shard, or is about a pod of a PodGroup of this shard.
 
         The labels of the request itself say nothing: a tenant may write them.
@@ -94,13 +94,13 @@ class OwnRequests:
         node = self._nodes.get(request.spec.selected_node)
         if node is not None and self._shard.covers(node.metadata):
             return True
-        pod = self._pods.get(key_of(request))
+        pod = self._pods.get(pod_key_of(request))
         name = pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION) if pod is not None else None
         group = self._groups.get(f"{request.metadata.namespace}/{name}") if name else None
         return self._shard.covers(group.metadata) if group is not None else node is None
 
-    def _plausible(self, request: BindRequest) -> bool:
-        pod, spec = self._pods.get(key_of(request)), request.spec
+    def _could_be_ours(self, request: BindRequest) -> bool:
+        pod, spec = self._pods.get(pod_key_of(request)), request.spec
         if pod is None or pod.spec.scheduler_name != self._scheduler or request.metadata.name != spec.pod_name:
             return False
         if pod.metadata.uid not in {owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"}:
@@ -112,7 +112,7 @@ class OwnRequests:
         return len(groups) == len(spec.selected_gpu_groups) == (shape.gpu.devices if shape.shared else 0)
 
 
-def key_of(request: BindRequest) -> str:
+def pod_key_of(request: BindRequest) -> str:
     """The key of the pod that a request is about."""
     return f"{request.metadata.namespace}/{request.spec.pod_name}"
 

@@ -27,13 +27,13 @@ from msgspec.structs import replace
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.sharing import ReservationRule, gpu_groups, group_labels, shares_gpu
+from pykai.api.sharing import ReservationRule, gpu_group_label_keys, gpu_groups, shares_gpu
 from pykai.core.model.problems import Problem
 from pykai.core.model.shard import Shard
 from pykai.kube.store import Change, Store
 
-_RESERVED = "reservations by group and node"
-_TENANTS = "tenants by group"
+_RESERVATIONS_BY_PLACE = "reservations by group and node"
+_TENANTS_BY_GROUP = "tenants by group"
 #: What has ended holds no GPU, whatever its labels say.
 _IN_USE = ("", "Pending", "Running")
 #: By these a pod asks for parts of GPUs.
@@ -44,22 +44,22 @@ _SHARE_ANNOTATIONS = (
 )
 
 
-class Tenants:
+class SharedGpuSanitiser:
     """Judges the pods in a store."""
 
     def __init__(self, pods: Store[Pod], shard: Shard) -> None:
         self._pods = pods
         self._scheduler = shard.scheduler_name
         self._rule = ReservationRule(shard.reservation_namespace, shard.reservation_app)
-        pods.index(_RESERVED, self._places)
-        pods.index(_TENANTS, self._groups)
+        pods.index(_RESERVATIONS_BY_PLACE, self._reserved_places)
+        pods.index(_TENANTS_BY_GROUP, self._tenant_groups)
 
     def reserved_group(self, pod: Pod) -> str:
         """The group for which a pod holds a GPU of its node, "" when it is no reservation."""
         meta = pod.metadata
         return self._rule.group_held_by(meta.namespace, meta.name, meta.labels, pod.spec.node_name)
 
-    def believable(self, pod: Pod) -> tuple[Pod, tuple[Problem, ...]]:
+    def sanitise(self, pod: Pod) -> tuple[Pod, tuple[Problem, ...]]:
         """The pod without what it cannot be, and what is wrong; nearly always the pod itself."""
         meta, foreign = pod.metadata, pod.spec.scheduler_name != self._scheduler
         if not meta.labels and not (foreign and shares_gpu(meta.annotations)):
@@ -69,53 +69,60 @@ class Tenants:
         if self._rule.is_marked(labels):
             if self.reserved_group(pod):
                 return pod, ()
-            problems.append(_problem(pod, names.APP_LABEL, self._no_reservation(pod)))
+            problems.append(_problem(pod, names.APP_LABEL, self._not_a_reservation_text(pod)))
             labels = {key: value for key, value in labels.items() if key != names.APP_LABEL}
         if foreign and pod.spec.node_name:
-            if wrong := group_labels(labels):
+            if group_label_keys := gpu_group_label_keys(labels):
                 text = f"the pod is of scheduler {pod.spec.scheduler_name}, whose pods share no GPUs; treated as absent"
-                problems.append(_problem(pod, wrong[0], text))
-                labels = {key: value for key, value in labels.items() if key not in wrong}
+                problems.append(_problem(pod, group_label_keys[0], text))
+                labels = {key: value for key, value in labels.items() if key not in group_label_keys}
             if shares_gpu(annotations):
                 annotations = {key: value for key, value in annotations.items() if key not in _SHARE_ANNOTATIONS}
-        elif missing := self._missing(pod):
-            wrong = group_labels(labels)
+        elif missing_group := self._group_without_reservation(pod):
+            group_label_keys = gpu_group_label_keys(labels)
             where = pod.spec.node_name
-            text = f"no reservation pod holds a GPU for group {missing} on node {where}; treated as absent"
-            problems.append(_problem(pod, wrong[0], text))
-            labels = {key: value for key, value in labels.items() if key not in wrong}
+            text = f"no reservation pod holds a GPU for group {missing_group} on node {where}; treated as absent"
+            problems.append(_problem(pod, group_label_keys[0], text))
+            labels = {key: value for key, value in labels.items() if key not in group_label_keys}
         if labels is meta.labels and annotations is meta.annotations:
             return pod, ()
         return replace(pod, metadata=replace(meta, labels=labels, annotations=annotations)), tuple(problems)
 
-    def concerned(self, change: Change[Pod]) -> Collection[Pod]:
+    def affected_pods(self, change: Change[Pod]) -> Collection[Pod]:
         """Pods to be judged again because a reservation came or went."""
-        before = set(self._places(change.old)) if change.old is not None else set()
-        after = set(self._places(change.new)) if change.new is not None else set()
+        before = set(self._reserved_places(change.old)) if change.old is not None else set()
+        after = set(self._reserved_places(change.new)) if change.new is not None else set()
         return [
             tenant
             for place in sorted(before ^ after)
-            for tenant in self._pods.by(_TENANTS, place.rpartition("/")[0])
+            for tenant in self._pods.by_index(_TENANTS_BY_GROUP, place.rpartition("/")[0])
             if tenant.spec.node_name == place.rpartition("/")[2]
         ]
 
-    def _missing(self, pod: Pod) -> str:
+    def _group_without_reservation(self, pod: Pod) -> str:
         """A group of the pod that no reservation holds on its node, "" when there is none."""
         node = pod.spec.node_name
-        return next((group for group in self._groups(pod) if not self._pods.by(_RESERVED, f"{group}/{node}")), "")
+        return next(
+            (
+                group
+                for group in self._tenant_groups(pod)
+                if not self._pods.by_index(_RESERVATIONS_BY_PLACE, f"{group}/{node}")
+            ),
+            "",
+        )
 
-    def _no_reservation(self, pod: Pod) -> str:
+    def _not_a_reservation_text(self, pod: Pod) -> str:
         return (
             f"only pods in namespace {self._rule.namespace} hold GPUs for others, named {names.RESERVATION_NAME_PREFIX}"
             f" and a hash of node {pod.spec.node_name or 'none'} and GPU group"
             f" {pod.metadata.labels.get(names.GPU_GROUP_LABEL, 'none')}; treated as an ordinary pod"
         )
 
-    def _places(self, pod: Pod) -> Iterable[str]:
+    def _reserved_places(self, pod: Pod) -> Iterable[str]:
         group = self.reserved_group(pod)
         return (f"{group}/{pod.spec.node_name}",) if group else ()
 
-    def _groups(self, pod: Pod) -> Iterable[str]:
+    def _tenant_groups(self, pod: Pod) -> Iterable[str]:
         """The groups of a pod of ours that sits on a node and is no reservation itself."""
         labels = pod.metadata.labels
         if not labels or not pod.spec.node_name or pod.status.phase not in _IN_USE:

@@ -31,12 +31,12 @@ from pykai.core.model.tasks import has_ended
 from pykai.kube.store import Change, Store
 
 #: index of the pods: the node they are on
-PODS_ON = "pods by node"
+PODS_BY_NODE = "pods by node"
 
-Operation = tuple[str, Any]
+StandInOperation = tuple[str, Any]
 
 
-class Ungrouped:
+class StandInGroups:
     """Stand-ins for the PodGroups that pods lack."""
 
     def __init__(
@@ -47,96 +47,96 @@ class Ungrouped:
         self._queues = queues
         self._nodes = nodes
         self._shard = shard
-        self._begun = False
+        self._started = False
         #: key of a pod -> what stands in for its PodGroup
         self._stand_ins: dict[str, PodGroup] = {}
         #: key of a PodGroup -> its uid, and what it said when it paid last
-        self._paid: dict[str, tuple[str, PodGroupSpec]] = {}
-        pods.index(PODS_ON, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self._last_charged: dict[str, tuple[str, PodGroupSpec]] = {}
+        pods.index(PODS_BY_NODE, lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
 
-    def begin(self) -> list[Pod]:
+    def start(self) -> list[Pod]:
         """From now on pods are looked at; those that need a stand-in already."""
-        self._begun = True
+        self._started = True
         for key, group in zip(self._groups.keys(), self._groups.values(), strict=True):
-            self._note(key, group)
-        return [pod for pod in self._pods.values() if self._lacks_group(pod)]
+            self._remember_if_charged(key, group)
+        return [pod for pod in self._pods.values() if self._needs_stand_in(pod)]
 
     def groups(self) -> Collection[PodGroup]:
         """All stand-ins."""
         return self._stand_ins.values()
 
-    def grouped(self, pod: Pod, seen: Pod) -> tuple[Pod, list[Operation], list[Operation]]:
+    def with_stand_in(self, pod: Pod, sanitised: Pod) -> tuple[Pod, list[StandInOperation], list[StandInOperation]]:
         """A pod with its stand-in, if it needs one, and the changes of the tables to make before and after it."""
         key = _key(pod)
-        if not self._lacks_group(pod):
-            return seen, [], self.gone(key)
+        if not self._needs_stand_in(pod):
+            return sanitised, [], self.remove_stand_in(key)
         group = self._stand_in(pod)
-        before, after = self._stand_ins.get(key), list[Operation]()
+        before, after = self._stand_ins.get(key), list[StandInOperation]()
         if before is not None and before.metadata.name != group.metadata.name:
-            after = self.gone(key)
+            after = self.remove_stand_in(key)
         self._stand_ins[key] = group
-        return _member(seen, group), [] if before == group else [("apply", group)], after
+        return _as_member(sanitised, group), [] if before == group else [("apply", group)], after
 
-    def shown(self, pod: Pod, seen: Pod) -> Pod:
+    def apply_stand_in(self, pod: Pod, sanitised: Pod) -> Pod:
         """A pod as the tables have it."""
         group = self._stand_ins.get(_key(pod))
-        return seen if group is None else _member(seen, group)
+        return sanitised if group is None else _as_member(sanitised, group)
 
-    def gone(self, key: str) -> list[Operation]:
+    def remove_stand_in(self, key: str) -> list[StandInOperation]:
         """The changes of the tables when a pod is gone, or needs no stand-in."""
         group = self._stand_ins.pop(key, None) if self._stand_ins else None
         return [] if group is None else [("remove", ("PodGroup", group.metadata.namespace, group.metadata.name))]
 
-    def concerned(self, change: Change[Node]) -> Iterable[Pod]:
+    def affected_pods(self, change: Change[Node]) -> Iterable[Pod]:
         """Pods to be looked at again because their node came, went, or changed the shard."""
         old, new = change.old, change.new
         was = old is not None and self._shard.covers_node(old.metadata)
-        if not self._begun or was == (new is not None and self._shard.covers_node(new.metadata)):
+        if not self._started or was == (new is not None and self._shard.covers_node(new.metadata)):
             return ()
         name = change.key
-        return [pod for pod in self._pods.by(PODS_ON, name) if was or self._lacks_group(pod)]
+        return [pod for pod in self._pods.by_index(PODS_BY_NODE, name) if was or self._needs_stand_in(pod)]
 
-    def judge_group(self, change: Change[PodGroup]) -> bool:
+    def on_group_change(self, change: Change[PodGroup]) -> bool:
         """Note whether a PodGroup pays; True when its pods are to be looked at again."""
         old, new = change.old, change.new
         if new is None:
-            self._paid.pop(change.key, None)
+            self._last_charged.pop(change.key, None)
             return True
-        pays = self._note(change.key, new)
-        return old is None or self._pays(old) != pays
+        is_charged = self._remember_if_charged(change.key, new)
+        return old is None or self._is_charged(old) != is_charged
 
-    def judge_queue(self, change: Change[Queue]) -> Iterable[Pod]:
+    def on_queue_change(self, change: Change[Queue]) -> Iterable[Pod]:
         """Pods to be looked at again because a queue came or went."""
-        if not self._begun or (change.old is None) == (change.new is None):
+        if not self._started or (change.old is None) == (change.new is None):
             return ()
         named = self._groups.values()
         groups = {
             f"{each.metadata.namespace}/{each.metadata.name}": each for each in named if each.spec.queue == change.key
         }
         for key, group in groups.items():
-            self._note(key, group)
+            self._remember_if_charged(key, group)
         return [pod for pod in self._pods.values() if pod.spec.node_name and _group_key(pod) in groups]
 
-    def _note(self, key: str, group: PodGroup) -> bool:
+    def _remember_if_charged(self, key: str, group: PodGroup) -> bool:
         """Whether a PodGroup pays; what it says is kept for when it no longer does."""
-        pays = self._pays(group)
-        if pays:
-            self._paid[key] = (group.metadata.uid, group.spec)
-        return pays
+        is_charged = self._is_charged(group)
+        if is_charged:
+            self._last_charged[key] = (group.metadata.uid, group.spec)
+        return is_charged
 
-    def _pays(self, group: PodGroup) -> bool:
+    def _is_charged(self, group: PodGroup) -> bool:
         return self._shard.covers(group.metadata) and group.spec.queue in self._queues
 
-    def left(self, pods: Collection[Pod]) -> Iterable[Pod]:
+    def pods_to_recheck(self, pods: Collection[Pod]) -> Iterable[Pod]:
         """Those of a PodGroup's pods to be looked at again because it came or went."""
-        return [pod for pod in pods if pod.spec.node_name] if self._begun else ()
+        return [pod for pod in pods if pod.spec.node_name] if self._started else ()
 
-    def _lacks_group(self, pod: Pod) -> bool:
+    def _needs_stand_in(self, pod: Pod) -> bool:
         node = pod.spec.node_name
-        if not self._begun or not node or pod.spec.scheduler_name != self._shard.scheduler_name or has_ended(pod):
+        if not self._started or not node or pod.spec.scheduler_name != self._shard.scheduler_name or has_ended(pod):
             return False
         group = self._groups.get(_group_key(pod))
-        if group is not None and self._pays(group):
+        if group is not None and self._is_charged(group):
             return False
         where = self._nodes.get(node)
         return where is not None and self._shard.covers_node(where.metadata)
@@ -164,7 +164,7 @@ class Ungrouped:
         """What a PodGroup that is still there said when it paid last, for one pod of it."""
         key = _group_key(pod)
         group = self._groups.get(key)
-        uid, spec = self._paid.get(key, ("", PodGroupSpec()))
+        uid, spec = self._last_charged.get(key, ("", PodGroupSpec()))
         if group is None or group.metadata.uid != uid:
             return None
         return PodGroupSpec(
@@ -183,6 +183,6 @@ def _group_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(names.POD_GROUP_ANNOTATION, '')}"
 
 
-def _member(pod: Pod, group: PodGroup) -> Pod:
+def _as_member(pod: Pod, group: PodGroup) -> Pod:
     annotations = {**pod.metadata.annotations, names.POD_GROUP_ANNOTATION: group.metadata.name}
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations))

@@ -35,7 +35,7 @@ from pykai.kube.store import Change
 
 _START = names.LAST_START_TIMESTAMP_ANNOTATION
 #: Clocks of nodes and of the scheduler may differ by so much without an event.
-SKEW_NS = 60_000_000_000
+CLOCK_SKEW_NS = 60_000_000_000
 
 
 def _instant(text: str | None) -> int | None:
@@ -52,7 +52,7 @@ def started_ns(pod: Pod) -> int | None:
     return _instant(pod.status.start_time)
 
 
-def starts_of(pods: Collection[Pod]) -> dict[str, list[int]]:
+def starts_by_subgroup(pods: Collection[Pod]) -> dict[str, list[int]]:
     """Subgroup -> when its pods that run on were started, in order."""
     starts: dict[str, list[int]] = {}
     for pod in pods:
@@ -60,83 +60,89 @@ def starts_of(pods: Collection[Pod]) -> dict[str, list[int]]:
         if start is not None:
             subgroup = pod.metadata.labels.get(names.SUBGROUP_LABEL) or names.DEFAULT_SUBGROUP
             starts.setdefault(subgroup, []).append(start)
-    for found in starts.values():
-        found.sort()
+    for subgroup_starts in starts.values():
+        subgroup_starts.sort()
     return starts
 
 
-def minimum_ns(group: PodGroup, starts: dict[str, list[int]]) -> int | None:
+def minimum_running_since_ns(group: PodGroup, starts: dict[str, list[int]]) -> int | None:
     """When the minimum of a group was running, at the earliest when its first pod was; None while it is not."""
-    reached = _reached(build_subgroup_tree(group)[0], starts)
-    return None if reached is None else max(reached, _first(starts))
+    reached = _minimum_reached_ns(build_subgroup_tree(group)[0], starts)
+    return None if reached is None else max(reached, _earliest_start_ns(starts))
 
 
-def _first(starts: dict[str, list[int]]) -> int:
+def _earliest_start_ns(starts: dict[str, list[int]]) -> int:
     return min(found[0] for found in starts.values())
 
 
-def _reached(node: Branch | Leaf, starts: dict[str, list[int]]) -> int | None:
+def _minimum_reached_ns(node: Branch | Leaf, starts: dict[str, list[int]]) -> int | None:
     """When enough pods below a node were running, None while they are not; 0 = none is needed."""
     if isinstance(node, Leaf):
-        found = starts.get(node.name, [])
-        return None if len(found) < node.minimum else found[node.minimum - 1] if node.minimum else 0
-    below = sorted(moment for child in node.children if (moment := _reached(child, starts)) is not None)
+        subgroup_starts = starts.get(node.name, [])
+        return None if len(subgroup_starts) < node.minimum else subgroup_starts[node.minimum - 1] if node.minimum else 0
+    below = sorted(
+        reached_ns for child in node.children if (reached_ns := _minimum_reached_ns(child, starts)) is not None
+    )
     return None if len(below) < node.min_children else below[node.min_children - 1] if node.min_children else 0
 
 
-class StartTimes:
+class StartTimeSanitiser:
     """Judges the start times of PodGroups by those of their pods."""
 
     def __init__(self, pods_of: Callable[[str], Collection[Pod]]) -> None:
         self._pods_of = pods_of
         #: group -> the start it says
-        self._said: dict[str, int] = {}
+        self._annotated_ns: dict[str, int] = {}
         #: group -> the start that counts
-        self._counts: dict[str, int] = {}
+        self._effective_ns: dict[str, int] = {}
         #: groups that say a later start than one of their pods has
-        self._suspect: set[str] = set()
+        self._too_late: set[str] = set()
 
-    def believable(self, group: PodGroup) -> tuple[PodGroup, tuple[Problem, ...]]:
+    def sanitise(self, group: PodGroup) -> tuple[PodGroup, tuple[Problem, ...]]:
         """The group with the start that counts, and what is wrong with the one it says; nearly always itself."""
         meta = group.metadata
         text = meta.annotations.get(_START)
         key = f"{meta.namespace}/{meta.name}"
-        said = _instant(text)
-        if said is None:
-            self._said.pop(key, None)
-            self._suspect.discard(key)
+        annotated_ns = _instant(text)
+        if annotated_ns is None:
+            self._annotated_ns.pop(key, None)
+            self._too_late.discard(key)
             return group, ()
-        if said == self._said.get(key) and key not in self._suspect:
+        if annotated_ns == self._annotated_ns.get(key) and key not in self._too_late:
             return group, ()
-        self._said[key] = said
-        starts = starts_of(self._pods_of(key))
-        if not starts or said <= _first(starts):
-            self._suspect.discard(key)
-            self._counts[key] = said
+        self._annotated_ns[key] = annotated_ns
+        starts = starts_by_subgroup(self._pods_of(key))
+        if not starts or annotated_ns <= _earliest_start_ns(starts):
+            self._too_late.discard(key)
+            self._effective_ns[key] = annotated_ns
             return group, ()
-        self._suspect.add(key)
-        begun = minimum_ns(group, starts)
-        counts = min(said, _first(starts) if begun is None else begun, self._counts.get(key, said))
-        if begun is not None:
-            self._counts[key] = counts
-        if counts == said:
+        self._too_late.add(key)
+        minimum_since_ns = minimum_running_since_ns(group, starts)
+        effective_ns = min(
+            annotated_ns,
+            _earliest_start_ns(starts) if minimum_since_ns is None else minimum_since_ns,
+            self._effective_ns.get(key, annotated_ns),
+        )
+        if minimum_since_ns is not None:
+            self._effective_ns[key] = effective_ns
+        if effective_ns == annotated_ns:
             return group, ()
-        used = format_timestamp(counts)
-        seen = replace(group, metadata=replace(meta, annotations={**meta.annotations, _START: used}))
-        if said - counts <= SKEW_NS:
-            return seen, ()
-        why = f"{text} is later than the start of its pods; {used} is used instead"
-        return seen, (Problem(f"PodGroup/{key}", f"metadata.annotations[{_START}]", why),)
+        effective = format_timestamp(effective_ns)
+        sanitised = replace(group, metadata=replace(meta, annotations={**meta.annotations, _START: effective}))
+        if annotated_ns - effective_ns <= CLOCK_SKEW_NS:
+            return sanitised, ()
+        why = f"{text} is later than the start of its pods; {effective} is used instead"
+        return sanitised, (Problem(f"PodGroup/{key}", f"metadata.annotations[{_START}]", why),)
 
     def forget(self, key: str) -> None:
         """A group is gone."""
-        self._said.pop(key, None)
-        self._counts.pop(key, None)
-        self._suspect.discard(key)
+        self._annotated_ns.pop(key, None)
+        self._effective_ns.pop(key, None)
+        self._too_late.discard(key)
 
-    def concerned(self, change: Change[Pod]) -> str | None:
+    def affected_group(self, change: Change[Pod]) -> str | None:
         """The group to be judged again because of a pod that started, stopped or went; None for nearly all changes."""
-        if not self._said:
+        if not self._annotated_ns:
             return None
         before = started_ns(change.old) if change.old is not None else None
         after = started_ns(change.new) if change.new is not None else None
@@ -147,7 +153,7 @@ class StartTimes:
         if pod is None or not name:
             return None
         key = f"{pod.metadata.namespace}/{name}"
-        said = self._said.get(key)
-        if said is not None and after is not None and after < said:
-            self._suspect.add(key)
-        return key if key in self._suspect else None
+        annotated_ns = self._annotated_ns.get(key)
+        if annotated_ns is not None and after is not None and after < annotated_ns:
+            self._too_late.add(key)
+        return key if key in self._too_late else None

@@ -15,22 +15,24 @@ from pykai.api import names
 from pykai.api.core import Pod
 from pykai.api.scheduling import SchedulingCondition, UnschedulableReason
 
-_LONGEST_MESSAGE = 32_000
+_MAX_MESSAGE_LENGTH = 32_000
 
 
-def pod_condition(pod: Pod, type_: str, status: str, reason: str, message: str, now: str) -> dict[str, Any] | None:
+def pod_condition_patch(
+    pod: Pod, type_: str, status: str, reason: str, message: str, now: str
+) -> dict[str, Any] | None:
     """The patch that makes a pod say so, None when it does (cycle:EXP-14)."""
-    message = message[:_LONGEST_MESSAGE]
-    known = next((each for each in pod.status.conditions if each.type == type_), None)
-    if known is not None and (known.status, known.reason, known.message) == (status, reason, message):
+    message = message[:_MAX_MESSAGE_LENGTH]
+    current = next((each for each in pod.status.conditions if each.type == type_), None)
+    if current is not None and (current.status, current.reason, current.message) == (status, reason, message):
         return None
-    moved = known is None or known.status != status
+    status_changed = current is None or current.status != status
     changed = {"type": type_, "status": status, "reason": reason, "message": message}
-    changed["lastTransitionTime"] = now if moved or known is None else known.last_transition_time or now
+    changed["lastTransitionTime"] = now if status_changed or current is None else current.last_transition_time or now
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [changed]}}
 
 
-def unschedulable(
+def unschedulable_conditions(
     existing: Sequence[SchedulingCondition],
     *,
     pool: str,
@@ -39,7 +41,7 @@ def unschedulable(
     now: str,
 ) -> list[SchedulingCondition] | None:
     """The scheduling conditions with one that says the group found no place in this pool; None when they say so."""
-    newest = max(existing, key=lambda each: transition(each), default=None)
+    newest = max(existing, key=lambda each: transition_number(each), default=None)
     if (
         newest is not None
         and existing[-1].node_pool == pool
@@ -56,14 +58,14 @@ def unschedulable(
         reason=names.CONDITION_REASON_UNSCHEDULABLE,
         message=message,
         status="True",
-        transition_id=str((transition(newest) if newest is not None else 0) + 1),
+        transition_id=str((transition_number(newest) if newest is not None else 0) + 1),
         last_transition_time=now,
         reasons=[msgspec.convert(reason, UnschedulableReason) for reason in reasons],
     )
     return [each for each in existing if each.node_pool != pool] + [added]
 
 
-def transition(condition: SchedulingCondition) -> int:
+def transition_number(condition: SchedulingCondition) -> int:
     """The number of a transition id; 0 for what is none."""
     text = condition.transition_id
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

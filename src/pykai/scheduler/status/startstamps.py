@@ -22,29 +22,29 @@ from pykai.core.plugins.minruntime import MinRuntime
 from pykai.core.policy import Policy
 
 
-def longest_ns(policy: Policy, snapshot: Snapshot) -> int:
+def longest_min_runtime_ns(policy: Policy, snapshot: Snapshot) -> int:
     """The longest minimum run time of anybody; 0 when nobody has one."""
     spans = [each.plugin.longest_ns(snapshot.tree) for each in policy.plugins if isinstance(each.plugin, MinRuntime)]
     return max(spans, default=0)
 
 
-def without_start(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+def groups_without_start(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Groups that run and have no start: key -> their pods that run."""
-    found: dict[str, tuple[str, ...]] = {}
+    running_pods: dict[str, tuple[str, ...]] = {}
     for key, entry in snapshot.group_entries.items():
         if entry.group is not None and entry.group.last_start_ns is None:
             pods = tuple(task.key for task in entry.tasks.values() if ACTIVE_USED[task.status])
             if pods:
-                found[key] = pods
-    return found
+                running_pods[key] = pods
+    return running_pods
 
 
 def earliest_bind_ns(pods: Iterable[Pod]) -> int | None:
     """When the first of some pods was bound, None where none says so."""
-    told: list[int] = []
+    bind_times: list[int] = []
     for pod in pods:
         for condition in pod.status.conditions:
             if condition.type == names.CONDITION_POD_SCHEDULED and condition.status == "True":
                 with suppress(TimestampError):
-                    told.append(parse_timestamp(condition.last_transition_time or ""))
-    return min(told, default=None)
+                    bind_times.append(parse_timestamp(condition.last_transition_time or ""))
+    return min(bind_times, default=None)

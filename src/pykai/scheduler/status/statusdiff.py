@@ -53,22 +53,22 @@ from pykai.core.report.sentences import (
     stale_text,
     task_text,
 )
-from pykai.scheduler.status.startstamps import without_start
+from pykai.scheduler.status.startstamps import groups_without_start
 
 _SECOND = 1_000_000_000
-HEARTBEAT_NS = 600 * _SECOND
+REPEAT_EVENT_NS = 600 * _SECOND
 #: between two texts of a group that differ in figures only
-CALM_NS = 5 * _SECOND
+MIN_TEXT_INTERVAL_NS = 5 * _SECOND
 #: how often everything is looked at though nothing changed
 SWEEP_NS = 10 * _SECOND
 #: how long a pod may be without PodGroup before it is told
-GROUPING_NS = 10 * _SECOND
+GROUPING_GRACE_NS = 10 * _SECOND
 #: how long a gang may be incomplete before its pods say so
-GATHERING_NS = 2 * _SECOND
+GATHERING_GRACE_NS = 2 * _SECOND
 _NEVER_NS = 2**63
 
 
-class PodNews(NamedTuple):
+class PodStatusDiff(NamedTuple):
     """Why one pod waits."""
 
     key: str
@@ -83,7 +83,7 @@ class PodNews(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNews:
+class GroupStatusDiff:
     """Why a group waits."""
 
     key: str
@@ -94,22 +94,22 @@ class GroupNews:
     event: bool
     #: entries of `reasons` of the scheduling condition, None = no condition is written
     reasons: tuple[dict[str, object], ...] | None
-    pods: tuple[PodNews, ...]
+    pods: tuple[PodStatusDiff, ...]
 
 
 @dataclass(slots=True)
-class News:
+class StatusDiff:
     """Everything a plan changed about what should be known."""
 
-    groups: list[GroupNews] = field(default_factory=list)
+    groups: list[GroupStatusDiff] = field(default_factory=list)
     #: pods outside any group
-    pods: list[PodNews] = field(default_factory=list)
+    pods: list[PodStatusDiff] = field(default_factory=list)
     #: groups whose scheduling conditions go
     cleared: list[str] = field(default_factory=list)
     #: group key -> annotations to set, None = to remove
-    stamps: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    timestamp_annotations: dict[str, dict[str, str | None]] = field(default_factory=dict)
     #: groups that run without a written start -> their pods, and how far back a start matters
-    unstamped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    without_start_time: dict[str, tuple[str, ...]] = field(default_factory=dict)
     protected_ns: int = 0
     #: group key, text
     stale: list[tuple[str, str]] = field(default_factory=list)
@@ -118,7 +118,7 @@ class News:
 
 
 @dataclass(slots=True)
-class _Told:
+class _PublishedStatus:
     """What was last said about a group."""
 
     record: Unscheduled
@@ -128,22 +128,22 @@ class _Told:
     #: whether a scheduling condition goes with it
     condition: bool
     #: whether its pods were told
-    pods_told: bool
+    pods_published: bool
     at_ns: int
     event_ns: int
 
 
-class StatusBook:
+class StatusTracker:
     """Remembers what was told.  Used by one thread at a time, the engine's (cycle:PERF-10)."""
 
     def __init__(self) -> None:
-        self._told: dict[str, _Told] = {}
+        self._published: dict[str, _PublishedStatus] = {}
         #: groups without enough pods -> since when
         self._incomplete: dict[str, int] = {}
         #: when the first of them whose pods were not told yet has had its time
-        self._gathered_ns = _NEVER_NS
+        self._next_gathered_ns = _NEVER_NS
         self._stale: dict[str, tuple[str, int]] = {}
-        self._orphans: dict[str, int] = {}
+        self._orphans_published: dict[str, int] = {}
         #: pods without a group at the last sweep: key -> uid and creation; when one got its group, and the newest such
         self._ungrouped: dict[str, tuple[str, int]] = {}
         self._grouped_ns: int | None = None
@@ -152,67 +152,69 @@ class StatusBook:
         self._protected_ns = 0
         #: uid of a pod -> node, and whether pods in deletion keep it from starting
         self._pipelined: dict[str, tuple[str, bool]] = {}
-        self._seen: tuple[object, object, object] | None = None
+        self._last_plan_parts: tuple[object, object, object] | None = None
         self._sweep_ns = 0
-        self._clearable: frozenset[str] | None = None
-        self._content: ChangeTokens | None = None
+        self._last_conditioned: frozenset[str] | None = None
+        self._change_tokens: ChangeTokens | None = None
 
     def forget(self) -> None:
         """Nothing is known to have been told; whoever takes over the lease starts so."""
         self.__init__()  # type: ignore[misc]
 
-    def digest(
+    def diff(
         self,
         plan: Plan,
         snapshot: Snapshot,
         conditioned: frozenset[str],
-        held_back: Collection[str] = (),
+        groups_backing_off: Collection[str] = (),
         *,
         protected_ns: int = 0,
-    ) -> News:
+    ) -> StatusDiff:
         """What is new in a plan.
 
         `conditioned` are the groups that have scheduling conditions, `held_back` those that pause after a failed bind:
         they were told why already.  `protected_ns` is the longest minimum run time of anybody.
         """
-        news = News()
+        diff = StatusDiff()
         now_ns = plan.now_ns
-        due = now_ns >= min(self._sweep_ns, self._gathered_ns)
-        seen = (plan.unscheduled, plan.nominations, plan.stale)
-        changed = self._seen is None or any(new is not old for new, old in zip(seen, self._seen, strict=True))
-        self._stamp(plan, snapshot, news, protected_ns)
-        moved = (
-            self._content is None
-            or not self._content.is_same(snapshot.change_tokens)
-            or conditioned is not self._clearable
+        due = now_ns >= min(self._sweep_ns, self._next_gathered_ns)
+        plan_parts = (plan.unscheduled, plan.nominations, plan.stale)
+        changed = self._last_plan_parts is None or any(
+            new is not old for new, old in zip(plan_parts, self._last_plan_parts, strict=True)
         )
-        if not (due or changed or moved):
-            return news
-        self._content = snapshot.change_tokens
+        self._diff_annotations(plan, snapshot, diff, protected_ns)
+        cluster_changed = (
+            self._change_tokens is None
+            or not self._change_tokens.is_same(snapshot.change_tokens)
+            or conditioned is not self._last_conditioned
+        )
+        if not (due or changed or cluster_changed):
+            return diff
+        self._change_tokens = snapshot.change_tokens
         if due:
             self._sweep_ns = now_ns + SWEEP_NS
-            self._tell_orphans(plan, snapshot, news)
-        self._seen = seen
-        self._clearable = conditioned
+            self._diff_orphans(plan, snapshot, diff)
+        self._last_plan_parts = plan_parts
+        self._last_conditioned = conditioned
         if due or changed:
-            self._gathered_ns = _NEVER_NS
+            self._next_gathered_ns = _NEVER_NS
             queues = {figures.name: figures for figures in plan.queues}
             waiting: set[str] = set()
             for record in plan.unscheduled:
                 key = f"{record.namespace}/{record.group}"
                 waiting.add(key)
                 entry = snapshot.groups.get(key)
-                if entry is not None and entry.group is not None and key not in held_back:
-                    self._waits(key, record, entry, queues, snapshot, now_ns, news)
-            for key in self._told.keys() - waiting:
-                del self._told[key]
+                if entry is not None and entry.group is not None and key not in groups_backing_off:
+                    self._diff_waiting_group(key, record, entry, queues, snapshot, now_ns, diff)
+            for key in self._published.keys() - waiting:
+                del self._published[key]
             for key in self._incomplete.keys() - waiting:
                 del self._incomplete[key]
-            self._tell_pipelined(plan, news)
-        self._clear(plan, snapshot, conditioned, news)
-        return news
+            self._diff_pipelined(plan, diff)
+        self._diff_cleared_conditions(plan, snapshot, conditioned, diff)
+        return diff
 
-    def _waits(
+    def _diff_waiting_group(
         self,
         key: str,
         record: Unscheduled,
@@ -220,26 +222,30 @@ class StatusBook:
         queues: dict[str, QueueFigures],
         snapshot: Snapshot,
         now_ns: int,
-        news: News,
+        diff: StatusDiff,
     ) -> None:
         """Compare a waiting group with what was told about it."""
         tasks = [task for task in entry.tasks.values() if task.for_this_scheduler and task.status is TaskStatus.PENDING]
         uids = tuple(task.uid for task in tasks)
-        told = self._told.get(key)
-        overdue = told is not None and now_ns - told.event_ns >= HEARTBEAT_NS
+        published = self._published.get(key)
+        overdue = published is not None and now_ns - published.event_ns >= REPEAT_EVENT_NS
         ready = not any(isinstance(refusal, NotReady) for refusal in record.refusals)
         if ready:
             self._incomplete.pop(key, None)
-        gathered_ns = now_ns if ready else self._incomplete.setdefault(key, now_ns) + GATHERING_NS
-        tells_pods = now_ns >= gathered_ns
-        if not tells_pods:
-            self._gathered_ns = min(self._gathered_ns, gathered_ns)
+        gathered_ns = now_ns if ready else self._incomplete.setdefault(key, now_ns) + GATHERING_GRACE_NS
+        publishes_pods = now_ns >= gathered_ns
+        if not publishes_pods:
+            self._next_gathered_ns = min(self._next_gathered_ns, gathered_ns)
         condition = ready and _may_have_condition(entry)
-        same = told is not None and (told.uids, told.condition, told.pods_told) == (uids, condition, tells_pods)
-        if told is not None and same and not overdue:
-            if told.record is record or told.record == record:
+        same_subjects = published is not None and (published.uids, published.condition, published.pods_published) == (
+            uids,
+            condition,
+            publishes_pods,
+        )
+        if published is not None and same_subjects and not overdue:
+            if published.record is record or published.record == record:
                 return
-            if now_ns - told.at_ns < CALM_NS and _alike(told.record, record):
+            if now_ns - published.at_ns < MIN_TEXT_INTERVAL_NS and _have_same_reasons(published.record, record):
                 return
         group = entry.group
         assert group is not None
@@ -249,75 +255,85 @@ class StatusBook:
             prefix = f"Node-Pool '{group.node_pool or names.DEFAULT_NODE_POOL}': "
         detailed = any(isinstance(refusal, NoPlace) and refusal.details for refusal in record.refusals)
         text = prefix + (detailed_group_text(record) if detailed else group_text(record))
-        pod_texts = tuple(_pod_texts(record, tasks, ready, prefix, tells_pods))
-        known = dict(zip(told.uids, told.pod_texts, strict=True)) if told is not None else {}
-        fresh = overdue or told is None or told.text != text
-        self._told[key] = _Told(
+        pod_texts = tuple(_pod_texts(record, tasks, ready, prefix, publishes_pods))
+        published_pod_texts = (
+            dict(zip(published.uids, published.pod_texts, strict=True)) if published is not None else {}
+        )
+        text_is_new = overdue or published is None or published.text != text
+        self._published[key] = _PublishedStatus(
             record,
             uids,
             text,
             pod_texts,
             condition,
-            tells_pods,
+            publishes_pods,
             now_ns,
-            now_ns if fresh or told is None else told.event_ns,
+            now_ns if text_is_new or published is None else published.event_ns,
         )
         strays = {refusal.pod for refusal in record.refusals if isinstance(refusal, StrayPod)}
         pods = tuple(
-            PodNews(task.key, task.uid, said, group.mark_unschedulable, event=True)
+            PodStatusDiff(task.key, task.uid, said, group.mark_unschedulable, event=True)
             if ready or task.key in strays
-            else PodNews(task.key, task.uid, said, group.mark_unschedulable, False, names.CONDITION_REASON_NOT_READY)
+            else PodStatusDiff(
+                task.key, task.uid, said, group.mark_unschedulable, False, names.CONDITION_REASON_NOT_READY
+            )
             for task, said in zip(tasks, pod_texts, strict=True)
-            if said and (overdue or known.get(task.uid) != said)
+            if said and (overdue or published_pod_texts.get(task.uid) != said)
         )
-        if not fresh and not pods and told is not None and told.condition == condition:
+        if not text_is_new and not pods and published is not None and published.condition == condition:
             return
-        news.groups.append(
-            GroupNews(
+        diff.groups.append(
+            GroupStatusDiff(
                 key=key,
                 uid=group.uid,
                 text=text,
                 reason=names.EVENT_UNSCHEDULABLE if ready else names.EVENT_NOT_READY,
-                event=fresh,
-                reasons=_reasons(record, queues) if condition else None,
+                event=text_is_new,
+                reasons=_condition_reasons(record, queues) if condition else None,
                 pods=pods,
             )
         )
 
-    def _stamp(self, plan: Plan, snapshot: Snapshot, news: News, protected_ns: int) -> None:
+    def _diff_annotations(self, plan: Plan, snapshot: Snapshot, diff: StatusDiff, protected_ns: int) -> None:
         """Annotations that remember when things happened (cycle:EXP-8); starts where somebody may ask for them."""
         now = format_timestamp(plan.now_ns)
-        stamps = news.stamps
+        timestamp_annotations = diff.timestamp_annotations
         if protected_ns:
             for key in plan.started:
-                stamps.setdefault(key, {})[names.LAST_START_TIMESTAMP_ANNOTATION] = now
+                timestamp_annotations.setdefault(key, {})[names.LAST_START_TIMESTAMP_ANNOTATION] = now
         if protected_ns > self._protected_ns:
             started = set(plan.started)
-            news.unstamped = {key: pods for key, pods in without_start(snapshot).items() if key not in started}
-            news.protected_ns = protected_ns
+            diff.without_start_time = {
+                key: pods for key, pods in groups_without_start(snapshot).items() if key not in started
+            }
+            diff.protected_ns = protected_ns
         self._protected_ns = protected_ns
         for eviction in plan.evictions:
             if not eviction.unbound:
-                stamps.setdefault(eviction.group, {})[names.LAST_EVICTION_TIMESTAMP_ANNOTATION] = now
+                timestamp_annotations.setdefault(eviction.group, {})[names.LAST_EVICTION_TIMESTAMP_ANNOTATION] = now
         stale: dict[str, tuple[str, int]] = {}
         for gang in plan.stale:
             key = f"{gang.namespace}/{gang.group}"
             entry = snapshot.groups.get(key)
-            known_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
-            if known_ns is None or known_ns > plan.now_ns:
-                stamps.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(gang.since_ns)
+            stale_since_ns = entry.group.stale_since_ns if entry is not None and entry.group is not None else None
+            if stale_since_ns is None or stale_since_ns > plan.now_ns:
+                timestamp_annotations.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = format_timestamp(
+                    gang.since_ns
+                )
             text = stale_text(gang)
             before = self._stale.get(key)
-            if before is not None and before[0] == text and plan.now_ns - before[1] < HEARTBEAT_NS:
+            if before is not None and before[0] == text and plan.now_ns - before[1] < REPEAT_EVENT_NS:
                 stale[key] = before
             else:
                 stale[key] = (text, plan.now_ns)
-                news.stale.append((key, text))
+                diff.stale.append((key, text))
         self._stale = stale
         for key in plan.recovered:
-            stamps.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = None
+            timestamp_annotations.setdefault(key, {})[names.STALE_TIMESTAMP_ANNOTATION] = None
 
-    def _clear(self, plan: Plan, snapshot: Snapshot, conditioned: Iterable[str], news: News) -> None:
+    def _diff_cleared_conditions(
+        self, plan: Plan, snapshot: Snapshot, conditioned: Iterable[str], diff: StatusDiff
+    ) -> None:
         """Groups whose work found its place lose their conditions (cycle:EXP-12)."""
         if not conditioned:
             return
@@ -327,9 +343,9 @@ class StatusBook:
             if entry is None or entry.group is None or entry.pending or entry.gated or key in moving:
                 continue
             if not any(task.status is TaskStatus.BINDING for task in entry.tasks.values()):
-                news.cleared.append(key)
+                diff.cleared.append(key)
 
-    def _tell_orphans(self, plan: Plan, snapshot: Snapshot, news: News) -> None:
+    def _diff_orphans(self, plan: Plan, snapshot: Snapshot, diff: StatusDiff) -> None:
         """Pods that are overdue for a group: nobody gets one at present, or pods that came later have theirs."""
         waiting: dict[str, tuple[str, int]] = {}
         for orphan in plan.orphans:
@@ -345,29 +361,29 @@ class StatusBook:
         if self._grouped_ns is None:
             # Who has just begun to look does not know yet how fast groups are made.
             self._grouped_ns = now_ns
-        stalled = now_ns - self._grouped_ns >= GROUPING_NS
-        told: dict[str, int] = {}
+        stalled = now_ns - self._grouped_ns >= GROUPING_GRACE_NS
+        published: dict[str, int] = {}
         texts = {f"{orphan.namespace}/{orphan.pod}": orphan for orphan in plan.orphans}
         for key, (uid, creation_ns) in waiting.items():
-            overtaken = self._newest_grouped_ns - creation_ns >= GROUPING_NS
-            if now_ns - creation_ns < GROUPING_NS or not (stalled or overtaken):
+            is_overtaken = self._newest_grouped_ns - creation_ns >= GROUPING_GRACE_NS
+            if now_ns - creation_ns < GROUPING_GRACE_NS or not (stalled or is_overtaken):
                 continue
-            before = self._orphans.get(uid)
-            if before is None or now_ns - before >= HEARTBEAT_NS:
-                news.pods.append(PodNews(key, uid, orphan_text(texts[key]), condition=True, event=True))
+            before = self._orphans_published.get(uid)
+            if before is None or now_ns - before >= REPEAT_EVENT_NS:
+                diff.pods.append(PodStatusDiff(key, uid, orphan_text(texts[key]), condition=True, event=True))
                 before = now_ns
-            told[uid] = before
-        self._orphans = told
+            published[uid] = before
+        self._orphans_published = published
         self._ungrouped = waiting
 
-    def _tell_pipelined(self, plan: Plan, news: News) -> None:
-        told = {}
+    def _diff_pipelined(self, plan: Plan, diff: StatusDiff) -> None:
+        published = {}
         for item in plan.nominations:
-            told[item.uid] = (item.node, item.held is not None)
-            if self._pipelined.get(item.uid) != told[item.uid]:
+            published[item.uid] = (item.node, item.held is not None)
+            if self._pipelined.get(item.uid) != published[item.uid]:
                 why = f"{reason_of(item.held)}: {refusal_text(item.held)}" if item.held is not None else ""
-                news.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node, why))
-        self._pipelined = told
+                diff.pipelined.append((f"{item.namespace}/{item.pod}", item.uid, item.node, why))
+        self._pipelined = published
 
 
 def _may_have_condition(entry: GroupEntry) -> bool:
@@ -382,16 +398,16 @@ def _may_have_condition(entry: GroupEntry) -> bool:
     return not any(ACTIVE_ALLOCATED[task.status] for task in entry.tasks.values())
 
 
-def _alike(one: Unscheduled, other: Unscheduled) -> bool:
+def _have_same_reasons(one: Unscheduled, other: Unscheduled) -> bool:
     """Whether two records give the same reasons, whatever the figures."""
-    return [_kind(refusal) for refusal in one.refusals] == [_kind(refusal) for refusal in other.refusals]
+    return [_reason_kind(refusal) for refusal in one.refusals] == [_reason_kind(refusal) for refusal in other.refusals]
 
 
-def _kind(refusal: Refusal) -> tuple[str, str]:
+def _reason_kind(refusal: Refusal) -> tuple[str, str]:
     return type(refusal).__name__, reason_of(refusal)
 
 
-def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str, told: bool) -> Iterable[str]:
+def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str, publishes_pods: bool) -> Iterable[str]:
     """The text for each pod, "" = none (cycle:EXP-9, EXP-10); pods of a group that is not ready say what it says.
 
     Statements: operations:E-8.
@@ -403,20 +419,20 @@ def _pod_texts(record: Unscheduled, tasks: list[Task], ready: bool, prefix: str,
         elif isinstance(refusal, StrayPod):
             own[refusal.pod] = refusal_text(refusal)
     shared = ""
-    if told:
+    if publishes_pods:
         shared = group_text(record) if record.refusals else UNABLE_TO_SCHEDULE_POD
     for task in tasks:
         text = own.get(task.key, shared)
         yield prefix + text if text else ""
 
 
-def _reasons(record: Unscheduled, queues: dict[str, QueueFigures]) -> tuple[dict[str, object], ...]:
+def _condition_reasons(record: Unscheduled, queues: dict[str, QueueFigures]) -> tuple[dict[str, object], ...]:
     """The `reasons` of a scheduling condition; equal ones once (operations:E-24)."""
-    found: dict[tuple[str, str], dict[str, object]] = {}
+    reasons: dict[tuple[str, str], dict[str, object]] = {}
     for refusal in record.refusals:
         reason, message = reason_of(refusal), refusal_text(refusal)
         entry: dict[str, object] = {"reason": reason, "message": message}
         if isinstance(refusal, OverCapacity) and refusal.queue in queues:
             entry["details"] = {"queueDetails": queue_details(refusal, queues[refusal.queue])}
-        found.setdefault((reason, message), entry)
-    return tuple(found.values())
+        reasons.setdefault((reason, message), entry)
+    return tuple(reasons.values())

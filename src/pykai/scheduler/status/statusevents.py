@@ -1,7 +1,7 @@
 """Tells the cluster what was decided: events, conditions and stamps, in the words of cycle:16 and cycle:17.
 
-`Announcer` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels go
-to `StatusWrites`, each with a callable that looks at the object again right before it is written.
+`StatusEvents` runs on the event loop.  Events go to the recorder, which returns at once; conditions, stamps and labels
+go to `StatusWrites`, each with a callable that looks at the object again right before it is written.
 
 Subtle: several stamps of one PodGroup are one patch.  They wait together in `_stamps` until that patch goes out, and
 what is added meanwhile makes a second one.
@@ -14,7 +14,7 @@ from functools import partial
 
 from pykai.api import names
 from pykai.api.core import Pod
-from pykai.api.decode import GROUPS
+from pykai.api.decode import API_GROUPS
 from pykai.api.scheduling import PodGroup
 from pykai.api.timestamp import format_timestamp
 from pykai.core.model.shard import Shard
@@ -22,18 +22,18 @@ from pykai.core.report.decisions import Evict
 from pykai.kube import resources
 from pykai.kube.client import PatchKind
 from pykai.kube.clock import Clock
-from pykai.kube.events import Recorder, Reference
+from pykai.kube.events import EventRecorder, InvolvedObject
 from pykai.kube.resources import split_key
-from pykai.kube.yielding import in_turns
+from pykai.kube.yielding import yielding_to_loop
 from pykai.scheduler.intake.intake import Intake
-from pykai.scheduler.status.conditions import conditions_patch, pod_condition, unschedulable
+from pykai.scheduler.status.conditions import conditions_patch, pod_condition_patch, unschedulable_conditions
 from pykai.scheduler.status.startstamps import earliest_bind_ns
-from pykai.scheduler.status.statusdiff import GroupNews, News, PodNews
-from pykai.scheduler.status.statuswrites import Patch, StatusWrites
+from pykai.scheduler.status.statusdiff import GroupStatusDiff, PodStatusDiff, StatusDiff
+from pykai.scheduler.status.statuswrites import StatusPatch, StatusWrites
 
 NORMAL = "Normal"
 WARNING = "Warning"
-_LONGEST_EVENT = 1000
+_MAX_EVENT_LENGTH = 1000
 #: each of them tells its pods
 _GROUPS_AT_A_TIME = 20
 
@@ -47,80 +47,82 @@ def now_ns(clock: Clock) -> int:
     return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
 
 
-class Announcer:
+class StatusEvents:
     """Events and statuses of the scheduler."""
 
-    def __init__(self, intake: Intake, writes: StatusWrites, recorder: Recorder, shard: Shard, clock: Clock) -> None:
+    def __init__(
+        self, intake: Intake, writes: StatusWrites, recorder: EventRecorder, shard: Shard, clock: Clock
+    ) -> None:
         self._intake = intake
         self._writes = writes
         self._recorder = recorder
         self._shard = shard
         self._clock = clock
-        self._stamps: dict[str, dict[str, str | None]] = {}
+        self._pending_annotations: dict[str, dict[str, str | None]] = {}
 
     @property
-    def pool(self) -> str:
+    def node_pool(self) -> str:
         """The node pool as messages name it."""
         return self._shard.node_pool or names.DEFAULT_NODE_POOL
 
-    async def announce(self, news: News) -> None:
+    async def publish(self, diff: StatusDiff) -> None:
         """Everything that changed with a plan."""
-        async for key, stamps in in_turns(news.stamps.items()):
-            self.stamp(key, stamps)
-        self._stamp_starts(news)
-        for key, text in news.stale:
+        async for key, timestamp_annotations in yielding_to_loop(diff.timestamp_annotations.items()):
+            self.annotate_group(key, timestamp_annotations)
+        self._annotate_start_times(diff)
+        for key, text in diff.stale:
             self.group_event(key, NORMAL, names.EVENT_STALE_JOB, text)
-        async for key, uid, node, why in in_turns(news.pipelined):
+        async for key, uid, node, why in yielding_to_loop(diff.pipelined):
             text = f"Pod {key} was pipelined to node {node}" + (f" and cannot start yet. {why}" if why else "")
             self.pod_event(key, uid, NORMAL, names.EVENT_PIPELINED, text)
-        async for group in in_turns(news.groups, _GROUPS_AT_A_TIME):
-            self._group_waits(group)
-        async for pod in in_turns(news.pods):
-            self._pod_waits(pod)
-        async for key in in_turns(news.cleared):
+        async for group in yielding_to_loop(diff.groups, _GROUPS_AT_A_TIME):
+            self._publish_waiting_group(group)
+        async for pod in yielding_to_loop(diff.pods):
+            self._publish_waiting_pod(pod)
+        async for key in yielding_to_loop(diff.cleared):
             self._clear_conditions(key)
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
-    def _pod_waits(self, news: PodNews) -> None:
-        if news.event:
-            self.pod_event(news.key, news.uid, WARNING, names.EVENT_UNSCHEDULABLE, news.text)
-        if news.condition:
-            self.pod_condition(news.key, news.uid, news.reason, news.text)
+    def _publish_waiting_pod(self, diff: PodStatusDiff) -> None:
+        if diff.event:
+            self.pod_event(diff.key, diff.uid, WARNING, names.EVENT_UNSCHEDULABLE, diff.text)
+        if diff.condition:
+            self.pod_condition(diff.key, diff.uid, diff.reason, diff.text)
 
     def pod_condition(self, key: str, uid: str, reason: str, message: str) -> None:
         """PodScheduled is False, for this reason."""
 
-        def make() -> Patch | None:
+        def make_patch() -> StatusPatch | None:
             pod = self._intake.pods.get(key)
-            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.assumes_bind(key):
+            if pod is None or pod.metadata.uid != uid or pod.spec.node_name or self._intake.is_bind_assumed(key):
                 return None
             now = format_timestamp(now_ns(self._clock))
-            content = pod_condition(pod, names.CONDITION_POD_SCHEDULED, "False", reason, message, now)
+            content = pod_condition_patch(pod, names.CONDITION_POD_SCHEDULED, "False", reason, message, now)
             if content is None:
                 return None
             namespace, name = split_key(key)
-            return Patch(resources.PODS, namespace, name, content, PatchKind.STRATEGIC, "status")
+            return StatusPatch(resources.PODS, namespace, name, content, PatchKind.STRATEGIC, "status")
 
-        self._writes.put(f"pod status {key}", make)
+        self._writes.put(f"pod status {key}", make_patch)
 
-    def scheduled(self, key: str, uid: str, node: str) -> None:
+    def pod_scheduled(self, key: str, uid: str, node: str) -> None:
         """A pod has its place (cycle:OUT-2): nothing said about its waiting holds any more."""
         self._writes.drop(f"pod status {key}")
-        text = f"Successfully assigned pod {key} to node {node} at node-pool {self.pool}"
+        text = f"Successfully assigned pod {key} to node {node} at node-pool {self.node_pool}"
         self.pod_event(key, uid, NORMAL, names.EVENT_SCHEDULED, text)
 
-    def label_pool(self, key: str, uid: str) -> None:
+    def label_node_pool(self, key: str, uid: str) -> None:
         """A pod that goes to a pool carries its label (gpu:B-3)."""
-        labels = self.pool_label()
+        labels = self.node_pool_label()
         pod = self._intake.pods.get(key)
         if not labels or pod is None or labels.items() <= pod.metadata.labels.items():
             return
         namespace, name = split_key(key)
         content = {"metadata": {"uid": uid, "labels": labels}}
-        self._writes.put(f"pod labels {key}", lambda: Patch(resources.PODS, namespace, name, content))
+        self._writes.put(f"pod labels {key}", lambda: StatusPatch(resources.PODS, namespace, name, content))
 
-    def pool_label(self) -> dict[str, str]:
+    def node_pool_label(self) -> dict[str, str]:
         """The label that pods and BindRequests of this pool carry."""
         shard = self._shard
         return {shard.node_pool_key: shard.node_pool} if shard.node_pool_key and shard.node_pool else {}
@@ -133,32 +135,32 @@ class Announcer:
 
     # -- PodGroups --------------------------------------------------------------------------------------------------
 
-    def _group_waits(self, news: GroupNews) -> None:
-        for pod in news.pods:
-            self._pod_waits(pod)
-        if news.event:
-            self.group_event(news.key, NORMAL, news.reason, news.text)
-        if news.reasons is not None:
-            self._set_condition(news.key, news.text, news.reasons)
+    def _publish_waiting_group(self, diff: GroupStatusDiff) -> None:
+        for pod in diff.pods:
+            self._publish_waiting_pod(pod)
+        if diff.event:
+            self.group_event(diff.key, NORMAL, diff.reason, diff.text)
+        if diff.reasons is not None:
+            self._set_condition(diff.key, diff.text, diff.reasons)
 
     def _set_condition(self, key: str, text: str, reasons: tuple[Mapping[str, object], ...]) -> None:
-        group = self._intake.seen_group(key)
+        group = self._intake.overlaid_group(key)
         if group is None:
             return
         pool = group.metadata.labels.get(self._shard.node_pool_key) or names.DEFAULT_NODE_POOL
         now = format_timestamp(now_ns(self._clock))
-        conditions = unschedulable(
+        conditions = unschedulable_conditions(
             group.status.scheduling_conditions, pool=pool, message=text, reasons=reasons, now=now
         )
         if conditions is None:
             return
 
-        def make() -> Patch | None:
+        def make_patch() -> StatusPatch | None:
             # Made from the object as the server has it: what we laid over it is this very write.
             current = self._intake.groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
-            wanted = unschedulable(
+            wanted = unschedulable_conditions(
                 current.status.scheduling_conditions, pool=pool, message=text, reasons=reasons, now=now
             )
             if wanted is None:
@@ -167,15 +169,15 @@ class Announcer:
             version = current.metadata.resource_version if shared else ""
             return self._group_patch(current, conditions_patch(current.metadata.uid, wanted, version), "status")
 
-        self._intake.lay_over(key, _CONDITIONS, conditions=conditions)
-        self._writes.put(f"group status {key}", make, partial(self._intake.written, key, _CONDITIONS))
+        self._intake.overlay_group(key, _CONDITIONS, conditions=conditions)
+        self._writes.put(f"group status {key}", make_patch, partial(self._intake.on_overlay_written, key, _CONDITIONS))
 
     def _clear_conditions(self, key: str) -> None:
-        group = self._intake.seen_group(key)
+        group = self._intake.overlaid_group(key)
         if group is None or not group.status.scheduling_conditions:
             return
 
-        def make() -> Patch | None:
+        def make_patch() -> StatusPatch | None:
             current = self._intake.groups.get(key)
             if current is None or current.metadata.uid != group.metadata.uid:
                 return None
@@ -183,45 +185,47 @@ class Announcer:
                 return None
             return self._group_patch(current, conditions_patch(current.metadata.uid, [], ""), "status")
 
-        self._intake.lay_over(key, _CONDITIONS, conditions=[])
-        self._writes.put(f"group status {key}", make, partial(self._intake.written, key, _CONDITIONS))
+        self._intake.overlay_group(key, _CONDITIONS, conditions=[])
+        self._writes.put(f"group status {key}", make_patch, partial(self._intake.on_overlay_written, key, _CONDITIONS))
 
-    def stamp(self, key: str, stamps: Mapping[str, str | None]) -> None:
+    def annotate_group(self, key: str, timestamp_annotations: Mapping[str, str | None]) -> None:
         """Set (or with None remove) annotations of a PodGroup."""
-        group = self._intake.seen_group(key)
+        group = self._intake.overlaid_group(key)
         if group is None:
             return
         uid = group.metadata.uid
-        self._stamps.setdefault(key, {}).update(stamps)
+        self._pending_annotations.setdefault(key, {}).update(timestamp_annotations)
 
-        def make() -> Patch | None:
+        def make_patch() -> StatusPatch | None:
             current = self._intake.groups.get(key)
             if current is None or current.metadata.uid != uid:
                 return None
-            return self._group_patch(current, {"metadata": {"uid": uid, "annotations": dict(self._stamps[key])}}, "")
+            return self._group_patch(
+                current, {"metadata": {"uid": uid, "annotations": dict(self._pending_annotations[key])}}, ""
+            )
 
-        def done(version: str) -> None:
-            self._stamps.pop(key, None)
-            self._intake.written(key, _ANNOTATIONS, version)
+        def on_written(version: str) -> None:
+            self._pending_annotations.pop(key, None)
+            self._intake.on_overlay_written(key, _ANNOTATIONS, version)
 
-        self._intake.lay_over(key, _ANNOTATIONS, annotations=stamps)
-        self._writes.put(f"group annotations {key}", make, done)
+        self._intake.overlay_group(key, _ANNOTATIONS, annotations=timestamp_annotations)
+        self._writes.put(f"group annotations {key}", make_patch, on_written)
 
-    def _stamp_starts(self, news: News) -> None:
+    def _annotate_start_times(self, diff: StatusDiff) -> None:
         """Starts that nobody asked for so far, as the pods tell them."""
-        since_ns = now_ns(self._clock) - news.protected_ns
-        for key, pods in news.unstamped.items():
-            began_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)
-            if began_ns is not None and began_ns > since_ns:
-                self.stamp(key, {names.LAST_START_TIMESTAMP_ANNOTATION: format_timestamp(began_ns)})
+        since_ns = now_ns(self._clock) - diff.protected_ns
+        for key, pods in diff.without_start_time.items():
+            started_ns = earliest_bind_ns(pod for pod in map(self._intake.pods.get, pods) if pod is not None)
+            if started_ns is not None and started_ns > since_ns:
+                self.annotate_group(key, {names.LAST_START_TIMESTAMP_ANNOTATION: format_timestamp(started_ns)})
 
-    def _group_patch(self, group: PodGroup, content: Mapping[str, object], subresource: str) -> Patch:
+    def _group_patch(self, group: PodGroup, content: Mapping[str, object], subresource: str) -> StatusPatch:
         meta = group.metadata
-        return Patch(resources.POD_GROUPS, meta.namespace, meta.name, content, PatchKind.MERGE, subresource)
+        return StatusPatch(resources.POD_GROUPS, meta.namespace, meta.name, content, PatchKind.MERGE, subresource)
 
     # -- evictions and events ---------------------------------------------------------------------------------------
 
-    def evicted(self, eviction: Evict) -> None:
+    def pod_evicted(self, eviction: Evict) -> None:
         """A pod is taken off its node (cycle:OUT-5)."""
         annotations = {
             names.EVICTED_PODS_ANNOTATION: str(eviction.gang_size),
@@ -236,7 +240,7 @@ class Announcer:
     def pod_event(self, key: str, uid: str, type_: str, reason: str, text: str) -> None:
         """An event about a pod."""
         namespace, name = split_key(key)
-        self._event(Reference("v1", "Pod", namespace, name, uid), type_, reason, text)
+        self._event(InvolvedObject("v1", "Pod", namespace, name, uid), type_, reason, text)
 
     def group_event(
         self, key: str, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
@@ -245,7 +249,7 @@ class Announcer:
         namespace, name = split_key(key)
         group = self._intake.groups.get(key)
         uid = group.metadata.uid if group is not None else ""
-        about = Reference(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, uid)
+        about = InvolvedObject(names.POD_GROUP_API_VERSION, "PodGroup", namespace, name, uid)
         self._event(about, type_, reason, text, annotations)
 
     def object_event(self, kind: str, key: str, type_: str, reason: str, text: str) -> None:
@@ -253,17 +257,17 @@ class Announcer:
         namespace, name = split_key(key)
         store = self._intake.stores.get(kind)
         current = store.get(key) if store is not None else None
-        version = store.resource.api_version if store is not None else GROUPS.get(kind, "v1")
+        version = store.resource.api_version if store is not None else API_GROUPS.get(kind, "v1")
         uid = current.metadata.uid if current is not None else ""
         if store is not None and key in store.problems:
             uid = store.problems[key].uid
-        self._event(Reference(version, kind, namespace, name, uid), type_, reason, text)
+        self._event(InvolvedObject(version, kind, namespace, name, uid), type_, reason, text)
 
     def _event(
-        self, about: Reference, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
+        self, about: InvolvedObject, type_: str, reason: str, text: str, annotations: Mapping[str, str] | None = None
     ) -> None:
-        if len(text) > _LONGEST_EVENT:
-            text = text[: _LONGEST_EVENT - 3] + "..."
+        if len(text) > _MAX_EVENT_LENGTH:
+            text = text[: _MAX_EVENT_LENGTH - 3] + "..."
         self._recorder.event(about, type_, reason, text, annotations=annotations)
 
 

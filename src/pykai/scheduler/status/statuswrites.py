@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.kube.client import Client, PatchKind
-from pykai.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerFailed, TooManyRequests
+from pykai.kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from pykai.kube.resources import Resource
 from pykai.kube.workqueue import WorkQueue
 
@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
-_CONFLICTS = 5
+_MAX_CONFLICTS = 5
 #: how long writers wait for binds to go first
-_POLITE_S = 0.5
+_YIELD_TO_BINDS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class StatusPatch:
     """One patch of one object."""
 
     resource: Resource
@@ -45,19 +45,19 @@ class Patch:
 
 
 #: Makes the patch, None when there is nothing to write (any more).
-Make = Callable[[], Patch | None]
+MakePatch = Callable[[], StatusPatch | None]
 #: Told when nothing is left to write under a key: the resource version of the answer, "" when nothing was written.
-Done = Callable[[str], None]
+OnWritten = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class _Entry:
-    make: Make
-    done: Done
+class _PendingWrite:
+    make: MakePatch
+    on_written: OnWritten
     #: failed attempts of this content
     attempts: int = 0
     #: newest resource version of an answer under this key
-    answered: str = field(default="")
+    written_version: str = field(default="")
 
 
 class StatusWrites:
@@ -68,32 +68,34 @@ class StatusWrites:
         self._workers = workers
         #: whether something more urgent is going out
         self._busy = busy
-        self._entries: dict[str, _Entry] = {}
-        self._line = WorkQueue(_namespace_of)
-        self._more = asyncio.Event()
+        self._pending: dict[str, _PendingWrite] = {}
+        self._queue = WorkQueue(_namespace_of)
+        self._work_available = asyncio.Event()
         #: keys being written now
-        self._out: set[str] = set()
+        self._in_flight: set[str] = set()
         #: keys that wait for the end of a pause
-        self._pausing: dict[str, asyncio.TimerHandle] = {}
+        self._backing_off: dict[str, asyncio.TimerHandle] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def put(self, key: str, make: Make, done: Done = lambda _: None) -> None:
+    def put(self, key: str, make: MakePatch, on_written: OnWritten = lambda _: None) -> None:
         """Write this under `key`, instead of what waits there; a key is some words and `namespace/name`."""
-        known = self._entries.get(key)
-        self._entries[key] = _Entry(make, done, answered=known.answered if known is not None else "")
+        previous = self._pending.get(key)
+        self._pending[key] = _PendingWrite(
+            make, on_written, written_version=previous.written_version if previous is not None else ""
+        )
         self._idle.clear()
-        if known is None and key not in self._out:
-            self._stand_in_line(key)
+        if previous is None and key not in self._in_flight:
+            self._enqueue(key)
 
     def drop(self, key: str) -> None:
         """Forget what waits under a key; what is going out is not stopped."""
-        entry = self._entries.get(key)
-        if entry is not None and key not in self._out:
+        entry = self._pending.get(key)
+        if entry is not None and key not in self._in_flight:
             self._finish(key, entry)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._pending)
 
     async def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until everything is written; False when that took too long."""
@@ -106,76 +108,76 @@ class StatusWrites:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write until told to stop."""
-        writers = [asyncio.create_task(self._write_all()) for _ in range(self._workers)]
+        writers = [asyncio.create_task(self._run_writer()) for _ in range(self._workers)]
         try:
             await stop.wait()
         finally:
             for writer in writers:
                 writer.cancel()
             await asyncio.gather(*writers, return_exceptions=True)
-            for timer in self._pausing.values():
+            for timer in self._backing_off.values():
                 timer.cancel()
-            self._pausing.clear()
+            self._backing_off.clear()
 
-    async def _write_all(self) -> None:
+    async def _run_writer(self) -> None:
         while True:
-            key = self._line.take(self._workers - self._line.working)
+            key = self._queue.get(self._workers - self._queue.processing)
             if key is None:
-                self._more.clear()
-                await self._more.wait()
+                self._work_available.clear()
+                await self._work_available.wait()
                 continue
             try:
-                await self._serve(key)
+                await self._process(key)
             finally:
-                self._line.done(key)
-                self._more.set()
+                self._queue.done(key)
+                self._work_available.set()
 
-    async def _serve(self, key: str) -> None:
+    async def _process(self, key: str) -> None:
         """Write what stands under a key, if anything does still."""
-        if key not in self._entries:
+        if key not in self._pending:
             return
-        self._out.add(key)
+        self._in_flight.add(key)
         try:
             waited_s = 0.0
-            while self._busy() and waited_s < _POLITE_S:
+            while self._busy() and waited_s < _YIELD_TO_BINDS_S:
                 await asyncio.sleep(0.02)
                 waited_s += 0.02
-            entry = self._entries[key]
+            entry = self._pending[key]
             pause_s = await self._write(entry)
             # A transport within the process answers without ever waiting; others have a right to their turn.
             await asyncio.sleep(0)
         finally:
-            self._out.discard(key)
-        newest = self._entries[key]
-        newest.answered = entry.answered
+            self._in_flight.discard(key)
+        newest = self._pending[key]
+        newest.written_version = entry.written_version
         if newest is not entry:
-            self._stand_in_line(key)
+            self._enqueue(key)
         elif pause_s is not None:
             loop = asyncio.get_running_loop()
-            self._pausing[key] = loop.call_later(pause_s, self._come_back, key)
+            self._backing_off[key] = loop.call_later(pause_s, self._end_backoff, key)
         else:
             self._finish(key, entry)
 
-    def _stand_in_line(self, key: str) -> None:
-        self._line.add(key)
-        self._more.set()
+    def _enqueue(self, key: str) -> None:
+        self._queue.add(key)
+        self._work_available.set()
 
-    def _come_back(self, key: str) -> None:
-        self._pausing.pop(key, None)
-        if key in self._entries:
-            self._stand_in_line(key)
+    def _end_backoff(self, key: str) -> None:
+        self._backing_off.pop(key, None)
+        if key in self._pending:
+            self._enqueue(key)
 
-    def _finish(self, key: str, entry: _Entry) -> None:
-        if self._entries.get(key) is entry:
-            del self._entries[key]
+    def _finish(self, key: str, entry: _PendingWrite) -> None:
+        if self._pending.get(key) is entry:
+            del self._pending[key]
         try:
-            entry.done(entry.answered)
+            entry.on_written(entry.written_version)
         except Exception:
             log.exception("after writing %s", key)
-        if not self._entries:
+        if not self._pending:
             self._idle.set()
 
-    async def _write(self, entry: _Entry) -> float | None:
+    async def _write(self, entry: _PendingWrite) -> float | None:
         """Write once; seconds after which to try again, None when done with it."""
         try:
             patch = entry.make()
@@ -196,9 +198,9 @@ class StatusWrites:
             )
         except NotFound:
             return None
-        except (ServerFailed, TooManyRequests, Conflict) as error:
+        except (ServerError, TooManyRequests, Conflict) as error:
             entry.attempts += 1
-            if isinstance(error, Conflict) and entry.attempts > _CONFLICTS:
+            if isinstance(error, Conflict) and entry.attempts > _MAX_CONFLICTS:
                 log.debug("%s %s/%s: %s", patch.resource.kind, patch.namespace, patch.name, error)
                 return None
             return _pause_s(entry.attempts)
@@ -212,7 +214,7 @@ class StatusWrites:
             # A mistake of ours costs this write, never the writer.
             log.exception("%s %s/%s was not updated", patch.resource.kind, patch.namespace, patch.name)
             return None
-        entry.answered = str(answer.get("metadata", {}).get("resourceVersion", ""))
+        entry.written_version = str(answer.get("metadata", {}).get("resourceVersion", ""))
         return None
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pykai.api.core import NodeSelector, Toleration
-from pykai.api.quantity import QuantityError, nano
+from pykai.api.quantity import QuantityError, nano_value
 from pykai.api.resource import Device, ResourceSlice, ResourceSliceSpec
 from pykai.core.cluster.claims.selectors import SelectorError, compile_selector, find_entry, typed_value
 from pykai.core.cluster.memo import Made, Memo
@@ -382,7 +382,7 @@ class _InventoryBuilder:
             for counter_set in item.spec.shared_counters:
                 for name, counter in counter_set.counters.items():
                     numbers[counter_set.name, name] = len(self.counter_limits)
-                    self.counter_limits.append(nano(counter.value))
+                    self.counter_limits.append(nano_value(counter.value))
         return numbers
 
     def reach(self, node_selection: ResourceSliceSpec | Device) -> tuple[int, int]:
@@ -435,5 +435,5 @@ def _counter_shares(device: Device, counters: dict[tuple[str, str], int]) -> tup
                 raise KeyError(
                     f"device {device.name} takes from {consumed.counter_set}/{name}, which is not there"
                 ) from None
-            amounts[number] = amounts.get(number, 0) + nano(counter.value)
+            amounts[number] = amounts.get(number, 0) + nano_value(counter.value)
     return tuple(sorted(amounts.items()))

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from pykai.api.quantity import SATURATED, nano
+from pykai.api.quantity import SATURATED, nano_value
 from pykai.api.resource import Device, DeviceAttribute, DeviceCapacity
 from pykai.core.cluster.claims.celgrowth import growth_problem
 
@@ -352,7 +352,7 @@ def _normalised_version(text: str) -> str:
 
 
 def _quantity(value: str | int | float) -> dict[str, str]:
-    return {_QUANTITY: str(nano(value))}
+    return {_QUANTITY: str(nano_value(value))}
 
 
 def _nanos(value: Mapping[str, str]) -> int:

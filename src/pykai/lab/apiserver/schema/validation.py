@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pykai.api.quantity import QuantityError, canonical_quantity, nano
+from pykai.api.quantity import QuantityError, canonical_quantity, nano_value
 from pykai.api.timestamp import TimestampError, parse_timestamp
 from pykai.lab.apiserver.schema.checks import (
     DUPLICATE,
@@ -442,7 +442,7 @@ def _is_quantity(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return False
     try:
-        nano(value)
+        nano_value(value)
     except QuantityError:
         return False
     return True
