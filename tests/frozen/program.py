@@ -22,7 +22,7 @@ from pykai.core.plugins import PLUGIN_CLASSES as PLUGINS
 from pykai.core.plugins.orders import ORDER_PLUGINS
 from pykai.core.report.decisions import Plan
 from pykai.dev.cases import Case
-from pykai.dev.soak.memorygrowth import Sampler as MemorySampler
+from pykai.dev.soak.memorygrowth import Sampler
 from pykai.dev.soak.recorder import Recorded
 from pykai.kube.caches import Caches
 from pykai.kube.client import Client
@@ -80,7 +80,7 @@ __all__ = [
     "Hooks",
     "MACHINES_FLAGS",
     "MachineOptions",
-    "MemorySampler",
+    "Sampler",
     "NodeCheck",
     "NodeScore",
     "ORDER_PLUGINS",

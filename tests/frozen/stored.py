@@ -90,7 +90,7 @@ def recordings() -> list[str]:
         path = Path(folder) / "memory"
 
         async def sampled() -> None:
-            sampling = asyncio.create_task(program.MemorySampler(path, lambda: {"part": os.getpid()}).run())
+            sampling = asyncio.create_task(program.Sampler(path, lambda: {"part": os.getpid()}).run())
             while not (path.exists() and path.read_text(encoding="utf-8")):
                 await asyncio.sleep(0)
             sampling.cancel()
